@@ -1,0 +1,1 @@
+"""Reading, writing and verifying the state of a run."""

@@ -1,0 +1,1 @@
+"""What every exact computation over ranks is built from."""

@@ -1,0 +1,219 @@
+"""The run directory: one agreed place for everything that a run leaves behind.
+
+The process that starts a job chooses the directory and hands its path to every rank, so all ranks agree on it
+without talking. A live run holds a lock on `run.lock`; the kernel drops it when its holder dies, however it dies.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import fcntl
+import os
+import re
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.schema import SCHEMA, RunInfo
+
+DEFAULT_ROOT = Path("runs")
+
+
+class RunDir:
+    """Names of what stands in a run directory. Makes nothing by itself."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = Path(path)
+
+    @property
+    def info(self) -> Path:
+        """run.json."""
+        return self.path / "run.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One directory a checkpoint below it."""
+        return self.path / "checkpoints"
+
+    @property
+    def logs(self) -> Path:
+        """Below it torchrun's layout: <id>/attempt_<k>/<local_rank>/{stdout.log,stderr.log,error.json}."""
+        return self.path / "logs"
+
+    @property
+    def findings(self) -> Path:
+        """findings.jsonl."""
+        return self.path / "findings.jsonl"
+
+    @property
+    def report(self) -> Path:
+        """report.html."""
+        return self.path / "report.html"
+
+    @property
+    def lock_file(self) -> Path:
+        """Locked while the run lives."""
+        return self.path / "run.lock"
+
+    def events(self, rank: int = 0) -> Path:
+        """The event file of one rank."""
+        return self.path / "events" / f"rank-{rank:05d}.jsonl"
+
+    def exists(self) -> bool:
+        """Whether a run was ever started here."""
+        return self.info.exists()
+
+
+def new_run_dir(name: str, root: Path = DEFAULT_ROOT, now: datetime.datetime | None = None) -> RunDir:
+    """Make `root/<date>_<time>_<name>`; a number is appended when two runs start in one second."""
+    now = now or datetime.datetime.now()
+    stem = f"{now:%Y-%m-%d_%H-%M-%S}_{slug(name)}"
+    for attempt in range(1000):
+        path = root / (stem if attempt == 0 else f"{stem}-{attempt + 1}")
+        try:
+            make_dirs(path, exist_ok=False)
+        except FileExistsError:
+            continue
+        return RunDir(path)
+    raise PacelineError(f"no free run directory name below {root}", hint="name one with --run-dir")
+
+
+def slug(name: str) -> str:
+    """`name` as it may stand in a file name."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-.") or "run"
+
+
+def make_dirs(path: Path, *, exist_ok: bool = True) -> None:
+    """Make a directory, or say in one message why it cannot be made."""
+    try:
+        path.mkdir(parents=True, exist_ok=exist_ok)
+    except FileExistsError:
+        if exist_ok:  # then it exists and is no directory
+            raise PacelineError(
+                f"{path} is a file, not a directory", hint="choose another directory, or move that file away"
+            ) from None
+        raise
+    except OSError as error:
+        raise write_error(path, error) from error
+
+
+def write_error(path: Path, error: OSError) -> PacelineError:
+    """The message for a write that failed, whatever was written."""
+    return PacelineError(
+        f"cannot write {path}",
+        why=error.strerror or str(error),
+        hint="free some space or choose another directory with --run-dir; complete checkpoints are untouched",
+        exit_code=Exit.CANNOT_WRITE,
+    )
+
+
+def fsync_dir(path: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def write_atomic(path: Path, content: bytes) -> None:
+    """Write a whole file or nothing: beside it, to disk, then renamed into place.
+
+    Raises:
+        PacelineError: it cannot be written; an older file of that name is untouched.
+    """
+    make_dirs(path.parent)
+    temporary: str | None = None
+    try:
+        handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        with os.fdopen(handle, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.chmod(temporary, 0o666 & ~_umask())
+        os.replace(temporary, path)
+        fsync_dir(path.parent)
+    except OSError as error:
+        if temporary is not None:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+        raise write_error(path, error) from error
+
+
+def _umask() -> int:
+    current = os.umask(0o022)
+    os.umask(current)
+    return current
+
+
+def write_info(run: RunDir, info: RunInfo) -> None:
+    """Write run.json."""
+    write_atomic(run.info, msgspec.json.format(msgspec.json.encode(info), indent=2) + b"\n")
+
+
+def read_info(path: Path | str) -> RunInfo:
+    """Read run.json of the run directory `path`.
+
+    Raises:
+        PacelineError: not a run directory, damaged, or of a newer schema than this version knows.
+    """
+    run = RunDir(path)
+    try:
+        raw = run.info.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        raise PacelineError(
+            f"{path} is not a run directory",
+            why="it has no run.json" if run.path.exists() else "there is no such directory",
+            hint=f"runs stand below {DEFAULT_ROOT}/ unless --run-dir said otherwise",
+        ) from None
+    except OSError as error:
+        raise PacelineError(f"cannot read {run.info}", why=error.strerror or str(error)) from error
+    try:
+        head = msgspec.json.decode(raw)
+        schema = head.get("schema") if isinstance(head, dict) else None
+        if isinstance(schema, int) and schema > SCHEMA:
+            raise PacelineError(
+                f"{run.info} was written by a newer Paceline",
+                why=f"it has schema {schema}, and this version reads up to schema {SCHEMA}",
+                hint="pip install --upgrade paceline",
+            )
+        return msgspec.convert(head, RunInfo)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise PacelineError(
+            f"{run.info} is damaged",
+            why=str(error),
+            hint="start a new run; checkpoints of this one can still be read from its checkpoints/ directory",
+        ) from error
+
+
+@contextlib.contextmanager
+def run_lock(run: RunDir) -> Iterator[None]:
+    """Hold the run's lock for as long as the block runs.
+
+    Raises:
+        PacelineError: another live process holds it.
+    """
+    make_dirs(run.path)
+    try:
+        handle = os.open(run.lock_file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+    except OSError as error:
+        raise write_error(run.lock_file, error) from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(handle, 64, 0).decode(errors="replace").strip() or "unknown"
+            raise PacelineError(
+                f"{run.path} is in use by a run that is still going on",
+                why=f"process {holder} holds its lock",
+                hint="wait for it, stop it, or choose another --run-dir",
+            ) from None
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)

@@ -1,0 +1,187 @@
+"""What a run directory holds, as types (schema 1; changes only ever add).
+
+Units live in names: `_s` seconds, `_bytes` bytes. A field that was not observed is None, never a guess.
+Readers of this schema skip event types and fields that a later minor version added; a run whose `schema` is
+greater than `SCHEMA` is refused, because then the meaning of what is known may have changed.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import msgspec
+
+SCHEMA = 1
+
+
+class Batch(msgspec.Struct, frozen=True, kw_only=True):
+    """How a global batch is made: per_rank * accumulation * world = global_batch where it divides evenly."""
+
+    per_rank: int
+    """Samples that a rank holds at once: the largest micro-batch."""
+    accumulation: int
+    world: int
+    global_batch: int
+
+
+class Topology(msgspec.Struct, frozen=True, kw_only=True):
+    """On what the run ran."""
+
+    world: int
+    nodes: int
+    backend: str
+    device: Literal["cpu", "cuda"]
+    device_name: str
+    threads_per_rank: int | None
+    hostname: str
+    cores: int | None = None
+
+
+class Git(msgspec.Struct, frozen=True, kw_only=True):
+    """The state of the code that ran, where it stands in a git work tree."""
+
+    commit: str
+    dirty: bool
+
+
+class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """What was trained, in numbers."""
+
+    name: str
+    parameters: int
+    train_samples: int
+    eval_samples: int
+    steps_per_epoch: int
+    total_steps: int
+    data_source: str = ""
+
+
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """run.json: everything about a run that is known when it starts. `config` is the verb's own settings."""
+
+    schema: int
+    verb: Literal["train", "run"]
+    name: str
+    command: list[str]
+    started_at: str
+    """UTC, ISO 8601."""
+    versions: dict[str, str]
+    config: dict[str, Any]
+    topology: Topology | None = None
+    batch: Batch | None = None
+    task: TaskFacts | None = None
+    precision: str | None = None
+    git: Git | None = None
+    facts: dict[str, Any] = {}
+    """What the verb found out and another reader may want: allocator, buckets, data source, notes."""
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
+    """Base of all events; one JSON object a line, tagged with `type`."""
+
+
+class Start(Event, frozen=True, kw_only=True, tag="start"):
+    """A session (first start or resume) begins. Events of steps after `step` that stand before it are superseded."""
+
+    session: int
+    time_unix_s: float
+    world: int
+    step: int
+    """Steps already done: 0, or the step of the checkpoint that was loaded."""
+    elapsed_s: float = 0.0
+    """Training time that earlier sessions spent up to `step`."""
+    pid: int = 0
+
+
+class Step(Event, frozen=True, kw_only=True, tag="step"):
+    """One optimizer step, as this rank saw it. Phase times are this rank's; loss and count are of all ranks."""
+
+    step: int
+    """1 for the first."""
+    epoch: int
+    """0 for the first."""
+    samples: int
+    """Samples used by all ranks up to and with this step."""
+    count: float
+    """What the loss was divided by: samples, or tokens."""
+    loss: float
+    lr: float
+    elapsed_s: float
+    """Since the run's first step began, sessions added up, evaluation and checkpoints included."""
+    data_s: float
+    forward_s: float
+    backward_s: float
+    """Gradient synchronisation that was not hidden is in here."""
+    update_s: float
+    grad_norm: float | None = None
+
+
+class Measure(msgspec.Struct, frozen=True, kw_only=True):
+    """A measured mean and what it was taken over."""
+
+    value: float
+    count: float
+
+
+class Evaluation(Event, frozen=True, kw_only=True, tag="evaluation"):
+    """One pass over the evaluation set by all ranks together, each sample once."""
+
+    step: int
+    epoch: float
+    """Epochs done, a fraction within one."""
+    samples: int
+    elapsed_s: float
+    """At its end."""
+    duration_s: float
+    metrics: dict[str, Measure]
+    """`loss` and the task's own."""
+
+
+class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
+    """A complete checkpoint was written."""
+
+    step: int
+    path: str
+    """Relative to the run directory."""
+    duration_s: float
+    size_bytes: int
+    elapsed_s: float
+    reason: Literal["periodic", "interrupted", "final"] = "periodic"
+
+
+class Note(Event, frozen=True, kw_only=True, tag="note"):
+    """Something a person should know."""
+
+    message: str
+    level: Literal["info", "warning"] = "info"
+
+
+class End(Event, frozen=True, kw_only=True, tag="end"):
+    """The session ended in a way that it could still say."""
+
+    step: int
+    reason: Literal["finished", "target", "interrupted", "diverged", "failed"]
+    exit_code: int
+    elapsed_s: float
+    target_step: int | None = None
+    """The step at which a target was met for the number of evaluations asked for."""
+    message: str = ""
+
+
+AnyEvent = Start | Step | Evaluation | Checkpoint | Note | End
+
+
+class Finding(msgspec.Struct, frozen=True, kw_only=True):
+    """What a judge says about records or code. Codes are permanent: DP0xx static, DP1xx run time."""
+
+    code: str
+    name: str
+    severity: Literal["error", "warning", "info"]
+    message: str
+    advice: str
+    faults: list[str] = []
+    path: str | None = None
+    line: int | None = None
+    rank: int | None = None
+    step: int | None = None
+    evidence: dict[str, Any] = {}

@@ -1,0 +1,102 @@
+"""Append-only JSONL that survives a kill.
+
+Lines reach the kernel at every flush, so a process that is killed loses at most what it had not flushed, and
+leaves at most one torn line at the end. Reopening a file drops that torn line (it carries nothing) and goes on.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import TracebackType
+
+import msgspec
+
+from paceline.records.rundir import make_dirs, write_error
+
+
+class EventWriter:
+    """Appends structs, one JSON object a line.
+
+    Args:
+        path: the file; made with its directories when missing.
+        buffer_bytes: lines are handed to the kernel when so many bytes wait, or at `flush`.
+
+    Attributes:
+        dropped_bytes: the size of a torn last line that was found and dropped, 0 if there was none.
+    """
+
+    def __init__(self, path: Path, buffer_bytes: int = 64 * 1024) -> None:
+        self.path = path
+        self._limit = buffer_bytes
+        self._encoder = msgspec.json.Encoder()
+        self._pending = bytearray()
+        make_dirs(path.parent)
+        try:
+            # Not O_APPEND: the torn end of an earlier session has to be cut off first.
+            self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            size = os.fstat(self._file).st_size
+            whole = _end_of_last_line(self._file, size)
+            if whole < size:
+                os.ftruncate(self._file, whole)
+            self._end = whole
+        except OSError as error:
+            raise write_error(path, error) from error
+        self.dropped_bytes = size - whole
+
+    def write(self, event: msgspec.Struct) -> None:
+        """Add one line; it is on its way at the latest with the next `flush`."""
+        self._pending += self._encoder.encode(event)
+        self._pending += b"\n"
+        if len(self._pending) >= self._limit:
+            self.flush()
+
+    def flush(self) -> None:
+        """Hand all lines to the kernel: from here on they survive the death of this process.
+
+        Raises:
+            PacelineError: the disk is full; the file still ends with a whole line.
+        """
+        if not self._pending:
+            return
+        data = bytes(self._pending)
+        self._pending.clear()
+        try:
+            done = 0
+            while done < len(data):
+                done += os.pwrite(self._file, data[done:], self._end + done)
+            self._end += len(data)
+        except OSError as error:
+            # Leave whole lines only; what the disk refused is lost and said.
+            os.ftruncate(self._file, self._end)
+            raise write_error(self.path, error) from error
+
+    def close(self) -> None:
+        """Flush and close; further calls do nothing."""
+        if self._file < 0:
+            return
+        try:
+            self.flush()
+        finally:
+            os.close(self._file)
+            self._file = -1
+
+    def __enter__(self) -> EventWriter:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def _end_of_last_line(handle: int, size: int, block: int = 64 * 1024) -> int:
+    """Offset just behind the last newline, 0 when there is none."""
+    end = size
+    while end > 0:
+        start = max(0, end - block)
+        found = os.pread(handle, end - start, start).rfind(b"\n")
+        if found >= 0:
+            return start + found + 1
+        end = start
+    return 0

@@ -1,0 +1,1 @@
+"""Tasks: what is trained, and on what data."""

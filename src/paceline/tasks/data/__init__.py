@@ -1,0 +1,1 @@
+"""Data sets: finding, checking and opening them."""
