@@ -1,0 +1,103 @@
+"""Which devices a job uses and which of them a rank takes: pure functions of what the machine has."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from paceline.records.errors import PacelineError
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What a machine offers."""
+
+    cuda_devices: int
+    cores: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """How many workers run on a machine, and on what."""
+
+    device: Literal["cpu", "cuda"]
+    backend: Literal["gloo", "nccl"]
+    workers: int
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class RankEnv:
+    """A rank's place in the job, as torchrun's environment tells it."""
+
+    rank: int
+    local_rank: int
+    world: int
+    local_world: int
+    nodes: int
+
+    @classmethod
+    def read(cls, env: Mapping[str, str]) -> RankEnv | None:
+        """The place that `env` describes, None when it is not torchrun's."""
+        if "RANK" not in env or "WORLD_SIZE" not in env:
+            return None
+        world = int(env["WORLD_SIZE"])
+        local_world = int(env.get("LOCAL_WORLD_SIZE", world))
+        return cls(
+            rank=int(env["RANK"]),
+            local_rank=int(env.get("LOCAL_RANK", env["RANK"])),
+            world=world,
+            local_world=local_world,
+            nodes=int(env.get("GROUP_WORLD_SIZE", max(1, world // max(1, local_world)))),
+        )
+
+
+def usable_cores() -> int:
+    """Cores that this process may use (a container's or taskset's share, not the machine's)."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def place(machine: Machine, workers: str) -> Placement:
+    """Decide device, backend and number of workers.
+
+    Args:
+        machine: what there is.
+        workers: `auto` (a worker for each CUDA device, else one a core) or a number.
+
+    Raises:
+        PacelineError: not a number of at least 1, or more workers than CUDA devices.
+    """
+    cuda = machine.cuda_devices > 0
+    available = machine.cuda_devices if cuda else machine.cores
+    if workers == "auto":
+        count = available
+    else:
+        try:
+            count = int(workers)
+        except ValueError:
+            raise PacelineError(f"--workers {workers} is not a number", hint="--workers auto, or 1 and more") from None
+        if count < 1:
+            raise PacelineError(f"--workers {count} leaves nobody to train", hint="--workers auto, or 1 and more")
+    if cuda and count > machine.cuda_devices:
+        raise PacelineError(
+            f"--workers {count} is more than this machine's {machine.cuda_devices} CUDA device(s)",
+            why="two NCCL ranks cannot share a device",
+            hint=f"--workers {machine.cuda_devices}, or --workers auto; for several machines start it under torchrun",
+        )
+    notes: tuple[str, ...] = ()
+    if not cuda and count > machine.cores:
+        notes = (f"{count} workers share {machine.cores} core(s): right results, but slower than one worker a core",)
+    return Placement("cuda" if cuda else "cpu", "nccl" if cuda else "gloo", count, notes)
+
+
+def place_rank(machine: Machine, env: RankEnv) -> Placement:
+    """Device and backend of a rank that torchrun started; the device's index is its local rank.
+
+    Raises:
+        PacelineError: more ranks on this machine than CUDA devices.
+    """
+    return place(machine, str(env.local_world))

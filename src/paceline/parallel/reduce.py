@@ -1,0 +1,81 @@
+"""Sums over ranks: exact counts, means as sums over counts, rows in the order of the data."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from paceline.parallel.partition import split
+
+
+def sum_over_ranks(values: Tensor) -> Tensor:
+    """Elementwise sum, in place, the same bits on every rank; float64 holds counts exactly up to 2^53."""
+    dist.all_reduce(values, op=dist.ReduceOp.SUM)
+    return values
+
+
+def gather_rows(rows: Tensor, total: int) -> Tensor:
+    """All ranks' rows in order, on every rank.
+
+    Args:
+        rows: (k, ...) of this rank, where k = len(split(total, world, rank)).
+        total: rows over all ranks.
+    """
+    world = dist.get_world_size()
+    sizes = [len(split(total, world, rank)) for rank in range(world)]
+    padded = rows.new_zeros((max(sizes), *rows.shape[1:]))  # gloo returns garbage for unequal shapes
+    padded[: len(rows)] = rows
+    parts = [torch.empty_like(padded) for _ in range(world)]
+    dist.all_gather(parts, padded)
+    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+
+def gather_objects(value: Any) -> list[Any] | None:
+    """Every rank's object on rank 0, in rank order; None elsewhere."""
+    rank, world = dist.get_rank(), dist.get_world_size()
+    gathered: list[Any] | None = [None] * world if rank == 0 else None
+    dist.gather_object(value, gathered, dst=0)
+    return gathered
+
+
+@torch.no_grad()
+def merge_buffers(model: nn.Module) -> None:
+    """Make all ranks' buffers equal: batch-norm statistics become their mean over ranks, the rest is rank 0's.
+
+    Without this each rank would evaluate with the statistics of its own part of the data.
+    """
+    world = dist.get_world_size()
+    averaged = {
+        id(buffer)
+        for module in model.modules()
+        if isinstance(module, _BatchNorm)
+        for buffer in (module.running_mean, module.running_var)
+        if buffer is not None
+    }
+    statistics = [buffer for buffer in model.buffers() if id(buffer) in averaged]
+    others = [buffer for buffer in model.buffers() if id(buffer) not in averaged]
+    if statistics:
+        flat = torch.cat([buffer.flatten() for buffer in statistics])
+        dist.all_reduce(flat, op=dist.ReduceOp.SUM)
+        flat /= world
+        for buffer, part in zip(statistics, flat.split([b.numel() for b in statistics]), strict=True):
+            buffer.copy_(part.view_as(buffer))
+    for buffer in others:
+        dist.broadcast(buffer, src=0)
+
+
+@torch.no_grad()
+def ranks_bit_equal(tensors: list[Tensor]) -> bool:
+    """Whether every rank holds the same bits."""
+    import hashlib
+
+    digest = hashlib.sha256()
+    for tensor in tensors:
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    digests: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(digests, digest.hexdigest())
+    return len(set(digests)) == 1

@@ -1,0 +1,106 @@
+"""Data that fit in memory: columns of shape (n, ...), gathered and prepared a batch at a time, as whole tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Draws:
+    """Random numbers of one global batch, of which a rank takes its part.
+
+    They are drawn for the whole batch on every rank and then cut, so that a sample is augmented in the same way
+    whichever rank has it: augmented runs, too, do not depend on the number of workers.
+
+    Attributes:
+        generator: a CPU generator, seeded for this batch.
+        total: samples in the global batch.
+        start, stop: this rank's part.
+    """
+
+    generator: torch.Generator
+    total: int
+    start: int
+    stop: int
+
+    def uniform(self) -> Tensor:
+        """(stop - start,) numbers in [0, 1)."""
+        return torch.rand(self.total, generator=self.generator)[self.start : self.stop]
+
+    def integers(self, high: int) -> Tensor:
+        """(stop - start,) whole numbers in [0, high)."""
+        return torch.randint(high, (self.total,), generator=self.generator)[self.start : self.stop]
+
+
+@dataclass(frozen=True)
+class Target:
+    """What batches shall be like.
+
+    Attributes:
+        device: where.
+        dtype: of the floating-point inputs.
+        channels_last: whether images shall have their channels last in memory.
+    """
+
+    device: torch.device
+    dtype: torch.dtype
+    channels_last: bool
+
+
+Prepare = Callable[[tuple[Tensor, ...], Draws | None, Target], Any]
+"""prepare(gathered columns, draws or None when not training, target) -> batch."""
+
+
+def plain(columns: tuple[Tensor, ...], draws: Draws | None, target: Target) -> Any:
+    """Floating-point columns in the target's dtype, all on its device."""
+    del draws
+    return tuple(
+        column.to(target.device, target.dtype if column.is_floating_point() else None, non_blocking=True)
+        for column in columns
+    )
+
+
+class Arrays:
+    """Columns of equal length.
+
+    Args:
+        columns: arrays of shape (n, ...): numpy (also memory-mapped) or tensors. Keep images uint8.
+        prepare: what makes a batch of gathered rows.
+        names: for messages.
+
+    Raises:
+        ValueError: no column, or columns of different lengths.
+    """
+
+    def __init__(self, *columns: np.ndarray | Tensor, prepare: Prepare = plain, names: Sequence[str] = ()) -> None:
+        if not columns:
+            raise ValueError("Arrays needs at least one column")
+        self.columns = tuple(c if isinstance(c, Tensor) else torch.from_numpy(np.asanyarray(c)) for c in columns)
+        lengths = [len(c) for c in self.columns]
+        if len(set(lengths)) != 1:
+            raise ValueError(f"columns of different lengths: {lengths}")
+        self.prepare = prepare
+        self.names = tuple(names)
+
+    def __len__(self) -> int:
+        return len(self.columns[0])
+
+    @property
+    def size_bytes(self) -> int:
+        """Of all columns."""
+        return sum(c.numel() * c.element_size() for c in self.columns)
+
+    def to(self, device: torch.device) -> Arrays:
+        """The same data on another device; on the same one, no copy."""
+        return Arrays(*(c.to(device) for c in self.columns), prepare=self.prepare, names=self.names)
+
+    def batch(self, indices: Tensor, draws: Draws | None, target: Target) -> Any:
+        """Rows `indices` (k,), gathered and prepared."""
+        indices = indices.to(self.columns[0].device, non_blocking=True)
+        return self.prepare(tuple(c.index_select(0, indices) for c in self.columns), draws, target)
