@@ -10,11 +10,8 @@ import gc
 
 import numpy as np
 import torch
+import torch._dynamo  # an optimizer's first method call imports it, which would cost every rank a second
 import torch.distributed
-import torch.distributed.distributed_c10d
-
-# Imported on the first call of an optimizer's method, which would cost every rank a second.
-import torch._dynamo
 import torch.nn.parallel
 import torch.optim
 

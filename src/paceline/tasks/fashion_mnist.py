@@ -8,8 +8,9 @@ from pathlib import Path
 from torch import nn
 
 from paceline.tasks.classify import cross_entropy
-from paceline.tasks.data import idx, obtain
+from paceline.tasks.data.idx import open_idx
 from paceline.tasks.data.images import PrepareImages
+from paceline.tasks.data.obtain import obtain
 from paceline.tasks.models.cnn import FashionCNN
 from paceline.tasks.table import BUILT_IN, TaskOptions
 from paceline.tasks.task import Arrays, Task, accuracy
@@ -20,13 +21,13 @@ MEAN, STD = 0.2860, 0.3530
 
 def fashion_mnist_task(name: str, model: Callable[[], nn.Module], options: TaskOptions) -> Task:
     """A task on Fashion-MNIST with any network that takes (batch, 1, 28, 28)."""
-    obtained = obtain.obtain("fashion-mnist", Path(options.data_dir) if options.data_dir else None)
+    obtained = obtain("fashion-mnist", Path(options.data_dir) if options.data_dir else None)
     raw = obtained.root / "FashionMNIST" / "raw"
 
     def arrays(split: str, prepare: PrepareImages) -> Arrays:
         return Arrays(
-            idx.open_idx(raw / f"{split}-images-idx3-ubyte"),
-            idx.open_idx(raw / f"{split}-labels-idx1-ubyte"),
+            open_idx(raw / f"{split}-images-idx3-ubyte"),
+            open_idx(raw / f"{split}-labels-idx1-ubyte"),
             prepare=prepare,
             names=("images", "labels"),
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
 import inspect
@@ -13,6 +12,7 @@ from pathlib import Path
 from types import ModuleType
 
 from paceline.records.errors import PacelineError, choices
+from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN, TaskOptions
 from paceline.tasks.task import Task
 
@@ -34,19 +34,6 @@ def load_task(spec: str, options: TaskOptions) -> Task:
         built: Task = module.build(options)
         return built
     return _user_task(Path(spec), options)
-
-
-def check_task_name(spec: str) -> None:
-    """Refuse what is neither a built-in name nor an existing file, before anything is started."""
-    if spec in BUILT_IN:
-        return
-    legal = f"built-in tasks: {choices(BUILT_IN)}; or the path of a Python file with a function task()"
-    if not spec.endswith(".py"):
-        close = difflib.get_close_matches(spec, BUILT_IN, n=1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        raise PacelineError(f"unknown task {spec}", hint=meant + legal)
-    if not Path(spec).is_file():
-        raise PacelineError(f"there is no task file {spec}", hint=legal)
 
 
 def refuse_unused(spec: str, taken: tuple[str, ...], options: TaskOptions) -> None:

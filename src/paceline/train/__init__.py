@@ -1,1 +1,1 @@
-"""The reference trainer."""
+"""The reference trainer: data-parallel training with exact means, agreed decisions and bit-exact resumption."""

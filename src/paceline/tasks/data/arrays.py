@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -19,15 +20,20 @@ class Draws:
     whichever rank has it: augmented runs, too, do not depend on the number of workers.
 
     Attributes:
-        generator: a CPU generator, seeded for this batch.
+        seed: of this global batch; the generator is made when the first number is drawn.
         total: samples in the global batch.
         start, stop: this rank's part.
     """
 
-    generator: torch.Generator
+    seed: int
     total: int
     start: int
     stop: int
+
+    @cached_property
+    def generator(self) -> torch.Generator:
+        """On the CPU, seeded for this batch."""
+        return torch.Generator().manual_seed(self.seed)
 
     def uniform(self) -> Tensor:
         """(stop - start,) numbers in [0, 1)."""
@@ -39,7 +45,7 @@ class Draws:
 
 
 @dataclass(frozen=True)
-class Target:
+class Like:
     """What batches shall be like.
 
     Attributes:
@@ -53,15 +59,15 @@ class Target:
     channels_last: bool
 
 
-Prepare = Callable[[tuple[Tensor, ...], Draws | None, Target], Any]
-"""prepare(gathered columns, draws or None when not training, target) -> batch."""
+Prepare = Callable[[tuple[Tensor, ...], Draws | None, Like], Any]
+"""prepare(gathered columns, draws or None when not training, like) -> batch."""
 
 
-def plain(columns: tuple[Tensor, ...], draws: Draws | None, target: Target) -> Any:
-    """Floating-point columns in the target's dtype, all on its device."""
+def plain(columns: tuple[Tensor, ...], draws: Draws | None, like: Like) -> Any:
+    """Floating-point columns in the like's dtype, all on its device."""
     del draws
     return tuple(
-        column.to(target.device, target.dtype if column.is_floating_point() else None, non_blocking=True)
+        column.to(like.device, like.dtype if column.is_floating_point() else None, non_blocking=True)
         for column in columns
     )
 
@@ -100,7 +106,7 @@ class Arrays:
         """The same data on another device; on the same one, no copy."""
         return Arrays(*(c.to(device) for c in self.columns), prepare=self.prepare, names=self.names)
 
-    def batch(self, indices: Tensor, draws: Draws | None, target: Target) -> Any:
+    def batch(self, indices: Tensor, draws: Draws | None, like: Like) -> Any:
         """Rows `indices` (k,), gathered and prepared."""
         indices = indices.to(self.columns[0].device, non_blocking=True)
-        return self.prepare(tuple(c.index_select(0, indices) for c in self.columns), draws, target)
+        return self.prepare(tuple(c.index_select(0, indices) for c in self.columns), draws, like)

@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from paceline.tasks.data.arrays import Draws, Target
+from paceline.tasks.data.arrays import Draws, Like
 
 
 def crop(images: Tensor, draws: Draws, padding: int = 2) -> Tensor:
@@ -64,13 +64,13 @@ class PrepareImages:
         self.shift = -mean / std
         self.augment = tuple(function for name, function in AUGMENT.items() if name in augment)
 
-    def __call__(self, columns: tuple[Tensor, ...], draws: Draws | None, target: Target) -> Any:
+    def __call__(self, columns: tuple[Tensor, ...], draws: Draws | None, like: Like) -> Any:
         """A prepared batch; augmented when there are draws."""
         images, labels = columns
         if draws is not None:
             for function in self.augment:
                 images = function(images, draws)
-        images = images.to(target.device, non_blocking=True).to(target.dtype)
+        images = images.to(like.device, non_blocking=True).to(like.dtype)
         # One channel is channels-last and contiguous at once: there is nothing to convert.
         images = images.mul_(self.scale).add_(self.shift).unsqueeze(1)
-        return images, labels.to(target.device, torch.int64, non_blocking=True)
+        return images, labels.to(like.device, torch.int64, non_blocking=True)

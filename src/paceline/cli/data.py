@@ -1,0 +1,222 @@
+"""`paceline data`: get a data set in the layout that torchvision expects, and say where it is."""
+
+from __future__ import annotations
+
+import contextlib
+import enum
+import json
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.tasks.data.catalog import CATALOG, DataSet, lookup
+from paceline.tasks.data.obtain import Obtained, Progress, Whereabouts, obtain, whereabouts
+from paceline.tasks.data.progress import Tell
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+BAR_AFTER_S = 2.0
+"""Nothing is drawn for what is over sooner."""
+
+
+class Format(enum.StrEnum):
+    """How results are printed."""
+
+    text = "text"
+    json = "json"
+
+
+data_app = typer.Typer(
+    name="data",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    help="Get data sets in the layout that torchvision expects, and check every byte of them.",
+)
+
+FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
+
+
+@data_app.command("fetch")
+def fetch_command(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set; `paceline data list` names them.")],
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(
+            "--data-dir",
+            metavar="DIR",
+            help="The directory that holds it, or shall hold it. Files that are there are checked, never replaced.",
+        ),
+    ] = None,
+    output: FormatOption = Format.text,
+) -> None:
+    """Find a data set or fetch it, and check its sizes and checksums.
+
+    Looks in --data-dir, ./data, your cache and where Debian's package puts it; then it downloads from the mirrors
+    that torchvision names, or fetches Debian's package with apt. What is fetched goes to --data-dir, else to your
+    cache. Processes that want the same set wait for the one that fetches it.
+
+    Example: paceline data fetch fashion-mnist --data-dir data
+    """
+    dataset = lookup(name)
+    with show_progress() as on_progress:
+        obtained = obtain(name, data_dir, on_progress)
+    print(fetched_json(dataset, obtained) if output is Format.json else fetched_text(dataset, obtained))
+
+
+@data_app.command("list")
+def list_command(output: FormatOption = Format.text) -> None:
+    """List the data sets: samples, size, and where each is now. Fetches nothing.
+
+    Example: paceline data list
+    """
+    rows = [(dataset, whereabouts(name)) for name, dataset in sorted(CATALOG.items())]
+    print(listed_json(rows) if output is Format.json else listed_text(rows))
+
+
+def fetched_text(dataset: DataSet, obtained: Obtained) -> str:
+    """What `fetch` prints for people."""
+    lines = [
+        f"{dataset.title} is ready: {_samples(dataset)}, {_megabytes(dataset.size_bytes)}, every checksum right",
+        f"  from  {obtained.source}",
+        f"  in    {dataset.raw(obtained.root)}",
+        *(f"  note  {note}" for note in obtained.notes),
+        f"  use   torchvision.datasets.{dataset.folder}({str(obtained.root)!r}, download=False)",
+    ]
+    return "\n".join(lines)
+
+
+def fetched_json(dataset: DataSet, obtained: Obtained) -> str:
+    """What `fetch --format json` prints: one object."""
+    raw = dataset.raw(obtained.root)
+    files = [
+        {"path": str(raw / file.name), "size_bytes": file.size_bytes, "sha256": file.sha256} for file in dataset.files
+    ]
+    return _json(
+        {
+            "name": dataset.name,
+            "root": str(obtained.root),
+            "source": obtained.source,
+            "notes": obtained.notes,
+            "samples": dict(dataset.samples),
+            "files": files,
+        }
+    )
+
+
+def listed_text(rows: list[tuple[DataSet, Whereabouts]]) -> str:
+    """What `list` prints for people: a block for each data set."""
+    lines = []
+    for dataset, where in rows:
+        lines.append(f"{dataset.name}  {_samples(dataset)}, {_megabytes(dataset.size_bytes)}")
+        absent = f"  not here (get it: paceline data fetch {dataset.name})"
+        lines.append(f"  is in    {where.place}" if where.place else absent)
+        lines += [f"  note     {note}" for note in where.notes]
+        lines.append(f"  licence  {dataset.licence}")
+    return "\n".join(lines)
+
+
+def listed_json(rows: list[tuple[DataSet, Whereabouts]]) -> str:
+    """What `list --format json` prints: one object with a list."""
+    return _json(
+        {
+            "datasets": [
+                {
+                    "name": dataset.name,
+                    "title": dataset.title,
+                    "samples": dict(dataset.samples),
+                    "size_bytes": dataset.size_bytes,
+                    "licence": dataset.licence,
+                    "place": where.place,
+                    "notes": where.notes,
+                }
+                for dataset, where in rows
+            ]
+        }
+    )
+
+
+@contextlib.contextmanager
+def show_progress() -> Iterator[Tell]:
+    """Draws on standard error: a bar on a terminal once it takes longer, elsewhere a plain line a message."""
+    if not sys.stderr.isatty():
+        yield _plain_lines()
+        return
+    display = _Display()
+    try:
+        yield display
+    finally:
+        display.close()
+
+
+def _plain_lines() -> Tell:
+    said: set[str] = set()
+
+    def tell(progress: Progress) -> None:
+        if progress.message not in said:
+            said.add(progress.message)
+            print(progress.message, file=sys.stderr, flush=True)
+
+    return tell
+
+
+class _Display:
+    """A bar that appears after `BAR_AFTER_S`, and is gone when it is closed."""
+
+    def __init__(self) -> None:
+        self._start = time.monotonic()
+        self._bar: Bar | None = None
+        self._task: Any = None
+
+    def __call__(self, progress: Progress) -> None:
+        if self._bar is None:
+            if time.monotonic() - self._start < BAR_AFTER_S:
+                return
+            self._bar = _new_bar()
+            self._bar.start()
+            self._task = self._bar.add_task(progress.message, total=progress.total_bytes)
+        self._bar.update(
+            self._task,
+            description=progress.message,
+            completed=progress.done_bytes,
+            total=progress.total_bytes,
+        )
+
+    def close(self) -> None:
+        """Remove the bar."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+def _new_bar() -> Bar:
+    # Loaded only when there is something to draw: it costs a tenth of a second.
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
+
+    return Progress(
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        DownloadColumn(),
+        TransferSpeedColumn(),
+        TimeRemainingColumn(),
+        console=Console(stderr=True),
+        transient=True,
+    )
+
+
+def _samples(dataset: DataSet) -> str:
+    words = {"train": "training", "eval": "evaluation"}
+    counts = [f"{count:,} {words.get(split, split)}" for split, count in dataset.samples.items()]
+    return f"{' and '.join(counts)} samples"
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 1e6:.1f} MB"
+
+
+def _json(value: dict[str, Any]) -> str:
+    return json.dumps(value, indent=2)

@@ -1,0 +1,186 @@
+"""Follow a run's events while it goes on and draw them: on a terminal a bar, elsewhere a line an evaluation.
+
+The ranks never draw. This reads what rank 0 has written, in a thread of the process that started the job.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from paceline.records.errors import PacelineError
+from paceline.records.rundir import RunDir, read_info
+from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
+from paceline.report.words import first_line
+
+_POLL_S = 0.1
+
+
+class Tail:
+    """Events that are appended to a file from now on.
+
+    Args:
+        path: it may not exist yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._offset = path.stat().st_size if path.exists() else 0
+        self._rest = b""
+        self._decoder = msgspec.json.Decoder(AnyEvent)
+
+    def read(self) -> list[AnyEvent]:
+        """What came since the last call; a line that is not whole yet waits for the next."""
+        try:
+            with self.path.open("rb") as file:
+                file.seek(self._offset)
+                new = file.read()
+        except FileNotFoundError:
+            return []
+        self._offset += len(new)
+        *lines, self._rest = (self._rest + new).split(b"\n")
+        events = []
+        for line in lines:
+            try:
+                events.append(self._decoder.decode(line))
+            except (msgspec.MsgspecError, UnicodeDecodeError):
+                continue  # the remains of a killed run; the report counts them
+        return events
+
+
+class Follower:
+    """Draws a run in a thread; use as a context.
+
+    Args:
+        run: its directory.
+        console: where to draw.
+        extra: also gets each event (TensorBoard).
+
+    Attributes:
+        end: the End event, once it came.
+        last_checkpoint: the newest one of this session.
+    """
+
+    def __init__(self, run: RunDir, console: Console, extra: Callable[[AnyEvent], None] | None = None) -> None:
+        self.run = run
+        self.console = console
+        self.extra = extra
+        self.end: End | None = None
+        self.last_checkpoint: Checkpoint | None = None
+        self.started = False
+        self.info: RunInfo | None = None
+        self._tail = Tail(run.events(0))
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
+        self._progress: Progress | None = None
+        self._bar: TaskID | None = None
+
+    def __enter__(self) -> Follower:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _follow(self) -> None:
+        try:
+            with self.console.status("starting the workers") if self.console.is_terminal else _Nothing():
+                while not self._over.wait(_POLL_S) and not (events := self._tail.read()):
+                    pass
+                else:
+                    events = events if not self._over.is_set() else self._tail.read()
+            self._draw(events)
+            while not self._over.wait(_POLL_S):
+                self._draw(self._tail.read())
+            self._draw(self._tail.read())
+        finally:
+            if self._progress is not None:
+                self._progress.stop()
+
+    def _draw(self, events: list[AnyEvent]) -> None:
+        for event in events:
+            if self.extra is not None:
+                self.extra(event)
+            match event:
+                case Start():
+                    self._draw_start(event)
+                case Evaluation():
+                    self._print(evaluation_line(event))
+                case Note():
+                    self._print(f"note: {event.message}", style="yellow" if event.level == "warning" else "dim")
+                case Checkpoint():
+                    self.last_checkpoint = event
+                case End():
+                    self.end = event
+        steps = [event for event in events if isinstance(event, Step)]
+        if steps:
+            self._draw_steps(steps)
+
+    def _draw_start(self, event: Start) -> None:
+        self.started = True
+        try:
+            self.info = read_info(self.run.path)
+        except PacelineError as error:
+            self._print(str(error))
+            return
+        self._print(first_line(self.info))
+        if self.console.is_terminal and self.info.task is not None:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("loss {task.fields[loss]:.4f}  {task.fields[rate]:,.0f} samples/s"),
+                TimeRemainingColumn(),
+                console=self.console,
+                transient=True,
+            )
+            self._progress.start()
+            self._bar = self._progress.add_task(
+                "steps", total=self.info.task.total_steps, completed=event.step, loss=float("nan"), rate=0.0
+            )
+
+    def _draw_steps(self, steps: list[Step]) -> None:
+        if self._progress is None or self._bar is None:
+            return
+        last, first = steps[-1], steps[0]
+        spent = last.elapsed_s - first.elapsed_s
+        fields: dict[str, Any] = {"loss": last.loss}
+        if spent > 0:
+            fields["rate"] = (last.samples - first.samples) / spent
+        self._progress.update(self._bar, completed=last.step, **fields)
+
+    def _print(self, text: str, style: str | None = None) -> None:
+        self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *of: object) -> None: ...
+
+
+def evaluation_line(event: Evaluation) -> str:
+    """One evaluation as a line."""
+    names = sorted(event.metrics, key=lambda name: name == "loss")
+    parts = []
+    for name in names:
+        measure = event.metrics[name]
+        parts.append(f"{name} {measure.value:.4f}" + (f" of {measure.count:,.0f}" if name != "loss" else ""))
+    epoch = f"{event.epoch:g}" if event.epoch == int(event.epoch) else f"{event.epoch:.2f}"
+    return f"epoch {epoch:>4} · step {event.step:>6,} · {' · '.join(parts)} · {event.elapsed_s:.1f} s"
+
+
+def console_for(format_: str) -> Console:
+    """Where progress goes: stdout for people, stderr when stdout belongs to a program."""
+    return Console(file=sys.stderr if format_ == "json" else None, quiet=format_ == "json")

@@ -1,0 +1,115 @@
+"""`paceline report`: what happened, and how do these runs compare?"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+# Everything else is imported when the verb runs: `paceline --help` has no use for numpy, jinja2 or rich.
+if TYPE_CHECKING:
+    from paceline.report.compare import Comparison
+    from paceline.report.load import Run
+    from paceline.report.summary import Summary
+
+
+class Format(enum.StrEnum):
+    """How results are printed."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb to the command line."""
+    app.command("report")(report)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, one or several to compare.")],
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Where the page goes. Default: RUN/report.html for one run, ./report.html for several.",
+        ),
+    ] = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            metavar="METRIC=VALUE", help="Time to this target, such as accuracy=0.90. Default: the run's own."
+        ),
+    ] = None,
+    output_format: Annotated[
+        Format,
+        typer.Option("--format", help="text: cards and a page. json: the numbers, and a page only with --output."),
+    ] = Format.TEXT,
+) -> None:
+    """Show what happened in a run, or how several compare: a card here, and one HTML page that needs no network.
+
+    Example: paceline report runs/2026-03-01_09-30-00_digits
+    """
+    from paceline.report.compare import compare
+    from paceline.report.load import load_run
+    from paceline.report.summary import summarise
+    from paceline.report.target import parse_target
+
+    goal = parse_target(target) if target is not None else None
+    loaded = [load_run(path) for path in runs]
+    if goal is not None:
+        _check_metric(goal.metric, loaded)
+    summaries = [summarise(run, goal) for run in loaded]
+    comparison = compare(loaded, summaries)
+    page = output or (None if output_format is Format.JSON else _default_page(loaded))
+    if page is not None and page.is_dir():
+        page = page / "report.html"
+    if page is not None:
+        from paceline.report.page.render import write_page
+
+        write_page(loaded, page, summaries, comparison)
+    if output_format is Format.JSON:
+        _print_json(summaries, comparison)
+    else:
+        _print_cards(loaded, summaries, comparison)
+        typer.echo(f"page: {page}")
+
+
+def _default_page(runs: Sequence[Run]) -> Path:
+    from paceline.records.rundir import RunDir
+
+    return RunDir(runs[0].path).report if len(runs) == 1 else Path("report.html")
+
+
+def _check_metric(metric: str, runs: Sequence[Run]) -> None:
+    from paceline.records.errors import PacelineError, choices
+
+    known = sorted({name for run in runs for name in run.evaluations.value})
+    if known and metric not in known:
+        raise PacelineError(f"--target {metric}: no run evaluated that", hint=f"evaluated were: {choices(known)}")
+
+
+def _print_json(summaries: Sequence[Summary], comparison: Comparison) -> None:
+    import msgspec
+
+    document = {"schema": 1, "runs": summaries, "comparison": comparison if len(summaries) > 1 else None}
+    typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
+
+
+def _print_cards(runs: Sequence[Run], summaries: Sequence[Summary], comparison: Comparison) -> None:
+    from rich.console import Console
+
+    from paceline.cli.card import comparison_card, propose, result_card
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:  # a pipe has no width, and paths are better left whole there
+        console = Console(highlight=False, markup=False, emoji=False, width=160)
+    for run, summary in zip(runs, summaries, strict=True):
+        steps = [step for step in propose(summary, run.info) if not step.command.startswith("paceline report")]
+        console.print(result_card(summary, run.info, width=console.width, next_steps=steps))
+        console.print()
+    if len(runs) > 1:
+        console.print(comparison_card(comparison))
+        console.print()

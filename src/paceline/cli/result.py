@@ -1,0 +1,27 @@
+"""What a finished training run shows: the card, the report page's path, or one JSON object."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console
+
+from paceline.cli.card import result_card
+from paceline.records.rundir import RunDir
+from paceline.report.load import load_run
+from paceline.report.page.render import write_page
+from paceline.report.summary import summarise
+
+
+def show_result(run: RunDir, format_: str) -> None:
+    """Write the report page and show the run's numbers."""
+    loaded = load_run(run.path)
+    summary = summarise(loaded)
+    write_page([loaded], run.report)
+    if format_ == "json":
+        import msgspec
+
+        sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
+        return
+    console = Console()
+    console.print(result_card(summary, loaded.info, width=console.width))

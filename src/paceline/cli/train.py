@@ -1,0 +1,217 @@
+"""`paceline train`: start a training job, show it, and say what came of it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shlex
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from paceline.cli.options import command_from
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.rundir import DEFAULT_ROOT, RunDir, new_run_dir, read_info, run_lock
+from paceline.tasks.names import check_task_name
+from paceline.tasks.table import BUILT_IN
+from paceline.train.config import TrainConfig, check, for_resume, from_dict, require_shared, to_dict
+
+if TYPE_CHECKING:
+    from paceline.cli.follow import Follower
+    from paceline.launch.elastic import Ended
+    from paceline.report.tensorboard import TensorBoardExport
+
+HELP = """Train a task on every device of this machine, and show what happened.
+
+    paceline train digits
+    paceline train fashion-mnist --target accuracy=0.90 --patience 2
+    paceline train my_task.py --workers 2 --global-batch 256 --lr 0.1 --warmup 1ep
+    paceline train --resume runs/2026-01-31_12-00-00_digits
+
+Under torchrun (several machines) it joins the job instead of starting one:
+
+    torchrun --nnodes 2 --nproc-per-node 8 ... -m paceline train digits
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("train", help=HELP)(command_from(TrainConfig, "task", run_train, HELP))
+
+
+def run_train(given: dict[str, Any]) -> None:
+    """Carry out `paceline train` with what the user gave; ends the process or raises typer.Exit."""
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        from paceline.cli.train_joined import join
+
+        join(given)
+    config, run = settle_request(given)
+    code = _launch(config, run)
+    raise typer.Exit(code)
+
+
+def settle_request(given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
+    """From flags to a complete request: settings, and the directory that the run shall have.
+
+    Raises:
+        PacelineError: anything that can be known to be wrong before torch is loaded.
+    """
+    resume = given.get("resume")
+    if resume not in (None, "auto"):
+        return _resume_of(RunDir(resume), given)
+    if "task" not in given and resume is None:
+        raise PacelineError("no task was named", hint=f"one of {', '.join(BUILT_IN)}, or a Python file with task()")
+    if "task" in given:
+        check_task_name(given["task"])
+        _refuse_obvious(given)
+    if resume == "auto":
+        found = _unfinished(given)
+        if found is not None:
+            return _resume_of(found, given)
+        if "task" not in given:
+            raise PacelineError("there is no run to resume", hint="name the task to start a new one")
+    config = TrainConfig(**given)
+    check(config)
+    if config.run_dir is not None:
+        run = RunDir(config.run_dir)
+        if run.exists() and resume is None:
+            raise PacelineError(
+                f"{run.path} already holds a run",
+                hint="--resume auto goes on with it; or choose another --run-dir",
+            )
+        return config, run
+    return config, new_run_dir(Path(config.task).stem)
+
+
+def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
+    if given.get("run_dir") not in (None, str(run.path)):
+        raise PacelineError(
+            f"--resume {run.path} and --run-dir {given['run_dir']} name two directories", hint="leave --run-dir out"
+        )
+    info = read_info(run.path)
+    if info.verb != "train":
+        raise PacelineError(f"{run.path} is a run of paceline {info.verb}", hint="only paceline train can resume it")
+    config = for_resume(from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)})
+    check_task_name(config.task)
+    check(config)
+    return config, run
+
+
+def _unfinished(given: dict[str, Any]) -> RunDir | None:
+    """Where `--resume auto` looks: --run-dir, else the newest run of the task that is not finished."""
+    if "run_dir" in given:
+        run = RunDir(given["run_dir"])
+        return run if run.exists() else None
+    for path in sorted(DEFAULT_ROOT.glob("*/run.json"), reverse=True):
+        with contextlib.suppress(PacelineError):
+            info = read_info(path.parent)
+            if info.verb == "train" and given.get("task") in (None, info.config.get("task")):
+                return RunDir(path.parent)
+    return None
+
+
+def _refuse_obvious(given: dict[str, Any]) -> None:
+    workers, batch = given.get("workers", "auto"), given.get("global_batch")
+    if workers.isdigit() and batch is not None and batch > 0:
+        require_shared(batch, int(workers))
+
+
+def _launch(config: TrainConfig, run: RunDir) -> int:
+    from paceline.cli.follow import Follower, console_for
+
+    console = console_for(config.format)
+    with run_lock(run), _tidy(run):
+        _obtain_data(config)
+        env, workers = _worker_environment(config, run)
+        with _tensorboard(config, run) as extra, Follower(run, console, extra) as follower:
+            from paceline.launch.elastic import Job, run_job
+
+            ended = run_job(
+                Job(module="paceline.train.worker", workers=workers, logs=run.logs, env=env, grace_s=config.grace)
+            )
+        return _conclude(config, run, follower, ended)
+
+
+@contextlib.contextmanager
+def _tidy(run: RunDir) -> Iterator[None]:
+    """A request that fails before anything was recorded leaves no directory behind."""
+    try:
+        yield
+    except PacelineError as error:
+        ours = {"run.lock", "logs", "events"}
+        if not run.exists() and error.exit_code == Exit.USAGE and {p.name for p in run.path.iterdir()} <= ours:
+            shutil.rmtree(run.path, ignore_errors=True)
+        raise
+
+
+def _obtain_data(config: TrainConfig) -> None:
+    """Fetch what a built-in task needs, with a bar, before any worker waits for it."""
+    entry = BUILT_IN.get(config.task)
+    if entry is not None and entry.data is not None:
+        from paceline.cli.data import show_progress
+        from paceline.tasks.data.obtain import obtain
+
+        with show_progress() as tell:
+            obtain(entry.data, Path(config.data_dir) if config.data_dir else None, tell)
+
+
+def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str], int]:
+    import msgspec
+    import torch
+
+    from paceline.launch.tuning import cpu_settings
+    from paceline.parallel.placement import Machine, place, usable_cores
+    from paceline.train.worker import HANDOVER, LAUNCHER_PID, Handover
+
+    placement = place(Machine(torch.cuda.device_count(), usable_cores()), config.workers)
+    command = ["paceline", *sys.argv[1:]]
+    handover = Handover(config=to_dict(config), run_dir=str(run.path.absolute()), command=command)
+    env = {HANDOVER: msgspec.json.encode(handover).decode(), LAUNCHER_PID: str(os.getpid())}
+    cpu = placement.device == "cpu"
+    settings = cpu_settings(os.environ, threads=1 if cpu else None, allocator=cpu)
+    env.update({setting.name: setting.value for setting in settings})
+    return env, placement.workers
+
+
+@contextlib.contextmanager
+def _tensorboard(config: TrainConfig, run: RunDir) -> Iterator[TensorBoardExport | None]:
+    if not config.tensorboard:
+        yield None
+        return
+    from paceline.report.tensorboard import TensorBoardExport
+
+    with contextlib.closing(TensorBoardExport(run.path / "tensorboard")) as export:
+        yield export
+
+
+def _conclude(config: TrainConfig, run: RunDir, follower: Follower, ended: Ended) -> int:
+    resume = f"paceline train --resume {shlex.quote(str(run.path))}"
+    stopped = follower.end is not None and follower.end.reason == "interrupted"
+    if ended.stopped_by is not None or stopped:
+        interrupted = ended.stopped_by is not None and ended.stopped_by.name == "SIGINT"
+        code = Exit.INTERRUPTED if interrupted else Exit.TERMINATED
+        if follower.end is not None and ended.stopped_by is None:
+            code = Exit(follower.end.exit_code)
+        where = f"checkpoint at step {follower.end.step:,}" if stopped and follower.end else "no new checkpoint"
+        sys.stderr.write(f"stopped: {where}\n  next: {resume}\n")
+        return int(code)
+    if ended.failures:
+        raise _failure(ended, resume if run.checkpoints.exists() else "")
+    _show_result(config, run)
+    return int(Exit.OK)
+
+
+def _failure(ended: Ended, resume: str) -> PacelineError:
+    from paceline.cli.failure import failure_of
+
+    return failure_of(ended, resume)
+
+
+def _show_result(config: TrainConfig, run: RunDir) -> None:
+    from paceline.cli.result import show_result
+
+    show_result(run, config.format)

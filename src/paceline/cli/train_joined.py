@@ -1,0 +1,56 @@
+"""`paceline train` as one rank of a job that torchrun started, on one machine or on many."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from contextlib import ExitStack
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+from paceline.cli.follow import Follower, console_for
+from paceline.cli.result import show_result
+from paceline.cli.train import settle_request
+from paceline.parallel import agree
+from paceline.parallel.exit import leave
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.rundir import run_lock
+from paceline.train.config import TrainConfig
+from paceline.train.setup import build
+from paceline.train.stop import StopRequest
+from paceline.train.worker import finish, report_failure, take_seat
+from paceline.train.worker import join as join_group
+
+
+def join(given: dict[str, Any]) -> NoReturn:
+    """Train as this rank; never returns. Rank 0 chooses the run directory, holds its lock and draws."""
+    stop = StopRequest()
+    stop.install()
+    try:
+        code = _run(given, stop)
+    except PacelineError as error:
+        report_failure(error)
+        if os.environ.get("RANK") == "0":  # the others would only repeat it
+            sys.stderr.write(f"{error}\n")
+        leave(error.exit_code)
+    except BaseException as error:  # noqa: BLE001  # whatever it is, torchrun must hear of it
+        report_failure(error)
+        traceback.print_exc()
+        leave(Exit.FAILED)
+    leave(code)
+
+
+def _run(given: dict[str, Any], stop: StopRequest) -> int:
+    seat = take_seat(["paceline", *sys.argv[1:]])
+    join_group(seat, given.get("grace", TrainConfig.grace))
+    config, run = agree.from_rank_zero(lambda: settle_request(given))
+    with ExitStack() as stack:
+        agree.all_or_none(lambda: stack.enter_context(run_lock(run)) if seat.env.rank == 0 else None)
+        console = console_for(config.format) if seat.env.rank == 0 else Console(quiet=True)
+        with Follower(run, console) if seat.env.rank == 0 else ExitStack():
+            code = finish(build(config, seat, run, stop))
+        if seat.env.rank == 0 and code == Exit.OK:
+            show_result(run, config.format)
+    return code

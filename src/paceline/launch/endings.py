@@ -1,0 +1,68 @@
+"""How a process ended, in words, and what that usually means."""
+
+from __future__ import annotations
+
+import signal
+
+_SIGNALS = {
+    "SIGKILL": "nothing can catch it: usually the kernel ran out of memory, or a scheduler's limit was reached",
+    "SIGSEGV": "a memory access went wrong in compiled code",
+    "SIGABRT": "compiled code gave up: an assertion, a failed check, or an exception that nobody caught",
+    "SIGBUS": "memory that is backed by a file could not be had: often /dev/shm or a disk is full",
+    "SIGILL": "the processor does not know an instruction: the binary was built for a newer one",
+    "SIGFPE": "an integer was divided by zero in compiled code",
+    "SIGTERM": "somebody asked it to stop: a scheduler, a user, or the launcher",
+    "SIGINT": "somebody pressed Ctrl-C",
+    "SIGHUP": "its terminal was closed",
+    "SIGPIPE": "the reader of its output went away",
+    "SIGXCPU": "its limit of processor time was reached",
+}
+
+_ADVICE = {
+    "SIGKILL": "look for 'Out of memory' in the kernel's log (dmesg -T | tail); fewer workers or a smaller batch "
+    "need less",
+    "SIGSEGV": "run again with PYTHONFAULTHANDLER=1 to see where",
+    "SIGABRT": "run again with PYTHONFAULTHANDLER=1 to see where; the lines above say which check failed",
+    "SIGBUS": "df -h /dev/shm; give the container more shared memory, or use fewer loader workers",
+    "SIGFPE": "run again with PYTHONFAULTHANDLER=1 to see where",
+    "SIGTERM": "ask who sent it: a scheduler's time limit, or a person",
+}
+
+
+def signal_name(exit_code: int) -> str:
+    """The name of the signal that killed a process, "" when none did."""
+    if exit_code >= 0:
+        return ""
+    try:
+        return signal.Signals(-exit_code).name
+    except ValueError:
+        return f"signal {-exit_code}"
+
+
+def ending(exit_code: int) -> str:
+    """How a process ended: "exited with code 3", or "killed by SIGKILL: ..." for -9."""
+    name = signal_name(exit_code)
+    if not name:
+        return f"exited with code {exit_code}"
+    meaning = _SIGNALS.get(name, "")
+    return f"killed by {name}: {meaning}" if meaning else f"killed by {name}"
+
+
+def advice(exit_code: int) -> str:
+    """What to do about an end without an exception."""
+    name = signal_name(exit_code)
+    if name:
+        return _ADVICE.get(name, "the end of the log may say more")
+    if exit_code == 2:
+        return "code 2 without an exception is usually a bad option, or a script that python could not open"
+    return f"no exception was seen: look for sys.exit({exit_code}) or os._exit({exit_code}) in the script"
+
+
+def stopped_by_launcher(exit_code: int, *, alone: bool) -> bool:
+    """Whether the end looks like the launcher's work, which stops all ranks once one has failed.
+
+    Args:
+        exit_code: as of subprocess.
+        alone: no other rank failed; then nobody gave the launcher a reason.
+    """
+    return not alone and exit_code in {-signal.SIGTERM, 128 + signal.SIGTERM}

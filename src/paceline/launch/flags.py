@@ -1,0 +1,189 @@
+"""Every flag of `paceline run`, written down, so that `--help` needs no torch and takes no three seconds.
+
+The launcher itself is built from the installed torch's own parser, so that every flag means what it means there. This
+table is only read by people; a test compares it with the installed parser (`differences`). `since` is the first torch
+release that has the flag, read from the sources of 2.9 to 2.14; Paceline needs 2.9.
+"""
+
+from __future__ import annotations
+
+import argparse
+import textwrap
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+RECORDED_FROM = "2.14"
+"""The torch release that the table was compared with last."""
+
+
+@dataclass(frozen=True)
+class Flag:
+    """One flag.
+
+    Attributes:
+        names: as typed; spellings with underscores are accepted too and not listed.
+        value: what follows it; "" for a switch.
+        help: what it does, in a sentence.
+        default: as shown; "" when there is none worth showing.
+        since: the first torch release with it; "" when every supported one has it.
+    """
+
+    names: tuple[str, ...]
+    value: str
+    help: str
+    default: str = ""
+    since: str = ""
+
+
+OURS = (
+    Flag(("--run-dir",), "DIR", "the run's own directory, exactly this one", "runs/<date>_<time>_<script>"),
+    Flag(("--no-tuning",), "", "leave the workers' thread and memory settings alone"),
+)
+
+TORCHRUN: dict[str, tuple[Flag, ...]] = {
+    "Workers and machines": (
+        Flag(("--nproc-per-node",), "N", "workers on each machine: a number, auto, cpu, gpu or xpu", "1"),
+        Flag(("--nnodes",), "N", "machines, or MIN:MAX for an elastic job", "1:1"),
+        Flag(("--node-rank",), "N", "this machine's number in a job with a fixed address (static rendezvous)", "0"),
+        Flag(("--master-addr",), "HOST", "address of machine 0 (static rendezvous)", "127.0.0.1"),
+        Flag(("--master-port",), "PORT", "port on machine 0 (static rendezvous)", "free on one machine, else 29500"),
+        Flag(("--local-addr",), "HOST", "address under which others reach this machine", "looked up"),
+        Flag(("--standalone",), "", "one machine, with a rendezvous of its own on a free port"),
+    ),
+    "Meeting point of several machines": (
+        Flag(("--rdzv-backend",), "NAME", "how machines find each other: static, c10d, etcd-v2, ...", "static"),
+        Flag(("--rdzv-endpoint",), "HOST:PORT", "where they meet"),
+        Flag(("--rdzv-id",), "ID", "name of the job there", "none"),
+        Flag(("--rdzv-conf",), "K=V,...", "settings of the backend"),
+    ),
+    "The script": (
+        Flag(("-m", "--module"), "", "SCRIPT is a module, as for python -m"),
+        Flag(("--no-python",), "", "SCRIPT is a program, started without python"),
+        Flag(("--run-path",), "", "run SCRIPT inside the worker's own interpreter"),
+        Flag(("--start-method",), "NAME", "how workers start with --run-path: spawn, fork or forkserver", "spawn"),
+        Flag(("--role",), "NAME", "name of the workers in log prefixes", "default"),
+        Flag(("--numa-binding",), "MODE", "bind workers near their GPU: node, socket, exclusive or core-complex"),
+        Flag(
+            ("--virtual-local-rank",),
+            "",
+            "each worker sees only its own GPU, as device 0 with LOCAL_RANK 0",
+            "",
+            "2.10",
+        ),
+    ),
+    "Output and logs": (
+        Flag(("--log-dir",), "DIR", "where logs go", "logs/ in the run directory"),
+        Flag(("-r", "--redirects"), "STREAMS", "into files: 1 stdout, 2 stderr, 3 both, or RANK:STREAMS,...", "0"),
+        Flag(("-t", "--tee"), "STREAMS", "into files and onto the terminal with a prefix; as --redirects", "0"),
+        Flag(("--local-ranks-filter",), "RANKS", "show only these local ranks on the terminal", "all"),
+        Flag(
+            ("--log-line-prefix-template",), "TEXT", "prefix of lines with --tee, with macros like ${rank}", "", "2.14"
+        ),
+        Flag(("--duplicate-stdout-filters",), "TEXTS", "also collect stdout lines that hold one of these", "", "2.10"),
+        Flag(("--duplicate-stderr-filters",), "TEXTS", "also collect stderr lines that hold one of these", "", "2.10"),
+        Flag(("--logs-specs",), "NAME", "an installed plug-in that decides about logs"),
+        Flag(("--event-log-handler",), "NAME", "where torch elastic's own events go", "null"),
+    ),
+    "Failures and signals": (
+        Flag(("--max-restarts",), "N", "start all workers again so many times when one fails", "0"),
+        Flag(("--monitor-interval",), "SECONDS", "how often workers are looked at", "0.1"),
+        Flag(
+            ("--signals-to-handle",),
+            "NAMES",
+            "signals that are passed on to the workers",
+            "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+            "2.10",
+        ),
+        Flag(("--shutdown-timeout",), "SECONDS", "between asking workers to stop and killing them", "30", "2.12"),
+    ),
+    "Else": (
+        Flag(("-h", "--help"), "", "this text"),
+        Flag(("--print-completion",), "SHELL", "torchrun's completion script for bash, zsh or tcsh", "", "2.14"),
+    ),
+}
+
+_USAGE = "usage: paceline run [FLAGS] SCRIPT [ARGUMENTS OF THE SCRIPT ...]"
+
+_INTRO = """\
+Start a training script on many workers. Takes every flag of torchrun with the same meaning, sets the same
+environment, and ends with the same exit code; the script needs no change and never imports paceline.
+
+  paceline run --nproc-per-node 2 train.py --epochs 3
+
+Beyond torchrun: a run directory with what ran and its logs, settings that make workers on CPUs faster, and, when a
+rank fails, a card that says which one, why and where. Flags come before SCRIPT; what follows it is the script's own.
+Each flag of torchrun can also be set by a variable: PET_NPROC_PER_NODE=2.
+"""
+
+
+def all_flags() -> list[Flag]:
+    """Ours and torchrun's."""
+    return [*OURS, *(flag for group in TORCHRUN.values() for flag in group)]
+
+
+def help_text(width: int = 100) -> str:
+    """The whole of `paceline run --help`."""
+    parts = [_USAGE, "", _INTRO, *_section("Ours", OURS, width)]
+    for title, flags in TORCHRUN.items():
+        parts += ["", *_section(title, flags, width)]
+    return "\n".join(parts)
+
+
+def since(name: str) -> str:
+    """The torch release that brought a flag, in either spelling; "" for old and unknown ones."""
+    dashed = name.split("=", 1)[0].replace("_", "-")
+    return next((flag.since for flag in all_flags() if dashed in flag.names), "")
+
+
+def differences(parser: argparse.ArgumentParser, version: str) -> list[str]:
+    """Where the table disagrees with a parser of torchrun; empty when it does not.
+
+    Args:
+        parser: `torch.distributed.run.get_args_parser()`.
+        version: of the torch that made it; flags that came later are not missed.
+    """
+    actual = {
+        _dashed(action.option_strings): "" if action.nargs == 0 else "value"
+        for action in parser._actions
+        if action.option_strings
+    }
+    release = _release(version)
+    table = {
+        flag.names: flag for group in TORCHRUN.values() for flag in group if _release(flag.since or "0") <= release
+    }
+    found = [f"{'/'.join(names)} is not in the table" for names in actual if names not in table]
+    found += [f"{'/'.join(names)} is not a flag of torch {version}" for names in table if names not in actual]
+    found += [
+        f"{'/'.join(names)} {'takes a value' if actual[names] else 'is a switch'}"
+        for names, flag in table.items()
+        if names in actual and bool(flag.value) != bool(actual[names])
+    ]
+    return found
+
+
+def _dashed(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if "_" not in name)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    numbers = []
+    for part in version.split("+")[0].split(".")[:2]:
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
+
+
+def _section(title: str, flags: Iterable[Flag], width: int) -> list[str]:
+    lines = [f"{title}:"]
+    for flag in flags:
+        head = f"  {', '.join(flag.names)} {flag.value}".rstrip()
+        text = flag.help
+        if flag.default:
+            text += f" (default {flag.default})"
+        if flag.since:
+            text += f" [torch {flag.since} and newer]"
+        body = textwrap.wrap(text, width - 34, break_long_words=False, break_on_hyphens=False)
+        lines.append(f"{head:<33} {body[0]}" if len(head) < 33 else head)
+        lines += [" " * 34 + line for line in (body[1:] if len(head) < 33 else body)]
+    return lines

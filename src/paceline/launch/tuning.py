@@ -1,0 +1,96 @@
+"""Environment that makes workers on CPUs faster and changes no result: one thread each, and a malloc that keeps memory.
+
+glibc gives big blocks back to the kernel as soon as they are freed: each above the mmap threshold by itself, and the
+top of the heap by trimming. A training step frees and asks for the same activations every few milliseconds, so the
+kernel takes the pages away, clears them and hands them out again: tens of thousands of page faults a step.
+
+Measured with bench/allocator.py (@DATE@; @CPU@, glibc @LIBC@, torch @TORCH@; FashionCNN, bf16, channels_last,
+one thread; median of @ROUNDS@ interleaved rounds, speed against glibc's defaults):
+
+@TABLE@
+**All or nothing.** Either variable switches off glibc's own adaptation of both thresholds, so that one alone makes
+things slower; where the user has set any malloc variable, or brings another allocator, we set none. A mmap threshold
+above 32 MiB is refused in silence, and blocks beyond it would go back to the kernel at every step; `MALLOC_MMAP_MAX_=0`
+has no such limit. `MALLOC_ARENA_MAX=1` adds nothing: on a CPU the backward pass runs in the thread that called it.
+
+The price: memory that is freed stays with the process until it ends (its peak does not grow).
+"""
+
+from __future__ import annotations
+
+import platform
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+TRIM_NEVER = 1 << 36
+"""Bytes of free heap top (64 GiB) that are kept; the type is size_t, so this is legal on 64 bits."""
+
+_MALLOC = (
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_MMAP_THRESHOLD_",
+    "MALLOC_MMAP_MAX_",
+    "MALLOC_TOP_PAD_",
+    "MALLOC_ARENA_MAX",
+    "MALLOC_ARENA_TEST",
+)
+_OTHER_ALLOCATORS = ("jemalloc", "tcmalloc", "mimalloc", "tbbmalloc", "hoard", "snmalloc")
+
+
+@dataclass(frozen=True)
+class Setting:
+    """One environment variable for workers."""
+
+    name: str
+    value: str
+    why: str
+
+
+def cpu_settings(
+    environment: Mapping[str, str],
+    *,
+    threads: int | None = 1,
+    allocator: bool = True,
+    system: str = sys.platform,
+    libc: str | None = None,
+) -> tuple[Setting, ...]:
+    """What to add to the environment of workers on CPUs; nothing that the user has set is ever changed.
+
+    Args:
+        environment: the user's.
+        threads: OpenMP threads of a worker, 1 or more; None leaves the number to torch.
+        allocator: False leaves malloc alone (training on accelerators gains nothing from it).
+        system: `sys.platform` of the workers' machine.
+        libc: the C library's name, "glibc" for glibc; None asks this machine.
+
+    Returns:
+        The settings; the variables' names are distinct.
+    """
+    settings = []
+    if threads is not None and "OMP_NUM_THREADS" not in environment:
+        settings.append(
+            Setting("OMP_NUM_THREADS", str(threads), "so that workers do not fight for the cores of the machine")
+        )
+    if allocator and system == "linux" and _is_glibc(libc) and not _user_chose_malloc(environment):
+        why = "so that big tensors' memory is kept instead of returned to the kernel at each step"
+        settings.append(Setting("MALLOC_TRIM_THRESHOLD_", str(TRIM_NEVER), why))
+        settings.append(Setting("MALLOC_MMAP_MAX_", "0", why))
+    return tuple(settings)
+
+
+def describe(settings: Iterable[Setting]) -> str:
+    """The settings in one line, as a shell would set them; "none" when there are none."""
+    return " ".join(f"{each.name}={each.value}" for each in settings) or "none"
+
+
+def _is_glibc(libc: str | None) -> bool:
+    return (platform.libc_ver()[0] if libc is None else libc) == "glibc"
+
+
+def _user_chose_malloc(environment: Mapping[str, str]) -> bool:
+    preloaded = environment.get("LD_PRELOAD", "")
+    return (
+        any(name in environment for name in _MALLOC)
+        or "glibc.malloc." in environment.get("GLIBC_TUNABLES", "")
+        or any(name in preloaded for name in _OTHER_ALLOCATORS)
+    )

@@ -1,0 +1,101 @@
+"""What a result card says, in words: the same tiles for the terminal and for the page."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.report import words
+from paceline.report.summary import Summary, TargetResult
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One number with its name and what belongs to it."""
+
+    label: str
+    value: str
+    details: tuple[str, ...] = ()
+
+
+def tiles(summary: Summary) -> list[Tile]:
+    """The numbers of a card: the metric with its count, loss, time, samples a second, time to target."""
+    found = [_main(summary), _loss(summary), _time(summary), _speed(summary)]
+    if summary.target is not None:
+        found.append(_target(summary.target, summary))
+    return [tile for tile in found if tile is not None]
+
+
+def goal(target: TargetResult) -> str:
+    """`accuracy ≥ 0.9`."""
+    return f"{target.metric} {'≤' if target.less_is_better else '≥'} {target.value:g}"
+
+
+def _main(summary: Summary) -> Tile:
+    metric = summary.main
+    if metric is None:
+        return Tile("accuracy", words.NOT_OBSERVED, ("the run was never evaluated",))
+    details = [words.counted(metric.name, metric.final.value, metric.final.count)]
+    if metric.best is not None and metric.best.value != metric.final.value:
+        best = metric.best
+        details.append(
+            f"best {words.decimal(best.value)} ({words.counted(metric.name, best.value, best.count)}) "
+            f"at step {words.integer(best.step)}"
+        )
+    return Tile(f"final {metric.name}", words.decimal(metric.final.value), tuple(filter(None, details)))
+
+
+def _loss(summary: Summary) -> Tile | None:
+    evaluated = summary.metric("loss")
+    if summary.headline == "loss":
+        return None
+    last = f"training, last step: {words.decimal(summary.train_loss)}"
+    if evaluated is None:
+        return Tile("training loss", words.decimal(summary.train_loss), ("of the last step",))
+    return Tile(
+        "final loss",
+        words.decimal(evaluated.final.value),
+        (words.counted("loss", evaluated.final.value, evaluated.final.count), last),
+    )
+
+
+def _time(summary: Summary) -> Tile:
+    amounts = [
+        f"{summary.epochs:.2f} epochs" if summary.epochs is not None else "",
+        words.plural(summary.steps, "step") if summary.steps else "",
+        f"{words.integer(summary.samples)} samples" if summary.samples else "",
+    ]
+    details = [", ".join(filter(None, amounts)) or "no step was recorded"]
+    if summary.sessions is not None and summary.sessions > 1:
+        again = f", {words.plural(summary.repeated_steps, 'step')} done again" if summary.repeated_steps else ""
+        details.append(f"{summary.sessions} sessions{again}")
+    return Tile("training time", words.duration(summary.elapsed_s), tuple(details))
+
+
+def _speed(summary: Summary) -> Tile:
+    speed = summary.throughput
+    overall = f"{words.rate(summary.throughput_overall)} with everything included" if summary.throughput_overall else ""
+    if speed is None:
+        few = "too few steps after the first ones to take a median" if summary.steps else "no step was recorded"
+        return Tile("samples/s", words.NOT_OBSERVED, tuple(filter(None, (few, overall))))
+    interval = f"95 % interval {words.rate(speed.low)} to {words.rate(speed.high)}"
+    return Tile("samples/s", words.rate(speed.median), (interval, overall))
+
+
+def _target(target: TargetResult, summary: Summary) -> Tile:
+    label = f"time to {goal(target)}"
+    if target.reached is None:
+        return Tile(label, words.NOT_OBSERVED, (f"{target.metric} was never evaluated",))
+    if target.first is None:
+        metric = summary.metric(target.metric)
+        best = f"best {words.decimal(metric.best.value)}" if metric and metric.best else "no finite value"
+        return Tile(label, "not reached", (best,))
+    first = target.first
+    details = [
+        f"{words.integer(first.samples)} samples, {words.plural(first.step, 'step')}, {first.epoch:.2f} epochs",
+        "first evaluation that met it"
+        + (f", step {target.evaluated_before_step:,} had not" if target.evaluated_before_step else ""),
+    ]
+    if target.patience > 1:
+        held = f"held {target.patience} times in a row at step {target.held.step:,}" if target.held else ""
+        details.append(held or f"not yet held {target.patience} times in a row")
+    return Tile(label, words.duration(first.elapsed_s), tuple(details))

@@ -1,0 +1,108 @@
+"""What the figures draw: columns small enough for a page, from columns of any length."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paceline.report.load import Run, Windows
+from paceline.report.page.theme import look
+from paceline.report.summary import Summary
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.float64]
+
+SMOOTH = 120
+"""Points of a drawn mean; what is finer than that is noise at the width of a page."""
+EVALUATIONS = 400
+
+
+def payload(runs: Sequence[Run], summaries: Sequence[Summary], names: Sequence[str]) -> dict[str, Any]:
+    """Everything that the page's script needs, as plain JSON values; what is not finite becomes None."""
+    metric = next((summary.headline for summary in summaries if summary.headline), None)
+    targets = {s.target.value for s in summaries if s.target is not None and s.target.metric == metric}
+    return {
+        "metric": metric,
+        "target": targets.pop() if len(targets) == 1 else None,
+        "runs": [_run(run, name, index) for index, (run, name) in enumerate(zip(runs, names, strict=True))],
+    }
+
+
+def _run(run: Run, name: str, index: int) -> dict[str, Any]:
+    mean = smooth(run.windows)
+    style = look(index)
+    kept = evenly(len(run.evaluations.step), EVALUATIONS)
+    evaluations = run.evaluations
+    return {
+        "name": name,
+        "colour": style.colour,
+        "dash": style.dash,
+        "marker": style.marker,
+        "single": {
+            "step": values(run.steps.step),
+            "samples": values(run.steps.samples),
+            "elapsed_s": values(run.steps.elapsed_s),
+            "loss": values(run.steps.loss),
+        },
+        "mean": {column: values(getattr(mean, column)) for column in _MEAN},
+        "evaluation": {
+            "step": values(evaluations.step[kept]),
+            "samples": values(evaluations.samples[kept]),
+            "elapsed_s": values(evaluations.elapsed_s[kept]),
+        }
+        | {f"metric {metric}": values(column[kept]) for metric, column in evaluations.value.items()},
+    }
+
+
+_MEAN = ("step", "samples", "elapsed_s", "loss", "lr", "samples_per_s")
+
+
+def smooth(windows: Windows, points: int = SMOOTH) -> Windows:
+    """The same series with at most `points` windows: sums over sums, never means of means."""
+    n = len(windows.step)
+    size = math.ceil(n / points) if n else 1
+    starts = np.arange(0, n, size)
+    if size == 1:
+        return windows
+    last = np.minimum(starts + size, n) - 1
+    finite = np.where(np.isfinite(windows.loss), windows.loss * windows.count, 0.0)
+    timed = np.where(np.isfinite(windows.samples_per_s), windows.samples_per_s * windows.seconds, 0.0)
+    count = np.add.reduceat(windows.count, starts)
+    seconds = np.add.reduceat(windows.seconds, starts)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return Windows(
+            stride=windows.stride * size,
+            step=windows.step[last],
+            samples=windows.samples[last],
+            elapsed_s=windows.elapsed_s[last],
+            loss=np.where(count > 0, np.add.reduceat(finite, starts) / count, np.nan),
+            lr=windows.lr[last],
+            samples_per_s=np.where(seconds > 0, np.add.reduceat(timed, starts) / seconds, np.nan),
+            count=count,
+            seconds=seconds,
+        )
+
+
+def evenly(n: int, most: int) -> list[int]:
+    """At most `most` indices of n, evenly spread, first and last among them."""
+    if n <= most:
+        return list(range(n))
+    return sorted({round(index * (n - 1) / (most - 1)) for index in range(most)})
+
+
+def values(column: Column) -> list[float | None]:
+    """A column for JSON: six significant digits are finer than any screen, and keep the file small."""
+    return [_short(float(value)) for value in column]
+
+
+def _short(value: float) -> float | int | None:
+    if not math.isfinite(value):
+        return None
+    if value.is_integer() and abs(value) < 2**53:
+        return int(value)
+    return float(f"{value:.6g}")

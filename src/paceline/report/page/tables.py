@@ -1,0 +1,79 @@
+"""The numbers of every figure as tables: for screen readers, for print, and for whoever wants to copy them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from paceline.report import words
+from paceline.report.load import Run
+from paceline.report.page.series import EVALUATIONS, evenly, smooth
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.float64]
+
+ROWS = 40
+"""Rows a run in tables of long series."""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table as text; the first `heads` columns name the row."""
+
+    caption: str
+    columns: list[str]
+    rows: list[list[str]]
+    heads: int = 1
+
+
+def metric_table(metric: str, runs: Sequence[Run], names: Sequence[str]) -> Table:
+    """Every evaluation of a metric, for each run."""
+    rows = []
+    for run, name in zip(runs, names, strict=True):
+        evaluations = run.evaluations
+        if metric not in evaluations.value:
+            continue
+        for index in evenly(len(evaluations.step), EVALUATIONS):
+            value = float(evaluations.value[metric][index])
+            count = float(evaluations.count[metric][index])
+            rows.append(
+                [
+                    name,
+                    words.integer(evaluations.step[index]),
+                    f"{evaluations.epoch[index]:.2f}",
+                    words.integer(evaluations.samples[index]),
+                    words.duration(evaluations.elapsed_s[index]),
+                    words.decimal(value),
+                    words.counted(metric, value, count),
+                ]
+            )
+    columns = ["Run", "Step", "Epoch", "Samples", "Time", metric.capitalize(), "Taken over"]
+    return _one_or_many(Table(f"{metric.capitalize()} of the evaluation set", columns, rows), names)
+
+
+def series_table(
+    what: str, column: str, show: Callable[[float], str], runs: Sequence[Run], names: Sequence[str]
+) -> Table:
+    """A column of the windows of each run, at most `ROWS` rows a run."""
+    rows = []
+    for run, name in zip(runs, names, strict=True):
+        windows = smooth(run.windows, ROWS)
+        values: Column = getattr(windows, column)
+        for index in range(len(windows.step)):
+            position = [
+                words.integer(windows.step[index]),
+                words.integer(windows.samples[index]),
+                words.duration(windows.elapsed_s[index]),
+            ]
+            rows.append([name, *position, show(float(values[index]))])
+    return _one_or_many(Table(what, ["Run", "Up to step", "Samples", "Time", what], rows), names)
+
+
+def _one_or_many(table: Table, names: Sequence[str]) -> Table:
+    if len(names) > 1:
+        return Table(table.caption, table.columns, table.rows, heads=2)
+    return Table(table.caption, table.columns[1:], [row[1:] for row in table.rows])

@@ -1,0 +1,322 @@
+"""The numbers of one run: a pure function from `Run` to `Summary`.
+
+What was not observed is None. `--format json` is this struct, encoded.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import msgspec
+import numpy as np
+
+from paceline.records.rundir import RunDir
+from paceline.report import words
+from paceline.report.interval import median_interval
+from paceline.report.load import WARM_UP_STEPS, Run
+from paceline.report.target import Target, less_is_better, met, target_of
+
+
+class Point(msgspec.Struct, frozen=True, kw_only=True):
+    """A metric at one evaluation."""
+
+    value: float
+    count: float
+    """What the mean was taken over."""
+    step: int
+    epoch: float
+    samples: int
+    elapsed_s: float
+
+
+class Metric(msgspec.Struct, frozen=True, kw_only=True):
+    """One metric of the evaluation set over the run."""
+
+    name: str
+    less_is_better: bool
+    final: Point
+    best: Point | None
+    """The first of the best; None when no evaluation gave a finite number."""
+
+
+class Throughput(msgspec.Struct, frozen=True, kw_only=True):
+    """Samples a second of training steps, all ranks together."""
+
+    median: float
+    low: float
+    """95 % interval of the median, within this run."""
+    high: float
+    steps: int
+    """Steps that it was taken over."""
+    how: str
+
+
+class Phase(msgspec.Struct, frozen=True, kw_only=True):
+    """Time of one kind of work on rank 0."""
+
+    name: str
+    seconds: float
+    share: float
+    """Of the run's training time, 0 to 1."""
+
+
+class TargetResult(msgspec.Struct, frozen=True, kw_only=True):
+    """When a target was met. Evaluations are the only moments at which that can be seen."""
+
+    metric: str
+    value: float
+    less_is_better: bool
+    patience: int
+    asked_by: Literal["the run's own settings", "--target"]
+    reached: bool | None
+    """None when the metric was never evaluated."""
+    first: Point | None
+    """The first evaluation that met it."""
+    held: Point | None
+    """The evaluation that completed `patience` in a row."""
+    evaluated_before_step: int | None
+    """The last evaluation before `first`: the target was met somewhere between the two."""
+
+
+class Where(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the run left things; nothing says that the file is there."""
+
+    run: str
+    events: str
+    report: str
+    logs: str
+    checkpoint: str | None
+    """The newest that was completed."""
+    checkpoint_bytes: int | None
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a card or a comparison says about one run."""
+
+    name: str
+    verb: str
+    started_at: str
+    first_line: str
+    status: Literal["finished", "target", "interrupted", "diverged", "failed", "unknown"]
+    """`unknown`: no end was recorded, so it was killed or still goes on."""
+    ended: str
+    """How it ended, as a sentence."""
+    exit_code: int | None
+    headline: str | None
+    """The metric to show first: the target's, else accuracy, else any."""
+    metrics: list[Metric]
+    train_loss: float | None
+    """Of the last step; None also when it was not a finite number."""
+    steps: int | None
+    samples: int | None
+    epochs: float | None
+    elapsed_s: float | None
+    """Training time, sessions added up, evaluation and checkpoints included."""
+    throughput: Throughput | None
+    throughput_overall: float | None
+    """Samples over the whole training time, everything included."""
+    phases: list[Phase]
+    target: TargetResult | None
+    """None when no target was set."""
+    sessions: int | None
+    repeated_steps: int
+    evaluations: int
+    checkpoints: int
+    where: Where
+    notes: list[str]
+    warnings: list[str]
+
+    def metric(self, name: str | None) -> Metric | None:
+        """The metric of that name, if it was evaluated."""
+        return next((metric for metric in self.metrics if metric.name == name), None)
+
+    @property
+    def main(self) -> Metric | None:
+        """The headline metric, if there is one."""
+        return self.metric(self.headline)
+
+
+def summarise(run: Run, target: Target | None = None) -> Summary:
+    """The numbers of one run.
+
+    Args:
+        run: as loaded.
+        target: asked for now; None takes the target that the run was given, if any.
+    """
+    result = _target(run, target)
+    metrics = [_metric(run, name) for name in run.evaluations.value]
+    steps = run.totals.last_step or None
+    samples = run.totals.samples or None
+    seen = run.elapsed_s is not None and run.elapsed_s > 0
+    return Summary(
+        name=run.info.name,
+        verb=run.info.verb,
+        started_at=run.info.started_at,
+        first_line=words.first_line(run.info),
+        status=run.end.reason if run.end else "unknown",
+        ended=_ended(run),
+        exit_code=run.end.exit_code if run.end else None,
+        headline=_headline([metric.name for metric in metrics], result),
+        metrics=metrics,
+        train_loss=_finite(run.totals.last_loss),
+        steps=steps,
+        samples=samples,
+        epochs=_epochs(run),
+        elapsed_s=run.elapsed_s,
+        throughput=_throughput(run),
+        throughput_overall=samples / run.elapsed_s if seen and samples and run.elapsed_s else None,
+        phases=_phases(run),
+        target=result,
+        sessions=len(run.sessions) or None,
+        repeated_steps=run.repeated_steps,
+        evaluations=len(run.evaluations.step),
+        checkpoints=run.checkpoint_count,
+        where=_where(run),
+        notes=[note.message for note in run.notes if note.level == "info"],
+        warnings=_warnings(run),
+    )
+
+
+def _point(run: Run, name: str, index: int) -> Point:
+    evaluations = run.evaluations
+    return Point(
+        value=float(evaluations.value[name][index]),
+        count=float(evaluations.count[name][index]),
+        step=int(evaluations.step[index]),
+        epoch=float(evaluations.epoch[index]),
+        samples=int(evaluations.samples[index]),
+        elapsed_s=float(evaluations.elapsed_s[index]),
+    )
+
+
+def _metric(run: Run, name: str) -> Metric:
+    values = run.evaluations.value[name]
+    down = less_is_better(name)
+    best = None
+    if np.isfinite(values).any():
+        ranked = np.where(np.isfinite(values), values, math.inf if down else -math.inf)
+        best = _point(run, name, int(ranked.argmin() if down else ranked.argmax()))
+    # Not every evaluation need hold every metric: the last that has it, by its count, is the final one.
+    held = np.flatnonzero(np.isfinite(run.evaluations.count[name]))
+    return Metric(name=name, less_is_better=down, final=_point(run, name, int(held[-1])), best=best)
+
+
+def _target(run: Run, asked: Target | None) -> TargetResult | None:
+    target = asked or target_of(run.info.config)
+    if target is None:
+        return None
+    values = run.evaluations.value.get(target.metric)
+    first, held = (None, None) if values is None else met(values, target)
+    return TargetResult(
+        metric=target.metric,
+        value=target.value,
+        less_is_better=less_is_better(target.metric),
+        patience=target.patience,
+        asked_by="--target" if asked else "the run's own settings",
+        reached=None if values is None else first is not None,
+        first=None if first is None else _point(run, target.metric, first),
+        held=None if held is None else _point(run, target.metric, held),
+        evaluated_before_step=int(run.evaluations.step[first - 1]) if first else None,
+    )
+
+
+def _headline(names: list[str], target: TargetResult | None) -> str | None:
+    wanted = [target.metric] if target else []
+    others = [name for name in names if not less_is_better(name)]
+    return next((name for name in [*wanted, "accuracy", *others, *names] if name in names), None)
+
+
+def _throughput(run: Run) -> Throughput | None:
+    result = median_interval(run.rates)
+    if result is None:
+        return None
+    median, low, high = result
+    taken = len(run.rates)
+    thinned = "" if taken == run.rates_seen else f", every {round(run.rates_seen / taken)}th of {run.rates_seen:,}"
+    return Throughput(
+        median=median,
+        low=low,
+        high=high,
+        steps=taken,
+        how=(
+            f"median over {taken:,} single steps{thinned}, 95 % interval of that median within this run; evaluation, "
+            f"checkpoints and the first {WARM_UP_STEPS} steps of each session left out"
+        ),
+    )
+
+
+def _phases(run: Run) -> list[Phase]:
+    total = run.elapsed_s
+    if not total or not run.totals.steps:
+        return []
+    totals = run.totals
+    seconds = {
+        "data": totals.data_s,
+        "forward": totals.forward_s,
+        "backward + sync": totals.backward_s,
+        "update": totals.update_s,
+        "evaluation": float(np.nansum(run.evaluations.duration_s)),
+        "checkpoint": run.checkpoint_s,
+    }
+    # Clocks are read one after the other, so the rest may come out a rounding error below nothing.
+    seconds["other"] = max(0.0, total - sum(seconds.values()))
+    whole = max(total, sum(seconds.values()))
+    return [Phase(name=name, seconds=value, share=value / whole) for name, value in seconds.items()]
+
+
+def _epochs(run: Run) -> float | None:
+    if run.info.task is not None and run.info.task.train_samples and run.totals.samples:
+        return run.totals.samples / run.info.task.train_samples
+    return float(run.evaluations.epoch[-1]) if len(run.evaluations.epoch) else None
+
+
+def _ended(run: Run) -> str:
+    at = f"step {run.totals.last_step:,}" if run.totals.last_step else "its first step"
+    if run.end is None:
+        before = "before its first step" if not run.totals.last_step else f"after {at}"
+        return f"No end was recorded {before}: it was killed, or still goes on."
+    sentence = {
+        "finished": f"Finished at {at}.",
+        "target": f"Met its target and stopped at {at}.",
+        "interrupted": f"Interrupted at {at}.",
+        "diverged": f"Diverged at {at}: the loss is not a finite number.",
+        "failed": f"Failed at {at}.",
+    }[run.end.reason]
+    return f"{sentence} {run.end.message}".strip()
+
+
+def _where(run: Run) -> Where:
+    place = RunDir(run.path)
+    newest = run.checkpoints[-1] if run.checkpoints else None
+    return Where(
+        run=str(place.path),
+        events=str(place.events(0)),
+        report=str(place.report),
+        logs=str(place.logs),
+        checkpoint=str(place.path / newest.path) if newest else None,
+        checkpoint_bytes=newest.size_bytes if newest else None,
+    )
+
+
+def _warnings(run: Run) -> list[str]:
+    found = [note.message for note in run.notes if note.level == "warning"]
+    found += run.remarks
+    if run.totals.strange_losses:
+        found.append(f"{words.plural(run.totals.strange_losses, 'step')} had a loss that is not a finite number")
+    counts = run.evaluations.count.get("accuracy")
+    if run.info.task is not None and counts is not None and run.info.task.eval_samples:
+        wrong = counts[np.isfinite(counts) & (counts != run.info.task.eval_samples)]
+        if len(wrong):
+            found.append(
+                f"{words.plural(len(wrong), 'evaluation')} counted {words.integer(wrong[-1])} samples, "
+                f"and the task has {words.integer(run.info.task.eval_samples)}"
+            )
+    missing = run.totals.last_step - run.totals.steps
+    if missing > 0 and not any("damaged" in remark for remark in run.remarks):
+        found.append(f"{words.plural(missing, 'step')} left no record")
+    return found
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None

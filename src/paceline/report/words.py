@@ -1,0 +1,152 @@
+"""Numbers and facts as people read them: one place, so that card, page and table say the same."""
+
+from __future__ import annotations
+
+import json
+import math
+import shlex
+from typing import Any
+
+from paceline.records.schema import RunInfo
+
+NOT_OBSERVED = "not observed"
+
+
+def known(value: float | None) -> bool:
+    """Whether there is a finite number to show."""
+    return value is not None and math.isfinite(value)
+
+
+def integer(value: float | None) -> str:
+    """1234567 as 1,234,567."""
+    return f"{value:,.0f}" if value is not None and math.isfinite(value) else NOT_OBSERVED
+
+
+def duration(seconds: float | None) -> str:
+    """Three significant places or so: 0.042 s, 7.31 s, 42.3 s, 3 min 07 s, 2 h 05 min."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOT_OBSERVED
+    if seconds < 59.95:
+        return f"{seconds:.3f} s" if seconds < 1 else f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
+    whole = round(seconds)
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    minutes = round(seconds / 60)
+    return f"{minutes // 60:,} h {minutes % 60:02d} min"
+
+
+def rate(value: float | None) -> str:
+    """Samples a second, four significant places at most: 12,340, 987, 4.21."""
+    if value is None or not math.isfinite(value):
+        return NOT_OBSERVED
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.3g}"
+
+
+def share(value: float | None) -> str:
+    """0.1234 as 12.3 %."""
+    return f"{100 * value:.1f} %" if value is not None and math.isfinite(value) else NOT_OBSERVED
+
+
+def decimal(value: float | None) -> str:
+    """A loss or a metric: four places, or four significant ones when it is small."""
+    if value is None:
+        return NOT_OBSERVED
+    if not math.isfinite(value):
+        return "not a finite number"
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.01 else f"{value:.3e}"
+
+
+def counted(metric: str, value: float | None, count: float | None) -> str:
+    """What a metric was taken over: `9,123 of 10,000` for an accuracy, else `over 10,000`."""
+    if value is None or count is None or not math.isfinite(value) or not math.isfinite(count):
+        return ""
+    right = value * count
+    if metric == "accuracy" and abs(right - round(right)) < 1e-3:
+        return f"{integer(round(right))} of {integer(count)}"
+    return f"over {integer(count)}"
+
+
+def size(count_bytes: float) -> str:
+    """Bytes in binary units."""
+    for unit in ("bytes", "KiB", "MiB"):
+        if count_bytes < 1024:
+            return f"{count_bytes:.0f} {unit}" if unit == "bytes" else f"{count_bytes:.1f} {unit}"
+        count_bytes /= 1024
+    return f"{count_bytes:,.1f} GiB"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """`1 step`, `2 steps`."""
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def plain(value: Any) -> str:
+    """A setting as it was typed, near enough: text bare, everything else as JSON."""
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, float):
+        return f"{value:g}"
+    return json.dumps(value, ensure_ascii=False, default=str)
+
+
+def command(info: RunInfo) -> str:
+    """The exact command, quoted for a shell."""
+    return shlex.join(info.command)
+
+
+def first_line(info: RunInfo) -> str:
+    """The run's first line: per-rank batch × accumulation × world = global batch, then what else decides."""
+    parts = []
+    if (batch := info.batch) is not None:
+        product = batch.per_rank * batch.accumulation * batch.world
+        sign = "=" if product == batch.global_batch else "≥"
+        parts.append(
+            f"{integer(batch.per_rank)} per rank × {integer(batch.accumulation)} accumulation × "
+            f"{plural(batch.world, 'rank')} {sign} global batch {integer(batch.global_batch)}"
+        )
+    if info.task is not None:
+        parts.append(f"{plural(info.task.steps_per_epoch, 'step')} per epoch")
+    if (rate_text := learning_rate(info)) is not None:
+        parts.append(rate_text)
+    if (where := info.topology) is not None:
+        nodes = "" if where.nodes == 1 else f" on {where.nodes} machines"
+        parts.append(f"{where.world} × {where.device}{nodes}, {where.backend}")
+    if info.precision is not None:
+        parts.append(info.precision)
+    return " · ".join(parts)
+
+
+def learning_rate(info: RunInfo) -> str | None:
+    """The learning rate with its schedule, as far as the settings tell."""
+    value = info.config.get("lr")
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        value = info.facts.get("lr")
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return None
+    schedule = info.config.get("schedule")
+    return f"learning rate {value:g}" + (f", {schedule}" if isinstance(schedule, str) else "")
+
+
+def environment(info: RunInfo) -> list[tuple[str, str]]:
+    """On what the run ran, as label and value."""
+    rows = [("started", info.started_at)]
+    if (where := info.topology) is not None:
+        rows.append(("device", f"{where.world} × {where.device_name} ({where.device}), {where.backend}"))
+        rows.append(("host", where.hostname + (f", {plural(where.cores, 'core')}" if where.cores else "")))
+        if where.threads_per_rank is not None:
+            rows.append(("threads per rank", integer(where.threads_per_rank)))
+    if info.precision is not None:
+        rows.append(("precision", info.precision))
+    if info.task is not None:
+        rows.append(("parameters", integer(info.task.parameters)))
+        rows.append(("data", info.task.data_source or NOT_OBSERVED))
+    if info.git is not None:
+        rows.append(("commit", info.git.commit + (" with uncommitted changes" if info.git.dirty else "")))
+    rows += [(name, version) for name, version in info.versions.items()]
+    return rows

@@ -1,0 +1,112 @@
+"""Evaluation over all ranks: each sample once, means as sums over counts, and the count is asserted."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+
+from paceline.parallel.reduce import gather_rows, merge_buffers, sum_over_ranks
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.schema import Measure
+from paceline.tasks.task import Gathered, Task
+from paceline.train.feed import Feed
+from paceline.train.objective import Objective
+
+
+@torch.no_grad()
+def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]:
+    """Loss and metrics over the whole evaluation set, equal on every rank.
+
+    Buffers are merged over ranks first and stay merged; the module's mode is put back.
+
+    Raises:
+        PacelineError: the ranks together did not see each sample exactly once, or a metric is not as agreed.
+    """
+    merge_buffers(objective.model)
+    was_training = objective.model.training
+    objective.model.eval()
+    try:
+        sums, rows, seen = _own_part(objective, task, feed)
+    finally:
+        objective.model.train(was_training)
+    means = ["loss", *(name for name, metric in task.metrics.items() if not isinstance(metric, Gathered))]
+    device = objective.ledger.device
+    table = torch.zeros(len(means) + 1, 2, dtype=torch.float64, device=device)
+    for row, name in enumerate(means):
+        table[row] = sums.get(name, table[row])
+    table[-1, 0] = seen
+    sum_over_ranks(table)
+    total = len(task.eval_data)
+    if int(table[-1, 0]) != total:
+        raise PacelineError(
+            f"{int(table[-1, 0]):,} samples were evaluated where the set has {total:,}",
+            why="batches of the evaluation set do not have the length that was asked for",
+            hint="check the data set's __len__ and collate function",
+            exit_code=Exit.FAILED,
+        )
+    measured = {
+        name: Measure(value=value / count if count else float("nan"), count=count)
+        for name, (value, count) in zip(means, table[:-1].tolist(), strict=True)
+    }
+    for name, parts in rows.items():
+        metric = task.metrics[name]
+        assert isinstance(metric, Gathered)
+        measured[name] = Measure(value=float(metric.finish(gather_rows(torch.cat(parts), total))), count=float(total))
+    return measured
+
+
+def _own_part(objective: Objective, task: Task, feed: Feed) -> tuple[dict[str, Tensor], dict[str, list[Tensor]], int]:
+    """This rank's sums (2,) float64 by name, rows by name, and how many samples it saw."""
+    sums: dict[str, Tensor] = {}
+    rows: dict[str, list[Tensor]] = {name: [] for name, m in task.metrics.items() if isinstance(m, Gathered)}
+    seen = 0
+    device = objective.ledger.device
+
+    def add(name: str, value: Any, count: Any) -> None:
+        pair = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device).reshape(()) for v in (value, count)])
+        sums[name] = sums[name] + pair if name in sums else pair
+
+    for batch in feed.evaluation(task.eval_batch):
+        with objective.autocast():
+            loss = task.loss(objective.model, batch)
+        add("loss", loss.sum, loss.count)
+        seen += batch_length(batch)
+        for name, metric in task.metrics.items():
+            if isinstance(metric, Gathered):
+                rows[name].append(metric.rows(loss.outputs, batch))
+            else:
+                value, count = metric(loss.outputs, batch)
+                add(name, value, count)
+    if rows and not seen:
+        rows = _empty_rows(objective, task, feed, rows)
+    return sums, rows, seen
+
+
+def _empty_rows(objective: Objective, task: Task, feed: Feed, rows: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
+    """Rows of shape (0, ...) on a rank without samples: the shape has to come from a batch."""
+    batch = feed.sample()
+    with objective.autocast():
+        outputs = task.loss(objective.model, batch).outputs
+    return {name: [task.metrics[name].rows(outputs, batch)[:0]] for name in rows}  # type: ignore[union-attr]
+
+
+def batch_length(batch: Any) -> int:
+    """Samples in a batch: the length of its first tensor."""
+    leaves = torch.utils._pytree.tree_leaves(batch)
+    for leaf in leaves:
+        if isinstance(leaf, Tensor) and leaf.ndim:
+            return len(leaf)
+    raise PacelineError("a batch holds no tensor", hint="let the data set return tensors, or a tuple of them")
+
+
+def is_rank_zero() -> bool:
+    """Whether this rank writes what is written once."""
+    return dist.get_rank() == 0
+
+
+def trained_parameters(model: nn.Module) -> int:
+    """How many numbers are trained."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)

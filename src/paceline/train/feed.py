@@ -1,0 +1,225 @@
+"""Batches for one rank, exactly as `parallel.partition` cuts them.
+
+Two feeds with one interface: whole-tensor gathering for arrays in memory, and DataLoader workers for map-style
+datasets. Both start at any batch of any epoch at once, which is all that resuming in mid-epoch needs.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from paceline.parallel.exit import die_with_parent
+from paceline.parallel.partition import (
+    Span,
+    batch_span,
+    draws_seed,
+    epoch_order,
+    rank_spans,
+    split,
+    steps_per_epoch,
+)
+from paceline.tasks.data.arrays import Arrays, Draws, Like
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How the data are cut: everything that decides which sample goes where."""
+
+    samples: int
+    global_batch: int
+    accumulation: int
+    seed: int
+    world: int
+    rank: int
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in an epoch."""
+        return steps_per_epoch(self.samples, self.global_batch)
+
+    def batch_size(self, index: int) -> int:
+        """Samples of all ranks in batch `index` of an epoch."""
+        return len(batch_span(self.samples, self.global_batch, index))
+
+    @property
+    def usual_micro_batch(self) -> int:
+        """Samples in this rank's first micro-batch, at least 1 (a rank without samples borrows one to be settled)."""
+        return max(1, min(self.samples, len(self.micro_batches(0)[0])))
+
+    def micro_batches(self, index: int) -> list[Span]:
+        """This rank's positions in the epoch's order, a span each micro-batch."""
+        return rank_spans(batch_span(self.samples, self.global_batch, index), self.world, self.rank, self.accumulation)
+
+
+class Feed(Protocol):
+    """What the loop draws from: for each global batch this rank's micro-batches, None where it has no sample."""
+
+    def epoch(self, epoch: int, first: int) -> Iterator[list[Any | None]]:
+        """Batches `first` and following of an epoch."""
+        ...
+
+    def sample(self) -> Any:
+        """A batch of the usual size, unaugmented, for the settling steps."""
+        ...
+
+    def evaluation(self, batch: int) -> Iterator[Any]:
+        """This rank's contiguous part of the data in order, `batch` samples at a time."""
+        ...
+
+
+class ArrayFeed:
+    """Batches gathered from arrays as whole tensors."""
+
+    def __init__(self, arrays: Arrays, plan: Plan, like: Like) -> None:
+        self.arrays = arrays
+        self.plan = plan
+        self.like = like
+
+    def epoch(self, epoch: int, first: int) -> Iterator[list[Any | None]]:
+        """See `Feed`."""
+        plan = self.plan
+        order = torch.from_numpy(epoch_order(plan.samples, plan.seed, epoch))
+        for index in range(first, plan.steps_per_epoch):
+            whole = batch_span(plan.samples, plan.global_batch, index)
+            seed = draws_seed(plan.seed, epoch, index)
+            yield [
+                self.arrays.batch(
+                    order[span.start : span.stop],
+                    Draws(seed, len(whole), span.start - whole.start, span.stop - whole.start),
+                    self.like,
+                )
+                if len(span)
+                else None
+                for span in plan.micro_batches(index)
+            ]
+
+    def sample(self) -> Any:
+        """See `Feed`."""
+        return self.arrays.batch(torch.arange(self.plan.usual_micro_batch), None, self.like)
+
+    def evaluation(self, batch: int) -> Iterator[Any]:
+        """See `Feed`."""
+        for span in _evaluation_spans(self.plan, batch):
+            yield self.arrays.batch(torch.arange(span.start, span.stop), None, self.like)
+
+
+class DatasetFeed:
+    """Batches from a map-style dataset, through DataLoader workers."""
+
+    def __init__(
+        self, dataset: Any, plan: Plan, like: Like, workers: int, collate: Callable[[list[Any]], Any] | None = None
+    ) -> None:
+        self.dataset = dataset
+        self.plan = plan
+        self.like = like
+        self.workers = workers
+        self.collate = collate or getattr(dataset, "collate", None) or default_collate
+
+    def epoch(self, epoch: int, first: int) -> Iterator[list[Any | None]]:
+        """See `Feed`."""
+        plan = self.plan
+        order = epoch_order(plan.samples, plan.seed, epoch)
+        spans = [plan.micro_batches(index) for index in range(first, plan.steps_per_epoch)]
+        wanted = [[(epoch, int(i)) for i in order[s.start : s.stop]] for s in itertools.chain(*spans) if len(s)]
+        loaded = self._load(wanted)
+        for micro in spans:
+            yield [self._move(next(loaded)) if len(span) else None for span in micro]
+
+    def sample(self) -> Any:
+        """See `Feed`."""
+        indices = [(0, index) for index in range(self.plan.usual_micro_batch)]
+        return self._move(self.collate([_Seeded(self.dataset, self.plan.seed)[index] for index in indices]))
+
+    def evaluation(self, batch: int) -> Iterator[Any]:
+        """See `Feed`."""
+        wanted = [[(0, i) for i in range(s.start, s.stop)] for s in _evaluation_spans(self.plan, batch)]
+        return map(self._move, self._load(wanted))
+
+    def _load(self, wanted: Sequence[list[tuple[int, int]]]) -> Iterator[Any]:
+        loader: DataLoader[Any] = DataLoader(
+            _Seeded(self.dataset, self.plan.seed),
+            batch_sampler=wanted,
+            num_workers=self.workers,
+            collate_fn=self.collate,
+            worker_init_fn=_start_loader_worker,
+            pin_memory=self.like.device.type == "cuda",
+            # Seeds for workers come from here instead of torch's global generator, which must not move.
+            generator=torch.Generator().manual_seed(self.plan.seed),
+        )
+        return iter(loader)
+
+    def _move(self, batch: Any) -> Any:
+        return torch.utils._pytree.tree_map(self._move_leaf, batch)
+
+    def _move_leaf(self, leaf: Any) -> Any:
+        if not isinstance(leaf, torch.Tensor):
+            return leaf
+        dtype = self.like.dtype if leaf.is_floating_point() else leaf.dtype
+        moved = leaf.to(self.like.device, dtype, non_blocking=True)
+        if self.like.channels_last and moved.ndim == 4:
+            moved = moved.contiguous(memory_format=torch.channels_last)
+        return moved
+
+
+class _Seeded(Dataset[Any]):
+    """A dataset whose random numbers depend on (seed, epoch, sample) only.
+
+    So an augmentation inside `__getitem__` gives the same sample on any rank, in any worker, before and after a
+    resume. The generators of the process that calls it are put back.
+    """
+
+    def __init__(self, dataset: Any, seed: int) -> None:
+        self.dataset = dataset
+        self.seed = seed
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def __getitem__(self, token: tuple[int, int]) -> Any:
+        epoch, index = token
+        words = np.random.SeedSequence((self.seed, epoch, index)).generate_state(3, np.uint32)
+        before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+        try:
+            random.seed(int(words[0]))
+            np.random.seed(int(words[1]))
+            torch.manual_seed(int(words[2]))
+            return self.dataset[index]
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])
+            torch.set_rng_state(before[2])
+
+
+def _start_loader_worker(worker: int) -> None:
+    """Loader processes end with their rank, and leave signals that mean the rank to the rank."""
+    import signal
+
+    del worker
+    die_with_parent()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def _evaluation_spans(plan: Plan, batch: int) -> Iterator[Span]:
+    mine = split(plan.samples, plan.world, plan.rank)
+    for start in range(mine.start, mine.stop, batch):
+        yield Span(start, min(start + batch, mine.stop))
+
+
+def make_feed(data: Any, plan: Plan, like: Like, loader_workers: int) -> Feed:
+    """The feed for a task's data; arrays move to the device when they take less than half of its free memory."""
+    if not isinstance(data, Arrays):
+        return DatasetFeed(data, plan, like, loader_workers)
+    if like.device.type == "cuda":
+        free, _ = torch.cuda.mem_get_info(like.device)
+        if data.size_bytes < free // 2:
+            data = data.to(like.device)
+    return ArrayFeed(data, plan, like)

@@ -1,0 +1,205 @@
+"""The training loop, to be read from top to bottom.
+
+One step is one global batch:
+
+    data      this rank's micro-batches of it
+    forward   loss sums, each micro-batch
+    backward  gradients add up; those of the last micro-batch carry the all-reduce with them
+    sync      loss, count and stop request of all ranks came with the gradients (see `objective`)
+    step      gradients are a mean over the global batch; the optimizer takes them
+    record    an event
+    then, when due: evaluate, decide, checkpoint
+
+Every decision is made on numbers that are equal on all ranks, so all take it at the same step.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from contextlib import nullcontext
+from dataclasses import dataclass
+from time import perf_counter
+from typing import Any, Literal
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.schema import Measure, Step
+from paceline.records.target import Target
+from paceline.tasks.task import Task
+from paceline.train.evaluate import evaluate
+from paceline.train.feed import Feed, Plan
+from paceline.train.ledger import LedgerReader
+from paceline.train.objective import Objective, Totals
+from paceline.train.record import Recorder
+from paceline.train.schedules import Schedule
+from paceline.train.state import Keeper, Progress
+from paceline.train.stop import StopRequest
+
+
+@dataclass
+class Job:
+    """Everything that the loop needs, built by `setup`."""
+
+    task: Task
+    plan: Plan
+    model: nn.Module
+    objective: Objective
+    ddp: DistributedDataParallel
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    train_feed: Feed
+    eval_feed: Feed
+    recorder: Recorder
+    keeper: Keeper
+    stop: StopRequest
+    progress: Progress
+    eval_every: int
+    checkpoint_every: int
+    target: Target | None
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the loop ended."""
+
+    reason: Literal["finished", "target", "interrupted"]
+    exit_code: int
+
+
+def train(job: Job) -> Outcome:
+    """Train until the last step, the target, or a request to stop.
+
+    Raises:
+        PacelineError: the loss is not finite; weights are those before the step that would have spoiled them
+            (on CUDA, two steps after it).
+    """
+    plan, progress, recorder = job.plan, job.progress, job.recorder
+    counts_samples = job.task.count == "samples"
+    parameters = [p for group in job.optimizer.param_groups for p in group["params"]]
+    reader = LedgerReader(job.objective.ledger.device)
+    unread: deque[dict[str, Any]] = deque()
+    job.model.train()
+
+    while progress.step < job.schedule.total_steps:
+        epoch, first = divmod(progress.step, plan.steps_per_epoch)
+        batches = job.train_feed.epoch(epoch, first)
+        for index in range(first, plan.steps_per_epoch):
+            # data
+            began = perf_counter()
+            micro_batches = next(batches)
+            loaded = perf_counter()
+
+            # forward, backward
+            batch_size = plan.batch_size(index)
+            # DDP divides by the world size; a mean divides by the count, so the world size is put back here.
+            scale = plan.world / batch_size if counts_samples else 1.0
+            flags = job.stop.flags(job.objective.ledger)
+            forward_s = backward_s = 0.0
+            for position, batch in enumerate(micro_batches):
+                last = position == len(micro_batches) - 1
+                if batch is None and not last:
+                    continue
+                with nullcontext() if last else job.ddp.no_sync():
+                    started = perf_counter()
+                    loss = job.ddp(batch, scale, flags)
+                    turned = perf_counter()
+                    loss.backward()
+                    ended = perf_counter()
+                forward_s += turned - started
+                backward_s += ended - turned
+
+            # sync
+            ledger = job.objective.totals(plan.world)
+            totals = reader.push(ledger)
+            require_finite(totals, progress.step)
+
+            # step
+            lr = job.schedule.at(progress.step)
+            for group in job.optimizer.param_groups:
+                group["lr"] = lr
+            if not counts_samples:
+                count = ledger[1]
+                factor = torch.where(count > 0, plan.world / count, torch.zeros_like(count))
+                torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], factor)
+            job.optimizer.step()
+            job.ddp.zero_grad(set_to_none=True)
+            progress.step += 1
+            progress.samples += batch_size
+            stepped = perf_counter()
+
+            # record
+            unread.append(
+                {
+                    "step": progress.step,
+                    "epoch": epoch,
+                    "samples": progress.samples,
+                    "lr": lr,
+                    "elapsed_s": recorder.elapsed_s(stepped),
+                    "data_s": loaded - began,
+                    "forward_s": forward_s,
+                    "backward_s": backward_s,
+                    "update_s": stepped - loaded - forward_s - backward_s,
+                }
+            )
+            record_steps(recorder, unread, totals)
+
+            # evaluate, decide, checkpoint
+            done = progress.step >= job.schedule.total_steps
+            evaluating = done or progress.step % job.eval_every == 0
+            stopping = any(t.terminate or t.interrupt for t in totals)
+            if evaluating or stopping or progress.step % job.checkpoint_every == 0:
+                late = reader.drain()
+                require_finite(late, progress.step)
+                record_steps(recorder, unread, late)
+                totals += late
+                stopping = any(t.terminate or t.interrupt for t in totals)
+            if evaluating:
+                measure(job)
+            done = done or progress.target_step is not None
+            if done or stopping or progress.step % job.checkpoint_every == 0:
+                reason: Literal["final", "interrupted", "periodic"]
+                reason = "final" if done else "interrupted" if stopping else "periodic"
+                job.keeper.save(job.model, job.optimizer, progress, reason)
+            if done:
+                return Outcome("target" if progress.target_step is not None else "finished", Exit.OK)
+            if stopping:
+                terminated = any(t.terminate for t in totals)
+                return Outcome("interrupted", Exit.TERMINATED if terminated else Exit.INTERRUPTED)
+    return Outcome("finished", Exit.OK)
+
+
+def require_finite(totals: list[Totals], step: int) -> None:
+    """Stop a run whose loss is not a number; all ranks see the same, so all stop here."""
+    for row in totals:
+        if not math.isfinite(row.loss):
+            raise PacelineError(
+                f"the loss is {row.loss} at step {step + 1}",
+                why="the training diverged, or the data hold values that are not finite",
+                hint="a smaller --lr or a longer --warmup; the checkpoints of earlier steps are whole",
+                exit_code=Exit.DIVERGED,
+            )
+
+
+def record_steps(recorder: Recorder, unread: deque[dict[str, Any]], totals: list[Totals]) -> None:
+    """Write the oldest steps whose ledger is known now."""
+    for row in totals:
+        facts = unread.popleft()
+        recorder.step(Step(count=row.count, loss=row.loss / row.count if row.count else math.nan, **facts))
+
+
+def measure(job: Job) -> dict[str, Measure]:
+    """Evaluate, record, and decide whether the target is met: on reduced values, so equally on all ranks."""
+    progress = job.progress
+    began = perf_counter()
+    metrics = evaluate(job.objective, job.task, job.eval_feed)
+    epochs = progress.step / job.plan.steps_per_epoch
+    job.recorder.evaluation(progress.step, epochs, progress.samples, began, metrics)
+    if job.target is not None:
+        progress.reached = progress.reached + 1 if job.target.reached(metrics[job.target.metric].value) else 0
+        if progress.reached >= job.target.patience:
+            progress.target_step = progress.step
+    return metrics

@@ -1,0 +1,124 @@
+"""What DistributedDataParallel wraps: the task's model and loss together, and the ledger.
+
+**The loss is inside.** DDP synchronises gradients only when its own forward was called. A loss function that gets
+the wrapped model may call a part of it and so train without synchronisation, in silence. Here the loss gets the
+plain model, DDP wraps both, and there is no way past it.
+
+**The ledger** is a parameter that is never updated. Its gradient is made to be this rank's loss sum, its count and
+its wish to stop, so all three are summed over ranks by the all-reduce that the gradients need anyway: the global
+loss of every step, the count that a mean has to be divided by, and a stop on which all ranks agree, for no message
+of their own.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from paceline.records.errors import PacelineError
+from paceline.tasks.task import Loss
+
+LEDGER = ("loss", "count", "terminate", "interrupt")
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """A step's ledger: sums over all ranks."""
+
+    loss: float
+    count: float
+    terminate: bool
+    interrupt: bool
+
+
+class Objective(nn.Module):
+    """forward(batch, scale, flags) -> the number on which backward runs.
+
+    Args:
+        model: the task's.
+        loss: loss(model, batch) -> Loss.
+        autocast: makes the context in which the loss is computed.
+        counts_samples: the task says that the loss counts samples; it is checked.
+
+    Attributes:
+        ledger: (4,) see `LEDGER`; of the dtype of the model's parameters, so that it shares their bucket.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        loss: Callable[[nn.Module, Any], Loss],
+        autocast: Callable[[], AbstractContextManager[Any]],
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.loss = loss
+        self.autocast = autocast
+        like = next(p for p in model.parameters() if p.requires_grad)
+        self.ledger = nn.Parameter(like.new_zeros(len(LEDGER)))
+
+    def forward(self, batch: Any, scale: float, flags: Tensor) -> Tensor:
+        """`scale` * loss sum, with the ledger attached.
+
+        Args:
+            batch: a micro-batch, or None when this rank has no sample: the gradients are then zeros, without
+                running the model, so that its buffers do not see a sample twice.
+            scale: factor on the loss sum.
+            flags: (2,) terminate, interrupt.
+        """
+        if batch is None:
+            trained = [p for p in self.model.parameters() if p.requires_grad]
+            nothing = torch.stack([p.flatten()[:0].sum() for p in trained]).sum()
+            return nothing + (self.ledger * torch.cat([flags.new_zeros(2), flags])).sum()
+        with self.autocast():
+            loss = self.loss(self.model, batch)
+        values = torch.cat(
+            [
+                loss.sum.detach().to(flags.dtype).reshape(1),
+                torch.as_tensor(loss.count, dtype=flags.dtype, device=flags.device).reshape(1),
+                flags,
+            ]
+        )
+        # The ledger's own value is zero, but zero times a loss that is not finite is not: keep the sums apart.
+        return torch.add(loss.sum * scale, (self.ledger * values).sum())
+
+    def totals(self, world: int) -> Tensor:
+        """(4,) the ledger summed over ranks, after the synchronised backward; a copy."""
+        if self.ledger.grad is None:
+            raise AssertionError("the ledger has no gradient: backward did not run")
+        return self.ledger.grad.detach() * world
+
+
+def read_totals(values: Tensor) -> Totals:
+    """The ledger as numbers; counts are whole unless they are weights, so a rounding of their mean is undone."""
+    loss, count, terminate, interrupt = values.tolist()
+    whole = float(round(count)) if math.isfinite(count) else count
+    return Totals(loss, whole if abs(count - whole) < 1e-3 else count, terminate > 0, interrupt > 0)
+
+
+def check_loss(loss: Any, task: str, samples: int | None) -> None:
+    """Refuse a loss function that does not keep its contract, with words instead of a wrong mean.
+
+    Raises:
+        PacelineError: not a Loss, not a scalar, or a count that is not the number of samples it promised.
+    """
+    if not isinstance(loss, Loss):
+        raise PacelineError(
+            f"the loss of task {task} returned {type(loss).__name__}, not a Loss",
+            hint="return Loss(sum, count) with the sum over the batch, not its mean",
+        )
+    if not isinstance(loss.sum, Tensor) or loss.sum.numel() != 1:
+        raise PacelineError(
+            f"the loss of task {task} is no single number", hint="sum it over the batch: reduction='sum'"
+        )
+    if samples is not None and float(loss.count) != samples:
+        raise PacelineError(
+            f"the loss of task {task} counts {float(loss.count):g} where the batch has {samples} samples",
+            hint='leave count="samples" out of its Task: the count is then taken from the loss',
+        )

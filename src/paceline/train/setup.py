@@ -1,0 +1,326 @@
+"""From settings to a job that can be trained: everything that is built once, in the order in which it must be."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import inspect
+import os
+import platform
+import random
+import socket
+import subprocess
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+import paceline
+from paceline.checkpoint import manifest
+from paceline.parallel import agree
+from paceline.parallel.partition import largest_micro_batch
+from paceline.parallel.placement import Placement, RankEnv, cpu_info
+from paceline.records.errors import PacelineError
+from paceline.records.rundir import RunDir, write_info
+from paceline.records.schema import SCHEMA, Batch, Git, RunInfo, TaskFacts, Topology
+from paceline.records.target import Target, parse_target
+from paceline.tasks.data.arrays import Like
+from paceline.tasks.load import load_task
+from paceline.tasks.task import Task
+from paceline.train import state
+from paceline.train.config import TrainConfig, require_shared, required, resolve, to_dict
+from paceline.train.duration import Duration
+from paceline.train.evaluate import trained_parameters
+from paceline.train.feed import Plan, make_feed
+from paceline.train.loop import Job
+from paceline.train.objective import Objective
+from paceline.train.optim.build import build_optimizer
+from paceline.train.precision import Precision, choose, convolutional
+from paceline.train.record import Recorder
+from paceline.train.schedules import Schedule
+from paceline.train.settle import inspect_loss, settle
+from paceline.train.stop import StopRequest
+
+
+@dataclasses.dataclass(frozen=True)
+class Seat:
+    """Where this rank sits.
+
+    Attributes:
+        env: its place in the job.
+        placement: device and backend.
+        device: its own.
+        command: how the user started the run, for the record.
+    """
+
+    env: RankEnv
+    placement: Placement
+    device: torch.device
+    command: list[str]
+
+
+def seed_everything(seed: int) -> None:
+    """Python's, numpy's and torch's global generators."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Job:
+    """Build the job; every rank calls this together.
+
+    Raises:
+        PacelineError: on all ranks when it happens on one.
+    """
+    agree.require_equal("configuration", repr(dataclasses.replace(config, workers="", run_dir=None)))
+    task = agree.all_or_none(lambda: load_task(config.task, config.task_options))
+    config = resolve(config, task.defaults)
+    plan = _plan(config, task, seat)
+    target = _target(config, task)
+    schedule = _schedule(config, plan)
+    if config.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
+
+    # The same seed everywhere, so that all ranks build the same model; from then on each draws its own numbers.
+    seed_everything(config.seed)
+    model = agree.all_or_none(lambda: _build_model(task))
+    precision = choose(config.precision, model, seat.device)
+    config = dataclasses.replace(config, precision=precision.name)
+    model = _place_model(model, precision, seat.device)
+    seed_everything(int(np.random.SeedSequence((config.seed, 2, seat.env.rank)).generate_state(1)[0]))
+
+    like = Like(seat.device, precision.parameters, convolutional(model))
+    train_feed = make_feed(task.train_data, plan, like, config.loader_workers)
+    eval_plan = dataclasses.replace(plan, samples=len(task.eval_data))
+    eval_feed = make_feed(task.eval_data, eval_plan, like, config.loader_workers)
+    optimizer = build_optimizer(required(config.optimizer), model, config.optimizer_settings)
+
+    objective = Objective(model, task.loss, precision.autocast)
+    sample = train_feed.sample()
+    ddp, notes = _wrap_inspected(objective, task, plan, seat, sample)
+    # After DDP, whose constructor may set every rank's buffers to rank 0's; before settling, which keeps them.
+    saved, more = _resume(config, run, task)
+    progress = state.Progress()
+    if saved is not None:
+        more += state.restore(saved, model, optimizer)
+        progress = dataclasses.replace(saved.progress)
+    progress.session += 1
+    settle(ddp, objective, sample)
+    if saved is not None:
+        state.restore_random(saved)
+
+    if seat.env.rank == 0:
+        manifest.clear_aside(run.checkpoints)
+        write_info(run, _describe(Description(config, seat, task, plan, schedule, precision), model))
+    recorder = _open_recorder(run, seat, progress, (*seat.placement.notes, *notes, *more))
+    return Job(
+        task=task,
+        plan=plan,
+        model=model,
+        objective=objective,
+        ddp=ddp,
+        optimizer=optimizer,
+        schedule=schedule,
+        train_feed=train_feed,
+        eval_feed=eval_feed,
+        recorder=recorder,
+        keeper=state.Keeper(run, task.name, config.keep, recorder),
+        stop=stop,
+        progress=progress,
+        eval_every=_every(config.eval_every, "--eval-every", plan),
+        checkpoint_every=_every(config.checkpoint_every, "--checkpoint-every", plan),
+        target=target,
+    )
+
+
+def _every(text: str, flag: str, plan: Plan) -> int:
+    return max(1, Duration.parse(text, flag).steps(plan.steps_per_epoch))
+
+
+def _open_recorder(run: RunDir, seat: Seat, progress: state.Progress, notes: tuple[str, ...]) -> Recorder:
+    recorder = Recorder(run, seat.env.rank, seat.env.world)
+    recorder.start(progress.session, progress.step, progress.elapsed_s)
+    dropped = recorder.writer.dropped_bytes
+    torn = (f"dropped a torn last line of {dropped} bytes from {recorder.writer.path.name}",) if dropped else ()
+    for note in dict.fromkeys((*notes, *torn)):
+        recorder.note(note)
+    return recorder
+
+
+def _wrap_inspected(
+    objective: Objective, task: Task, plan: Plan, seat: Seat, sample: Any
+) -> tuple[DistributedDataParallel, list[str]]:
+    counted = plan.usual_micro_batch if task.count == "samples" else None
+    unused = agree.all_or_none(lambda: inspect_loss(objective, sample, task.name, counted))
+    ddp = _wrap(objective, seat, find_unused=bool(unused))
+    if not unused:
+        return ddp, []
+    return ddp, [f"the loss does not reach {len(unused)} parameter(s), {unused[0]} first: DDP looks for them each step"]
+
+
+def _plan(config: TrainConfig, task: Task, seat: Seat) -> Plan:
+    samples, batch, world = len(task.train_data), required(config.global_batch), seat.env.world
+    if samples == 0 or len(task.eval_data) == 0:
+        raise PacelineError(f"the task {task.name} has no data", hint="its train_data and eval_data need samples")
+    require_shared(batch, world)
+    return Plan(samples, batch, config.accumulate, config.seed, world, seat.env.rank)
+
+
+def _build_model(task: Task) -> nn.Module:
+    model = task.model()
+    if not isinstance(model, nn.Module):
+        raise PacelineError(
+            f"the model of task {task.name} is a {type(model).__name__}, not a torch.nn.Module",
+            hint="let model() build and return a fresh module",
+        )
+    if not any(p.requires_grad for p in model.parameters()):
+        raise PacelineError(f"the model of task {task.name} has nothing to train", hint="give it parameters")
+    return model
+
+
+def _place_model(model: nn.Module, precision: Precision, device: torch.device) -> nn.Module:
+    model = model.to(device=device, dtype=precision.parameters)
+    if convolutional(model):
+        # Before DDP wraps it: gradients then have the strides of their buckets' views.
+        model = model.to(memory_format=torch.channels_last)
+    return model
+
+
+def _schedule(config: TrainConfig, plan: Plan) -> Schedule:
+    total = config.steps if config.steps is not None else required(config.epochs) * plan.steps_per_epoch
+    warmup = Duration.parse(required(config.warmup), "--warmup").steps(plan.steps_per_epoch)
+    return Schedule(required(config.schedule), required(config.lr), total, warmup)
+
+
+def _wrap(objective: Objective, seat: Seat, *, find_unused: bool) -> DistributedDataParallel:
+    """DDP as this trainer needs it.
+
+    Buffers are not broadcast at every forward: they are merged before each evaluation, and each rank's own are in
+    the checkpoint. Gradients are views of their buckets, which saves a copy. Static graph stays off: its first step
+    must not be under no_sync (torch dies), and it gained nothing here.
+    """
+    # torch 2.14 gave the switch a new name and warns of the old one.
+    renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+    keep_buffers: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
+    return DistributedDataParallel(
+        objective,
+        device_ids=[seat.device.index] if seat.device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        find_unused_parameters=find_unused,
+        **keep_buffers,
+    )
+
+
+def _target(config: TrainConfig, task: Task) -> Target | None:
+    target = parse_target(config.target, config.patience) if config.target else None
+    if target is not None and target.metric not in ("loss", *task.metrics):
+        raise PacelineError(
+            f"--target {target.metric} is not measured by the task {task.name}",
+            hint=f"it measures: {', '.join(('loss', *task.metrics))}",
+        )
+    return target
+
+
+def _resume(config: TrainConfig, run: RunDir, task: Task) -> tuple[state.Saved | None, list[str]]:
+    """The checkpoint to go on from, chosen and read by rank 0 for all."""
+    if config.resume is None:
+        return None, []
+
+    def choose_and_load() -> tuple[state.Saved | None, list[str]]:
+        path, passed = manifest.newest_complete(run.checkpoints)
+        notes = [f"passed over {skipped.path.name}: {skipped.reason}" for skipped in passed]
+        if path is None:
+            if run.checkpoints.exists() and passed:
+                notes.append("no complete checkpoint was found: starting from the beginning")
+            return None, notes
+        saved = state.load(path, task.name)
+        return saved, [*notes, f"resumed from {path.name}"]
+
+    return agree.from_rank_zero(choose_and_load)
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What run.json is made of."""
+
+    config: TrainConfig
+    seat: Seat
+    task: Task
+    plan: Plan
+    schedule: Schedule
+    precision: Precision
+
+
+def _describe(of: Description, model: nn.Module) -> RunInfo:
+    seat, plan, task, precision = of.seat, of.plan, of.task, of.precision
+    return RunInfo(
+        schema=SCHEMA,
+        verb="train",
+        name=task.name,
+        command=seat.command,
+        started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        versions={
+            "paceline": paceline.__version__,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+        },
+        config=to_dict(of.config),
+        topology=Topology(
+            world=plan.world,
+            nodes=seat.env.nodes,
+            backend=seat.placement.backend,
+            device=seat.placement.device,
+            device_name=_device_name(seat.device),
+            threads_per_rank=torch.get_num_threads(),
+            hostname=socket.gethostname(),
+            cores=os.cpu_count(),
+        ),
+        batch=Batch(
+            per_rank=largest_micro_batch(plan.global_batch, plan.world, plan.accumulation),
+            accumulation=plan.accumulation,
+            world=plan.world,
+            global_batch=plan.global_batch,
+        ),
+        task=TaskFacts(
+            name=task.name,
+            parameters=trained_parameters(model),
+            train_samples=plan.samples,
+            eval_samples=len(task.eval_data),
+            steps_per_epoch=plan.steps_per_epoch,
+            total_steps=of.schedule.total_steps,
+            data_source=task.data_source,
+        ),
+        precision=precision.name,
+        git=_git(),
+        facts={
+            "precision_reason": precision.reason,
+            "warmup_steps": of.schedule.warmup_steps,
+            "channels_last": convolutional(model),
+            "malloc": {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "GLIBC_TUNABLES", "OMP_"))},
+        },
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    names = (line.split(":", 1)[1].strip() for line in cpu_info() if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _git() -> Git | None:
+    """The state of the code in the current directory, None outside a work tree."""
+
+    def ask(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = ask("rev-parse", "HEAD")
+    return Git(commit=commit, dirty=bool(ask("status", "--porcelain"))) if commit else None

@@ -1,0 +1,182 @@
+"""What a run carries from step to step, and how it is put down and taken up again."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from paceline.checkpoint import manifest, state
+from paceline.parallel.reduce import gather_objects
+from paceline.records.errors import PacelineError
+from paceline.records.rundir import RunDir
+from paceline.train.record import Recorder
+
+FORMAT = 1
+
+
+@dataclass
+class Progress:
+    """Where a run stands.
+
+    Attributes:
+        step: optimizer steps done.
+        samples: used for them, over all ranks.
+        elapsed_s: training time when it was put down.
+        reached: evaluations in a row that reached the target.
+        target_step: the step at which the target was met for good.
+        session: starts so far, 1 for the first.
+    """
+
+    step: int = 0
+    samples: int = 0
+    elapsed_s: float = 0.0
+    reached: int = 0
+    target_step: int | None = None
+    session: int = 0
+
+
+@dataclass(frozen=True)
+class Saved:
+    """A checkpoint in memory."""
+
+    path: str
+    progress: Progress
+    model: dict[str, Tensor]
+    optimizer: dict[str, Any]
+    ranks: list[dict[str, Any]]
+    task: str
+
+
+class Keeper:
+    """Writes checkpoints of a run. All ranks call `save` together; rank 0 writes.
+
+    Args:
+        run: where.
+        task: its name; a checkpoint is of use to the same task only.
+        keep: how many.
+    """
+
+    def __init__(self, run: RunDir, task: str, keep: int, recorder: Recorder) -> None:
+        self.run = run
+        self.task = task
+        self.keep = keep
+        self.recorder = recorder
+        self.last_step: int | None = None
+
+    def save(
+        self,
+        model: nn.Module,
+        optimizer: torch.optim.Optimizer,
+        progress: Progress,
+        reason: Literal["periodic", "interrupted", "final"],
+    ) -> None:
+        """Put everything down."""
+        began = time.perf_counter()
+        progress.elapsed_s = self.recorder.elapsed_s(began)
+        own = {"random": state.capture_random(), "buffers": {n: b.detach().cpu() for n, b in model.named_buffers()}}
+        ranks = gather_objects(own)
+        self.last_step = progress.step
+        if ranks is None:
+            return
+        contents: dict[str, bytes | memoryview] = {
+            state.MODEL_FILE: state.encode_model(_with_merged_buffers(model, [r["buffers"] for r in ranks])),
+            state.STATE_FILE: state.encode_state(
+                {
+                    "format": FORMAT,
+                    "task": self.task,
+                    "progress": dataclasses.asdict(progress),
+                    "optimizer": optimizer.state_dict(),
+                    "ranks": ranks,
+                }
+            ),
+        }
+        path = self.run.checkpoints / manifest.directory_name(progress.step)
+        size = manifest.write(self.run.checkpoints, progress.step, len(ranks), self.task, contents)
+        manifest.prune(self.run.checkpoints, self.keep)
+        self.recorder.checkpoint(progress.step, path, began, size, reason)
+
+
+def _with_merged_buffers(model: nn.Module, ranks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """The state dict as anyone would load it: batch-norm statistics are the mean over ranks."""
+    merged = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+    for prefix, module in model.named_modules():
+        if not isinstance(module, _BatchNorm):
+            continue
+        for statistic in ("running_mean", "running_var"):
+            name = f"{prefix}.{statistic}" if prefix else statistic
+            if name in merged and name in ranks[0]:
+                merged[name] = torch.stack([r[name].double() for r in ranks]).mean(dim=0).to(ranks[0][name].dtype)
+    return merged
+
+
+def load(path: Path, task: str) -> Saved:
+    """Read a complete checkpoint.
+
+    Raises:
+        PacelineError: it is of another task or of a newer format.
+    """
+    manifest.require(path)
+    raw = state.load_state(path)
+    if raw.get("format") != FORMAT:
+        raise PacelineError(
+            f"the checkpoint {path} has format {raw.get('format')}, and this version reads {FORMAT}",
+            hint="pip install --upgrade paceline",
+        )
+    if raw["task"] != task:
+        raise PacelineError(
+            f"the checkpoint {path} is of the task {raw['task']}, not {task}",
+            hint=f"paceline train {raw['task']} --resume {path.parent.parent}",
+        )
+    return Saved(
+        path=str(path),
+        progress=Progress(**raw["progress"]),
+        model=state.load_model(path),
+        optimizer=raw["optimizer"],
+        ranks=raw["ranks"],
+        task=raw["task"],
+    )
+
+
+def restore(saved: Saved, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Take everything up; return notes for people.
+
+    Random state is not restored here but by `restore_random`, last of all, since building things draws numbers.
+
+    Raises:
+        PacelineError: the model has other parameters than the checkpoint.
+    """
+    try:
+        model.load_state_dict(saved.model)
+        optimizer.load_state_dict(saved.optimizer)
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise PacelineError(
+            f"the checkpoint {saved.path} does not fit the model",
+            why=" ".join(str(error).split())[:300],
+            hint="the task's code changed since; start a new run, or bring the old code back",
+        ) from error
+    world = dist.get_world_size()
+    if len(saved.ranks) != world:
+        return [
+            f"resumed on {world} rank(s) what {len(saved.ranks)} had begun: same batches, but not bit for bit the "
+            "same numbers, and each rank draws new random numbers"
+        ]
+    own = saved.ranks[dist.get_rank()]["buffers"]
+    with torch.no_grad():
+        for name, buffer in model.named_buffers():
+            if name in own:
+                buffer.copy_(own[name])
+    return []
+
+
+def restore_random(saved: Saved) -> None:
+    """This rank's random state, when the number of ranks is what it was."""
+    if len(saved.ranks) == dist.get_world_size():
+        state.restore_random(saved.ranks[dist.get_rank()]["random"])

@@ -1,0 +1,177 @@
+"""A headless Chromium that tests and people look through: DevTools protocol over two pipes, standard library only.
+
+python tests/report/browser.py PAGE.html OUT_DIR      screenshots at 390 and 1440 px, light and dark
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+FLAGS = (
+    "--headless=new",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+    "--hide-scrollbars",
+    "--remote-debugging-pipe",
+)
+
+
+def chromium() -> str | None:
+    """The browser on PATH, if there is one."""
+    return next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+class Browser:
+    """One page in one browser; use as a context manager.
+
+    Attributes:
+        problems: console errors, uncaught exceptions and log entries of the level error, as text.
+        requests: addresses that the page asked for, the page itself included.
+    """
+
+    def __init__(self) -> None:
+        program = chromium()
+        assert program is not None
+        self.problems: list[str] = []
+        self.requests: list[str] = []
+        self._profile = tempfile.mkdtemp(prefix="paceline-chromium-")
+        to_browser, self._write = os.pipe()
+        self._read, from_browser = os.pipe()
+        flags = [*FLAGS, f"--user-data-dir={self._profile}"]
+        self._process = subprocess.Popen(
+            ["/bin/sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", program, *flags, "about:blank"],
+            pass_fds=(to_browser, from_browser),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        os.close(to_browser)
+        os.close(from_browser)
+        self._buffer = b""
+        self._id = 0
+        self._session: str | None = None
+        self._loaded = False
+        target = self.call("Target.createTarget", url="about:blank")["targetId"]
+        self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+        for domain in ("Page", "Runtime", "Log", "Network"):
+            self.call(f"{domain}.enable")
+
+    def __enter__(self) -> Browser:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._write)
+        os.close(self._read)
+        self._process.terminate()
+        self._process.wait(timeout=20)
+        shutil.rmtree(self._profile, ignore_errors=True)
+
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """One command of the protocol and its answer."""
+        self._id += 1
+        message: dict[str, Any] = {"id": self._id, "method": method, "params": params}
+        if self._session:
+            message["sessionId"] = self._session
+        os.write(self._write, json.dumps(message).encode() + b"\0")
+        while True:
+            answer = self._next()
+            if answer.get("id") == self._id:
+                if "error" in answer:
+                    raise RuntimeError(f"{method}: {answer['error']}")
+                return answer["result"]
+
+    def _next(self) -> dict[str, Any]:
+        while b"\0" not in self._buffer:
+            more = os.read(self._read, 1 << 20)
+            if not more:
+                raise RuntimeError("the browser went away")
+            self._buffer += more
+        raw, self._buffer = self._buffer.split(b"\0", 1)
+        message = json.loads(raw)
+        self._note(message)
+        return message
+
+    def _note(self, message: dict[str, Any]) -> None:
+        params = message.get("params", {})
+        match message.get("method"):
+            case "Runtime.exceptionThrown":
+                self.problems.append(json.dumps(params["exceptionDetails"])[:800])
+            case "Runtime.consoleAPICalled" if params["type"] in ("error", "warning", "assert"):
+                self.problems.append(json.dumps(params["args"])[:800])
+            case "Log.entryAdded" if params["entry"]["level"] in ("error", "warning"):
+                self.problems.append(json.dumps(params["entry"])[:800])
+            case "Network.requestWillBeSent":
+                self.requests.append(params["request"]["url"][:200])
+            case "Page.loadEventFired":
+                self._loaded = True
+
+    def open(self, page: Path, *, width: int, dark: bool, fragment: str = "") -> None:
+        """Show a file in a window of that width, with the system's colour scheme set, and wait for its load."""
+        self.call(
+            "Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600
+        )
+        wish = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
+        self.call("Emulation.setEmulatedMedia", features=[wish])
+        self._loaded = False
+        self.call("Page.navigate", url="about:blank")
+        self._loaded = False
+        went = self.call("Page.navigate", url=page.resolve().as_uri() + fragment)
+        if "errorText" in went:
+            raise RuntimeError(f"{page}: {went['errorText']}")
+        while not self._loaded:
+            self._next()
+        time.sleep(0.2)
+
+    def value(self, expression: str) -> Any:
+        """What a JavaScript expression gives, as JSON."""
+        result = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
+        if "exceptionDetails" in result:
+            raise RuntimeError(json.dumps(result["exceptionDetails"])[:800])
+        return result["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """A key goes down and up."""
+        codes = {"Tab": 9, "ArrowRight": 39, "ArrowLeft": 37, "Enter": 13, " ": 32}
+        fields = {"key": key, "code": "Space" if key == " " else key, "windowsVirtualKeyCode": codes[key]}
+        typed = {"text": {"Enter": "\r", " ": " "}[key]} if key in ("Enter", " ") else {}
+        self.call("Input.dispatchKeyEvent", type="keyDown", **fields, **typed)
+        self.call("Input.dispatchKeyEvent", type="keyUp", **fields)
+
+    def screenshot(self, path: Path) -> None:
+        """The whole page as PNG."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
+        shot = self.call("Page.captureScreenshot", format="png", captureBeyondViewport=True, clip=clip)
+        path.write_bytes(base64.b64decode(shot["data"]))
+
+
+def main(page: str, out: str) -> None:
+    """Screenshots in both widths and themes, and what the console said."""
+    Path(out).mkdir(parents=True, exist_ok=True)
+    with Browser() as browser:
+        for width in (390, 1440):
+            for dark in (False, True):
+                browser.open(Path(page), width=width, dark=dark)
+                name = f"{Path(page).stem}-{width}-{'dark' if dark else 'light'}.png"
+                browser.screenshot(Path(out) / name)
+                overflow = browser.value("document.scrollingElement.scrollWidth - innerWidth")
+                sys.stdout.write(f"{name}: {overflow} px too wide\n")
+        sys.stdout.write(f"problems: {browser.problems}\n")
+        sys.stdout.write(f"requests: {sorted(set(browser.requests))}\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
