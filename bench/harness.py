@@ -169,4 +169,5 @@ def write_record(folder: Path, result: Mapping[str, Any], readme: str) -> None:
 
 def command_line() -> list[str]:
     """How this benchmark was called, without this machine's paths."""
-    return ["python", f"bench/{Path(sys.argv[0]).name}", *sys.argv[1:]]
+    options = ["DIR" if Path(option).is_absolute() else option for option in sys.argv[1:]]
+    return ["python", f"bench/{Path(sys.argv[0]).name}", *options]

@@ -18,10 +18,13 @@ import time
 from pathlib import Path
 from typing import IO, Any
 
+from paceline.launch.tuning import cpu_settings
+
 BENCH = Path(__file__).resolve().parent
 
-ALLOCATOR = {"MALLOC_TRIM_THRESHOLD_": str(1 << 36), "MALLOC_MMAP_MAX_": "0"}
-"""glibc keeps freed memory instead of giving it back and faulting it in again at every step (bench/allocator.py)."""
+ALLOCATOR = {setting.name: setting.value for setting in cpu_settings({}, threads=None)}
+"""What `paceline train` sets for its workers, here for all contestants alike: glibc keeps freed memory instead of
+giving it back and faulting it in again at every step (bench/allocator.py)."""
 
 
 class RankError(RuntimeError):
@@ -31,23 +34,27 @@ class RankError(RuntimeError):
 def rank_environment(rank: int, world: int, port: int, allocator: dict[str, str]) -> dict[str, str]:
     """What torchrun sets for a rank on one machine, one thread each, and the allocator's settings."""
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(("MALLOC_", "PACELINE_"))}
-    return inherited | allocator | {
-        "RANK": str(rank),
-        "LOCAL_RANK": str(rank),
-        "WORLD_SIZE": str(world),
-        "LOCAL_WORLD_SIZE": str(world),
-        "GROUP_RANK": "0",
-        "GROUP_WORLD_SIZE": "1",
-        "ROLE_RANK": str(rank),
-        "ROLE_WORLD_SIZE": str(world),
-        "ROLE_NAME": "default",
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-        "TORCHELASTIC_RUN_ID": "bench",
-        "TORCHELASTIC_RESTART_COUNT": "0",
-        "TORCHELASTIC_MAX_RESTARTS": "0",
-        "OMP_NUM_THREADS": "1",
-    }
+    return (
+        inherited
+        | allocator
+        | {
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(world),
+            "LOCAL_WORLD_SIZE": str(world),
+            "GROUP_RANK": "0",
+            "GROUP_WORLD_SIZE": "1",
+            "ROLE_RANK": str(rank),
+            "ROLE_WORLD_SIZE": str(world),
+            "ROLE_NAME": "default",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "TORCHELASTIC_RUN_ID": "bench",
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            "TORCHELASTIC_MAX_RESTARTS": "0",
+            "OMP_NUM_THREADS": "1",
+        }
+    )
 
 
 class Ranks:
@@ -63,7 +70,7 @@ class Ranks:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        self._logs = [tempfile.TemporaryFile("w+") for _ in range(world)]
+        self._logs = [tempfile.TemporaryFile("w+") for _ in range(world)]  # noqa: SIM115  # closed by close()
         self._processes = [
             subprocess.Popen(
                 [sys.executable, str(Path(__file__).resolve())],
@@ -143,7 +150,9 @@ class Server:
         self.before: dict[str, Any] = {}
         self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
-    def setup(self, key: str, name: str, batch: int, root: str, bf16: bool, overrides: dict[str, Any]) -> dict[str, Any]:
+    def setup(
+        self, key: str, name: str, batch: int, root: str, bf16: bool, overrides: dict[str, Any]
+    ) -> dict[str, Any]:
         """Build a contestant and take two steps, which find memory and let DDP arrange its buckets."""
         import contestants
         from contestants.base import Workload

@@ -1,4 +1,4 @@
-"""How many images a second: paceline's loop beside the limit, a tuned hand loop, the tutorials' loop and two frameworks.
+"""How many images a second: paceline's loop beside the limit, a tuned hand loop, the tutorial loop, two frameworks.
 
     python bench/throughput.py                  # about 25 minutes; leave the machine alone meanwhile
     python bench/throughput.py --quick          # a minute, to see that it works; its numbers mean nothing
@@ -33,9 +33,8 @@ from harness import (
     steps_for,
     write_record,
 )
-from ranks import ALLOCATOR, RankError, Ranks
-
 from paceline.records.errors import PacelineError
+from ranks import ALLOCATOR, RankError, Ranks
 
 BATCHES, WORLDS = (64, 128, 512), (1, 2)
 GATES = {"limit": 0.97, "hand": 0.99, "fabric": 1.0, "accelerate": 1.0, "tutorial-0": 3.0, "tutorial-2": 3.0}
@@ -69,9 +68,7 @@ def measure(ranks: Ranks, batch: int, root: Path, options: Options) -> dict[str,
     steps: dict[str, int] = {}
     for name in options.names:
         try:
-            ranks.ask(
-                op="setup", key=name, name=name, batch=batch, root=str(root), bf16=not options.fp32, overrides={}
-            )
+            ranks.ask(op="setup", key=name, name=name, batch=batch, root=str(root), bf16=not options.fp32, overrides={})
         except RankError as error:
             raise RankError(f"{name}: {error}") from error
         trial = ranks.ask(op="block", key=name, steps=2)["seconds"] / 2
@@ -157,7 +154,10 @@ def verdicts(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 def verdict_lines(cells: list[dict[str, Any]]) -> list[str]:
     """The gates as a table in Markdown."""
-    lines = ["| workers | samples a rank | paceline over | ratio | 95 % interval | at least | |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| workers | samples a rank | paceline over | ratio | 95 % interval | at least | |",
+        "|---|---|---|---|---|---|---|",
+    ]
     for cell in cells:
         for row in cell["gates"]:
             word = ("met" if row["met"] else "NOT met") + ("" if row["sure"] else ", but within the noise")
@@ -174,8 +174,8 @@ def readme(result: dict[str, Any]) -> str:
     parts = [
         f"# Throughput, {result['environment']['measured_at'][:10]}",
         "",
-        f"Command: `{' '.join(result['command'])}`. {options['rounds']} blocks of about {options['block_s']} s for each "
-        "contestant, in shuffled turn; medians; ratios are of medians, with 95 % bootstrap intervals over rounds.",
+        f"Command: `{' '.join(result['command'])}`. {options['rounds']} blocks of about {options['block_s']} s for "
+        "each contestant, in shuffled turn; medians; ratios are of medians, with 95 % bootstrap intervals over rounds.",
         f"Data: {result['data']}. Finished: {'yes' if result['finished'] else 'no, cut short'}. "
         f"Duration: {result['duration_s']:.0f} s.",
         "",

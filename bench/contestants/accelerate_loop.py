@@ -8,10 +8,10 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from accelerate import Accelerator
-from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
-from contestants.framework_data import resident_loader
 from torch import nn
 
+from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
+from contestants.framework_data import resident_loader
 from paceline.tasks.models.cnn import FashionCNN
 
 

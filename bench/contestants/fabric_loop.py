@@ -7,11 +7,11 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
-from contestants.framework_data import resident_loader
 from lightning_fabric import Fabric
 from torch import nn
 
+from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
+from contestants.framework_data import resident_loader
 from paceline.tasks.models.cnn import FashionCNN
 
 
@@ -27,9 +27,7 @@ class FabricLoop:
         fabric = Fabric(accelerator="cpu", strategy="ddp", devices=work.world, precision=precision)
         fabric.launch()
         model = FashionCNN().to(memory_format=torch.channels_last)
-        optimizer = torch.optim.SGD(
-            model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=True
-        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=True)
         self.plain, self.fabric = model, fabric
         self.model, self.optimizer = fabric.setup(model, optimizer)
         self.loader = fabric.setup_dataloaders(resident_loader(work.root, work.batch, work.seed))

@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contestants.resident import load, normalise
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
+
+from contestants.resident import load, normalise
 
 Batch = tuple[Tensor, Tensor]
 

@@ -6,16 +6,17 @@ Each setting below was measured with `bench/tune_hand_loop.py`; the defaults are
 from __future__ import annotations
 
 from contextlib import nullcontext
+from itertools import pairwise
 from typing import Any, Literal
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
-from contestants.resident import index_batches, load, normalise
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
+from contestants.resident import index_batches, load, normalise
 from paceline.tasks.models.cnn import FashionCNN
 
 _IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
@@ -33,8 +34,9 @@ class HandLoop:
         optimizer: torch's implementation of SGD.
         ddp: keyword arguments of DistributedDataParallel, over the tuned ones.
         sync: `ddp`, or `flat`: no DDP, one all-reduce of one flat tensor after backward (no overlap, no hooks).
-        pool_first: max pooling before ReLU; the same function, since both are monotone, on a quarter of the numbers.
-        inplace_relu: as the model has it.
+        form: of the model, which computes the same function in all of them: `pool_first` (max pooling before ReLU: both
+            are monotone, and ReLU has a quarter of the work), `flatten_last` (see `FlattenChannelsLast`), `inplace`
+            (of ReLU).
         denormals: keep numbers below 1e-38 instead of flushing them to zero.
         fp32_conv: precision of fp32 convolutions and products inside oneDNN, "ieee" or "bf16".
     """
@@ -48,15 +50,14 @@ class HandLoop:
         optimizer: Literal["fused", "foreach", "loop"] = "fused",
         ddp: dict[str, Any] | None = None,
         sync: Literal["ddp", "flat"] = "ddp",
-        pool_first: bool = False,
-        inplace_relu: bool = True,
+        form: dict[str, bool] | None = None,
         denormals: bool = True,
         fp32_conv: str = "ieee",
     ) -> None:
         self.channels_last, self.bf16 = channels_last, bf16
         self.implementation, self.sync = _IMPLEMENTATIONS[optimizer], sync
         self.ddp_settings = {"gradient_as_bucket_view": True, "broadcast_buffers": False} | (ddp or {})
-        self.pool_first, self.inplace_relu = pool_first, inplace_relu
+        self.form = {"pool_first": False, "flatten_last": False, "inplace": True} | (form or {})
         self.denormals, self.fp32_conv = denormals, fp32_conv
 
     def setup(self, work: Workload) -> None:
@@ -64,7 +65,7 @@ class HandLoop:
         torch.manual_seed(work.seed)
         self.world = work.world
         self.autocast = work.bf16 if self.bf16 is None else self.bf16
-        self.model = _vary(FashionCNN(), self.pool_first, self.inplace_relu)
+        self.model = _vary(FashionCNN(), **self.form)
         if self.channels_last:
             self.model = self.model.to(memory_format=torch.channels_last)
         self.ddp: nn.Module = self.model
@@ -109,11 +110,24 @@ class HandLoop:
         """Nothing is open."""
 
 
-def _vary(model: FashionCNN, pool_first: bool, inplace: bool) -> nn.Module:
+class FlattenChannelsLast(nn.Module):
+    """(batch, c, h, w) to (batch, h * w * c): in channels-last memory a view, where nn.Flatten has to copy."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        """See above; the features come in another order, to which the layer behind gets used."""
+        return images.permute(0, 2, 3, 1).flatten(1)
+
+
+def _vary(model: FashionCNN, pool_first: bool, flatten_last: bool, inplace: bool) -> nn.Module:
     """The model in one of its equivalent forms."""
     if pool_first:
-        conv1, norm1, relu1, pool1, conv2, norm2, relu2, pool2 = model.features
-        model.features = nn.Sequential(conv1, norm1, pool1, relu1, conv2, norm2, pool2, relu2)
+        layers = list(model.features)
+        for place, (layer, after) in enumerate(pairwise(model.features)):
+            if isinstance(layer, nn.ReLU) and isinstance(after, nn.MaxPool2d):
+                layers[place], layers[place + 1] = after, layer
+        model.features = nn.Sequential(*layers)
+    if flatten_last:
+        model.head = nn.Sequential(*(FlattenChannelsLast() if isinstance(m, nn.Flatten) else m for m in model.head))
     for module in model.modules():
         if isinstance(module, nn.ReLU):
             module.inplace = inplace

@@ -6,11 +6,11 @@ from contextlib import nullcontext
 
 import torch
 import torch.nn.functional as F
-from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
-from contestants.resident import load, normalise
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
+from contestants.resident import load, normalise
 from paceline.tasks.models.cnn import FashionCNN
 
 

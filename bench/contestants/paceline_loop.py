@@ -1,4 +1,4 @@
-"""(2) `paceline train`'s own loop: the job is built by `paceline.train.setup.build` and run by `paceline.train.loop.train`.
+"""(2) `paceline train`'s own loop: `paceline.train.setup.build` builds the job, `paceline.train.loop.train` runs it.
 
 This adapter is the only file of the benchmark that knows the trainer's insides. The loop runs to its end or to an
 agreed stop, so a block is ended by such a stop at its last step: the loop's own mechanism, at its own cost. Two things
@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
 from torch import Tensor, nn
 
+from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
 from paceline.parallel.placement import Machine, RankEnv, place_rank, usable_cores
 from paceline.records.rundir import RunDir
 from paceline.train.config import TrainConfig

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import torch
-from contestants.base import MEAN, STD
 from torch import Tensor
 
+from contestants.base import MEAN, STD
 from paceline.tasks.data.idx import open_idx
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 from contestants.base import MEAN, STD
-
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.idx import open_idx
 from paceline.tasks.data.images import PrepareImages

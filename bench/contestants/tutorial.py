@@ -7,12 +7,12 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
-from contestants.base import LR, MEAN, MOMENTUM, STD, WEIGHT_DECAY, Workload
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 from torchvision import datasets, transforms
 
+from contestants.base import LR, MEAN, MOMENTUM, STD, WEIGHT_DECAY, Workload
 from paceline.tasks.models.cnn import FashionCNN
 
 PRINT_EVERY = 100

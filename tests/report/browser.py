@@ -29,6 +29,15 @@ FLAGS = (
     "--remote-debugging-pipe",
 )
 
+# The browser reads commands from descriptor 3 and answers on 4, whatever numbers the pipes have here.
+_AS_3_AND_4 = """
+import os, sys
+ends = [os.dup(os.dup(os.dup(int(end)))) for end in sys.argv[1:3]]
+os.dup2(ends[0], 3)
+os.dup2(ends[1], 4)
+os.execvp(sys.argv[3], sys.argv[3:])
+"""
+
 
 def chromium() -> str | None:
     """The browser on PATH, if there is one."""
@@ -53,7 +62,7 @@ class Browser:
         self._read, from_browser = os.pipe()
         flags = [*FLAGS, f"--user-data-dir={self._profile}"]
         self._process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec "$@" 3<&{to_browser} 4>&{from_browser}', "sh", program, *flags, "about:blank"],
+            [sys.executable, "-c", _AS_3_AND_4, str(to_browser), str(from_browser), program, *flags, "about:blank"],
             pass_fds=(to_browser, from_browser),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,

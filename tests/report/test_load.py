@@ -59,13 +59,26 @@ def test_steps_done_again_after_a_resume_count_once(runs):
 
 def test_a_session_that_was_killed_before_its_first_step_leaves_the_time_of_the_checkpoint(runs):
     """A resume that got nowhere counts the time up to its checkpoint, not what was superseded."""
-    events = [runs.start(), runs.step(1, 0.1), runs.step(2, 0.2), runs.checkpoint(1, 0.15), runs.step(3, 9.0)]
+    ended = End(step=3, reason="failed", exit_code=1, elapsed_s=9.5)
+    events = [runs.start(), runs.step(1, 0.1), runs.checkpoint(1, 0.15), runs.step(2, 0.2), runs.step(3, 9.0), ended]
     path = runs.write("again", [*events, runs.start(session=2, step=1, elapsed_s=0.15)])
 
     run = load_run(path)
 
     assert run.elapsed_s == 0.15
     assert run.totals.steps == 1
+
+
+def test_each_repetition_counts_from_where_its_session_had_come(runs):
+    """Steps 3 and 4 were done three times: two steps lost in the first kill, two in the second."""
+    first = [runs.start(), *[runs.step(k, 0.1 * k) for k in range(1, 5)]]
+    again = [runs.step(k, 0.1 * k) for k in (3, 4)]
+    path = runs.write("thrice", [*first, runs.start(2, 2, 0.2), *again, runs.start(3, 2, 0.2), *again])
+
+    run = load_run(path)
+
+    assert run.repeated_steps == 4
+    assert run.totals.steps == 4
 
 
 def test_the_end_of_an_earlier_session_is_not_the_end_of_the_run(runs):

@@ -149,14 +149,15 @@ def newest_complete(checkpoints: Path) -> tuple[Path | None, list[Passed]]:
     return None, passed
 
 
-def prune(checkpoints: Path, keep: int) -> None:
-    """Remove all but the `keep` newest checkpoints.
+def prune(checkpoints: Path, keep: int, newest: int) -> None:
+    """Remove all but the `keep` newest checkpoints up to step `newest`, the one that was just written.
 
-    The manifest goes first, so that a checkpoint whose removal is interrupted is not taken for a complete one.
+    Those of later steps are damaged, since the run was resumed from an older one: they must not take the place of a
+    good one. They stay until the run writes their step again. The manifest goes first, so that a checkpoint whose
+    removal is interrupted is not taken for a complete one.
     """
-    for index, (_, path) in enumerate(steps_newest_first(checkpoints)):
-        if index < keep:
-            continue
+    paths = [path for step, path in steps_newest_first(checkpoints) if step <= newest]
+    for path in paths[keep:]:
         with contextlib.suppress(OSError):
             (path / MANIFEST).unlink(missing_ok=True)
         shutil.rmtree(path, ignore_errors=True)

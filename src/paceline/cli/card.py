@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -141,6 +142,8 @@ def _places(summary: Summary) -> list[tuple[str, str]]:
     else:
         size = f" ({words.size(where.checkpoint_bytes)})" if where.checkpoint_bytes is not None else ""
         rows.append(("checkpoint", where.checkpoint + size))
+    if Path(where.report).exists():
+        rows.append(("page", where.report))
     return rows
 
 

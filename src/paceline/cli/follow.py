@@ -19,6 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
+from paceline.records.writer import end_of_last_line
 from paceline.report.words import first_line
 
 _POLL_S = 0.1
@@ -33,7 +34,7 @@ class Tail:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._offset = path.stat().st_size if path.exists() else 0
+        self._offset = _end_of_lines(path)
         self._rest = b""
         self._decoder = msgspec.json.Decoder(AnyEvent)
 
@@ -54,6 +55,15 @@ class Tail:
             except (msgspec.MsgspecError, UnicodeDecodeError):
                 continue  # the remains of a killed run; the report counts them
         return events
+
+
+def _end_of_lines(path: Path) -> int:
+    """Where the next line will begin: a torn last one is cut off when the run goes on."""
+    try:
+        with path.open("rb") as file:
+            return end_of_last_line(file.fileno(), path.stat().st_size)
+    except FileNotFoundError:
+        return 0
 
 
 class Follower:
@@ -96,10 +106,9 @@ class Follower:
     def _follow(self) -> None:
         try:
             with self.console.status("starting the workers") if self.console.is_terminal else _Nothing():
-                while not self._over.wait(_POLL_S) and not (events := self._tail.read()):
-                    pass
-                else:
-                    events = events if not self._over.is_set() else self._tail.read()
+                events: list[AnyEvent] = []
+                while not events and not self._over.wait(_POLL_S):
+                    events = self._tail.read()
             self._draw(events)
             while not self._over.wait(_POLL_S):
                 self._draw(self._tail.read())

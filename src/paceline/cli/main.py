@@ -46,7 +46,7 @@ def main() -> None:
 def call(arguments: list[str]) -> int:
     """Run with `arguments` and return the exit code."""
     try:
-        code = build_app()(arguments, standalone_mode=False)
+        code = build_app()(arguments, standalone_mode=False, prog_name="paceline")
         return code if isinstance(code, int) else int(Exit.OK)
     except PacelineError as error:
         sys.stderr.write(f"{error}\n")

@@ -6,8 +6,8 @@ import sys
 
 import typer
 
-from paceline.launch.flags import help_text
-from paceline.records.errors import PacelineError
+from paceline.launch.flags import flags_before_script, help_text
+from paceline.records.errors import Exit, PacelineError
 
 
 def run_command(argv: list[str]) -> int:
@@ -19,7 +19,7 @@ def run_command(argv: list[str]) -> int:
     Returns:
         The exit code.
     """
-    if _asks_for_help(argv):
+    if not argv or any(flag in ("-h", "--help") for flag in flags_before_script(argv)):
         print(help_text())
         return 0
     try:
@@ -29,6 +29,8 @@ def run_command(argv: list[str]) -> int:
     except PacelineError as error:
         print(error, file=sys.stderr)
         return error.exit_code
+    except KeyboardInterrupt:  # before the agent listens for signals
+        return int(Exit.INTERRUPTED)
 
 
 def register(app: typer.Typer) -> None:
@@ -47,21 +49,3 @@ def register(app: typer.Typer) -> None:
     )
     def run(context: typer.Context) -> None:
         raise typer.Exit(run_command(list(context.args)))
-
-
-def _asks_for_help(argv: list[str]) -> bool:
-    """Whether -h or --help stands among our flags, before the script. Without any argument help is meant, too."""
-    if not argv:
-        return True
-    from paceline.launch.flags import all_flags
-
-    takes_value = {name for flag in all_flags() if flag.value for name in flag.names}
-    words = iter(argv)
-    for word in words:
-        if word in ("-h", "--help"):
-            return True
-        if word == "--" or not word.startswith("-"):
-            return False
-        if word.replace("_", "-") in takes_value:
-            next(words, None)
-    return False

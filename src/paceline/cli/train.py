@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 HELP = """Train a task on every device of this machine, and show what happened.
 
+\b
     paceline train digits
     paceline train fashion-mnist --target accuracy=0.90 --patience 2
     paceline train my_task.py --workers 2 --global-batch 256 --lr 0.1 --warmup 1ep
@@ -34,6 +35,7 @@ HELP = """Train a task on every device of this machine, and show what happened.
 
 Under torchrun (several machines) it joins the job instead of starting one:
 
+\b
     torchrun --nnodes 2 --nproc-per-node 8 ... -m paceline train digits
 """
 
@@ -145,6 +147,8 @@ def _tidy(run: RunDir) -> Iterator[None]:
         ours = {"run.lock", "logs", "events"}
         if not run.exists() and error.exit_code == Exit.USAGE and {p.name for p in run.path.iterdir()} <= ours:
             shutil.rmtree(run.path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                DEFAULT_ROOT.rmdir()  # ours too, when this was the first run; refused when it is not empty
         raise
 
 

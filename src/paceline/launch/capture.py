@@ -20,7 +20,7 @@ import time
 from pathlib import Path
 from typing import Protocol
 
-from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest
+from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, Std
 
 _POLL_S = 0.05
 _CHUNK = 1 << 16
@@ -35,8 +35,14 @@ class _Copier(Protocol):
 class CapturedLogs(DefaultLogsSpecs):
     """torchrun's layout of logs, and stderr kept in it as well as shown."""
 
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        super().__init__(*args, **kwargs)
+    def __init__(
+        self,
+        log_dir: str,
+        redirects: Std | dict[int, Std],
+        tee: Std | dict[int, Std],
+        local_ranks_filter: set[int] | None,
+    ) -> None:
+        super().__init__(log_dir, redirects, tee, local_ranks_filter)
         self._copiers: list[_Copier] = []
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:

@@ -40,12 +40,12 @@ def signal_name(exit_code: int) -> str:
 
 
 def ending(exit_code: int) -> str:
-    """How a process ended: "exited with code 3", or "killed by SIGKILL: ..." for -9."""
+    """How a process ended: "exited with code 3", or "killed by SIGKILL (...)" with its usual meaning for -9."""
     name = signal_name(exit_code)
     if not name:
         return f"exited with code {exit_code}"
     meaning = _SIGNALS.get(name, "")
-    return f"killed by {name}: {meaning}" if meaning else f"killed by {name}"
+    return f"killed by {name} ({meaning})" if meaning else f"killed by {name}"
 
 
 def advice(exit_code: int) -> str:

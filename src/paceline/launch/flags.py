@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import argparse
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 RECORDED_FROM = "2.14"
@@ -133,6 +133,18 @@ def since(name: str) -> str:
     """The torch release that brought a flag, in either spelling; "" for old and unknown ones."""
     dashed = name.split("=", 1)[0].replace("_", "-")
     return next((flag.since for flag in all_flags() if dashed in flag.names), "")
+
+
+def flags_before_script(argv: Iterable[str]) -> Iterator[str]:
+    """The flags among the words before the script, without their values; "--" ends them."""
+    takes_value = {name for flag in all_flags() if flag.value for name in flag.names}
+    words = iter(argv)
+    for word in words:
+        if word == "--" or not word.startswith("-"):
+            return
+        yield word.split("=", 1)[0]
+        if word.replace("_", "-") in takes_value:
+            next(words, None)
 
 
 def differences(parser: argparse.ArgumentParser, version: str) -> list[str]:

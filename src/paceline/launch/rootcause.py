@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from paceline.launch.endings import advice, ending, stopped_by_launcher
+from paceline.launch.endings import advice, ending, signal_name, stopped_by_launcher
 from paceline.launch.traces import Raised, parse_trace
 
 _TAIL_BYTES = 256 * 1024
@@ -132,7 +133,7 @@ def card(cause: RootCause) -> str:
         rows.append(("raised", cause.raised.summary))
         if cause.raised.path:
             rows.append(("at", cause.raised.place))
-    rows.append(("ended", f"{ending(failure.exit_code)} (process {failure.pid})"))
+    rows.append(("ended", f"process {failure.pid} {ending(failure.exit_code)}"))
     if cause.raised is None and not cause.aborted_after_success:
         rows += [("said" if index == 0 else "", line) for index, line in enumerate(cause.last_lines)]
     if cause.log is not None:
@@ -164,10 +165,11 @@ def _explain(failure: Failure, evidence: Evidence) -> RootCause:
     if recorded is not None:
         return RootCause(failure, recorded, "error.json", log=log)
     raised = parse_trace(evidence.stderr)
-    # A signal is no consequence of an exception, so an older trace in the log is not its reason.
-    if raised is not None and failure.exit_code > 0:
+    at_exit = failure.exit_code == -signal.SIGABRT and _ABORT_AT_EXIT in evidence.stderr
+    # Other signals are no consequence of an exception, so an older trace in the log is not their reason.
+    if raised is not None and (failure.exit_code > 0 or at_exit):
         return RootCause(failure, raised, "stderr.log", log=log)
-    aborted = _ABORT_AT_EXIT in evidence.stderr and raised is None and failure.exit_code == -6
+    aborted = at_exit and raised is None
     lines = [line for line in evidence.stderr.splitlines() if line.strip()]
     return RootCause(failure, aborted_after_success=aborted, last_lines=tuple(lines[-_TAIL_LINES:]), log=log)
 
@@ -218,7 +220,8 @@ def _tail(path: Path) -> str:
 def _other(failure: Failure) -> str:
     if stopped_by_launcher(failure.exit_code, alone=False):
         return f"rank {failure.rank} was stopped by the launcher"
-    return f"rank {failure.rank} {ending(failure.exit_code)}"
+    name = signal_name(failure.exit_code)
+    return f"rank {failure.rank} {f'killed by {name}' if name else ending(failure.exit_code)}"
 
 
 def _next_step(cause: RootCause) -> str:

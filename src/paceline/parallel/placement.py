@@ -70,6 +70,23 @@ def cpu_info() -> list[str]:
         return []
 
 
+def parse_workers(text: str) -> int | None:
+    """Read `--workers`: None for auto, else a number of at least 1.
+
+    Raises:
+        PacelineError: neither.
+    """
+    if text == "auto":
+        return None
+    try:
+        count = int(text)
+    except ValueError:
+        raise PacelineError(f"--workers {text} is not a number", hint="--workers auto, or 1 and more") from None
+    if count < 1:
+        raise PacelineError(f"--workers {count} leaves nobody to train", hint="--workers auto, or 1 and more")
+    return count
+
+
 def place(machine: Machine, workers: str) -> Placement:
     """Decide device, backend and number of workers.
 
@@ -82,15 +99,7 @@ def place(machine: Machine, workers: str) -> Placement:
     """
     cuda = machine.cuda_devices > 0
     available = machine.cuda_devices if cuda else machine.cores
-    if workers == "auto":
-        count = available
-    else:
-        try:
-            count = int(workers)
-        except ValueError:
-            raise PacelineError(f"--workers {workers} is not a number", hint="--workers auto, or 1 and more") from None
-        if count < 1:
-            raise PacelineError(f"--workers {count} leaves nobody to train", hint="--workers auto, or 1 and more")
+    count = parse_workers(workers) or available
     if cuda and count > machine.cuda_devices:
         raise PacelineError(
             f"--workers {count} is more than this machine's {machine.cuda_devices} CUDA device(s)",

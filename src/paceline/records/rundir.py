@@ -212,8 +212,11 @@ def run_lock(run: RunDir) -> Iterator[None]:
                 why=f"process {holder} holds its lock",
                 hint="wait for it, stop it, or choose another --run-dir",
             ) from None
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        try:
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            raise write_error(run.lock_file, error) from error
         yield
     finally:
         os.close(handle)

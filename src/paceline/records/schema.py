@@ -1,17 +1,24 @@
 """What a run directory holds, as types (schema 1; changes only ever add).
 
 Units live in names: `_s` seconds, `_bytes` bytes. A field that was not observed is None, never a guess.
+JSON has no NaN: a loss or a measure that is no finite number stands there as null, and is NaN again when it is read.
 Readers of this schema skip event types and fields that a later minor version added; a run whose `schema` is
 greater than `SCHEMA` is refused, because then the meaning of what is known may have changed.
 """
 
 from __future__ import annotations
 
-from typing import Any, Literal
+import math
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
 SCHEMA = 1
+
+if TYPE_CHECKING:
+    Number = float
+else:
+    Number = float | None  # null in the file; `__post_init__` turns it back into NaN
 
 
 class Batch(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,6 +83,11 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """What the verb found out and another reader may want: allocator, buckets, data source, notes."""
 
 
+def _null_is_nan(record: msgspec.Struct, name: str) -> None:
+    if getattr(record, name) is None:
+        msgspec.structs.force_setattr(record, name, math.nan)
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
     """Base of all events; one JSON object a line, tagged with `type`."""
 
@@ -104,7 +116,7 @@ class Step(Event, frozen=True, kw_only=True, tag="step"):
     """Samples used by all ranks up to and with this step."""
     count: float
     """What the loss was divided by: samples, or tokens."""
-    loss: float
+    loss: Number
     lr: float
     elapsed_s: float
     """Since the run's first step began, sessions added up, evaluation and checkpoints included."""
@@ -115,12 +127,18 @@ class Step(Event, frozen=True, kw_only=True, tag="step"):
     update_s: float
     grad_norm: float | None = None
 
+    def __post_init__(self) -> None:
+        _null_is_nan(self, "loss")
+
 
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
     """A measured mean and what it was taken over."""
 
-    value: float
+    value: Number
     count: float
+
+    def __post_init__(self) -> None:
+        _null_is_nan(self, "value")
 
 
 class Evaluation(Event, frozen=True, kw_only=True, tag="evaluation"):

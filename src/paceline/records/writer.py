@@ -6,6 +6,7 @@ leaves at most one torn line at the end. Reopening a file drops that torn line (
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from types import TracebackType
@@ -36,7 +37,7 @@ class EventWriter:
             # Not O_APPEND: the torn end of an earlier session has to be cut off first.
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
             size = os.fstat(self._file).st_size
-            whole = _end_of_last_line(self._file, size)
+            whole = end_of_last_line(self._file, size)
             if whole < size:
                 os.ftruncate(self._file, whole)
             self._end = whole
@@ -68,7 +69,8 @@ class EventWriter:
             self._end += len(data)
         except OSError as error:
             # Leave whole lines only; what the disk refused is lost and said.
-            os.ftruncate(self._file, self._end)
+            with contextlib.suppress(OSError):
+                os.ftruncate(self._file, self._end)
             raise write_error(self.path, error) from error
 
     def close(self) -> None:
@@ -90,7 +92,7 @@ class EventWriter:
         self.close()
 
 
-def _end_of_last_line(handle: int, size: int, block: int = 64 * 1024) -> int:
+def end_of_last_line(handle: int, size: int, block: int = 64 * 1024) -> int:
     """Offset just behind the last newline, 0 when there is none."""
     end = size
     while end > 0:

@@ -84,16 +84,16 @@ def _import_file(path: Path) -> ModuleType:
     sys.path.insert(0, str(path.resolve().parent))  # a file's neighbours can be imported, as when it is run
     try:
         module_spec.loader.exec_module(module)
-    except Exception as error:
+    except (Exception, SystemExit) as error:  # a script may end itself by sys.exit()
         raise _their_error(path, "it cannot be imported", error) from error
     return module
 
 
-def _their_error(path: Path, what: str, error: Exception) -> PacelineError:
+def _their_error(path: Path, what: str, error: BaseException) -> PacelineError:
     frames = traceback.extract_tb(error.__traceback__)
     theirs = [frame for frame in frames if Path(frame.filename).resolve() == path.resolve()]
     line = f", line {theirs[-1].lineno}" if theirs else ""
-    if isinstance(error, SyntaxError) and error.lineno:
+    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == path.resolve():
         line = f", line {error.lineno}"
     return PacelineError(
         f"{path}{line}: {what}",

@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from torch import Tensor, nn
 
+from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Arrays
 from paceline.tasks.table import Defaults
 
@@ -76,6 +77,14 @@ class Task:
     defaults: Defaults = field(default_factory=Defaults)
     eval_batch: int = 250
     data_source: str = ""
+
+    def __post_init__(self) -> None:
+        if "loss" in self.metrics:  # the two would be added up
+            raise PacelineError(
+                f"a metric of task {self.name} is called loss",
+                why="the loss is measured anyway, under that name",
+                hint="leave it out, or give it another name",
+            )
 
 
 def accuracy(outputs: Tensor, batch: tuple[Tensor, Tensor]) -> tuple[Tensor, int]:

@@ -13,6 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import msgspec
+
+from paceline.parallel.placement import parse_workers
 from paceline.records.errors import PacelineError, choices
 from paceline.records.target import parse_target
 from paceline.tasks.table import AUGMENTATIONS, Defaults, TaskOptions
@@ -134,6 +137,7 @@ def check(config: TrainConfig) -> None:
         _check_taken(config)
     if config.schedule is not None:
         _one_of("--schedule", config.schedule, SHAPES)
+    parse_workers(config.workers)
     _one_of("--precision", config.precision, PRECISIONS)
     _one_of("--format", config.format, FORMATS)
     parse_augment(config.augment)
@@ -177,8 +181,13 @@ def _check_taken(config: TrainConfig) -> None:
 
 
 def resolve(config: TrainConfig, defaults: Defaults) -> TrainConfig:
-    """Fill in the task's defaults, then check again what only now is known."""
+    """Fill in the task's defaults, then check again what only now is known.
+
+    Raises:
+        PacelineError: a default is out of range, or the task's optimizer does not take what was given.
+    """
     optimizer = config.optimizer or defaults.optimizer
+    _one_of("--optimizer", optimizer, OPTIMIZERS)
     takes = OPTIMIZERS[optimizer].takes
     own_lr = defaults.lr if optimizer == defaults.optimizer else OPTIMIZERS[optimizer].lr
     momentum = defaults.momentum if "momentum" in takes else 0.0
@@ -193,6 +202,7 @@ def resolve(config: TrainConfig, defaults: Defaults) -> TrainConfig:
         schedule=_or(config.schedule, defaults.schedule),
         warmup=_or(config.warmup, defaults.warmup),
     )
+    check(filled)
     if filled.nesterov and not filled.momentum:
         raise PacelineError("--nesterov needs a momentum", hint="--momentum 0.9")
     return filled
@@ -211,7 +221,7 @@ def from_dict(values: Mapping[str, Any]) -> TrainConfig:
     """From run.json; settings that this version does not know are refused, since they may have decided the result.
 
     Raises:
-        PacelineError: unknown settings, or no task.
+        PacelineError: unknown settings, values of another type, or no task.
     """
     known = {f.name for f in dataclasses.fields(TrainConfig)}
     unknown = sorted(set(values) - known)
@@ -221,7 +231,12 @@ def from_dict(values: Mapping[str, Any]) -> TrainConfig:
             why=f"unknown to this version: {', '.join(unknown)}" if unknown else "no task is named",
             hint="use the version of Paceline that wrote the run (see versions in its run.json)",
         )
-    return TrainConfig(**values)
+    try:
+        return msgspec.convert(dict(values), TrainConfig)
+    except msgspec.ValidationError as error:
+        raise PacelineError(
+            "the run's settings cannot be read", why=str(error), hint="was its run.json edited? start a new run"
+        ) from error
 
 
 def for_resume(stored: TrainConfig, given: Mapping[str, Any]) -> TrainConfig:

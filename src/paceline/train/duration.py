@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 
@@ -29,7 +30,7 @@ class Duration:
             raise _not_a_duration(text, flag)
         in_epochs = (match[2] or "s").lower().startswith("e")
         value = float(match[1])
-        if not in_epochs and value != int(value):
+        if not math.isfinite(value) or (not in_epochs and value != int(value)):
             raise _not_a_duration(text, flag)
         return cls(value, in_epochs)
 

@@ -190,7 +190,7 @@ class _Seeded(Dataset[Any]):
         try:
             random.seed(int(words[0]))
             np.random.seed(int(words[1]))
-            torch.manual_seed(int(words[2]))
+            torch.default_generator.manual_seed(int(words[2]))  # torch.manual_seed would move CUDA's, too
             return self.dataset[index]
         finally:
             random.setstate(before[0])

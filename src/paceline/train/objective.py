@@ -106,7 +106,8 @@ def check_loss(loss: Any, task: str, samples: int | None) -> None:
     """Refuse a loss function that does not keep its contract, with words instead of a wrong mean.
 
     Raises:
-        PacelineError: not a Loss, not a scalar, or a count that is not the number of samples it promised.
+        PacelineError: not a Loss, not a scalar, without a gradient, or a count that is not the number of samples
+            it promised.
     """
     if not isinstance(loss, Loss):
         raise PacelineError(
@@ -116,6 +117,11 @@ def check_loss(loss: Any, task: str, samples: int | None) -> None:
     if not isinstance(loss.sum, Tensor) or loss.sum.numel() != 1:
         raise PacelineError(
             f"the loss of task {task} is no single number", hint="sum it over the batch: reduction='sum'"
+        )
+    if not loss.sum.requires_grad:
+        raise PacelineError(
+            f"the loss of task {task} does not depend on the model's parameters",
+            hint="leave out detach(), item() and no_grad() on the way from the model to its sum",
         )
     if samples is not None and float(loss.count) != samples:
         raise PacelineError(

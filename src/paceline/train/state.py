@@ -100,7 +100,7 @@ class Keeper:
         }
         path = self.run.checkpoints / manifest.directory_name(progress.step)
         size = manifest.write(self.run.checkpoints, progress.step, len(ranks), self.task, contents)
-        manifest.prune(self.run.checkpoints, self.keep)
+        manifest.prune(self.run.checkpoints, self.keep, progress.step)
         self.recorder.checkpoint(progress.step, path, began, size, reason)
 
 

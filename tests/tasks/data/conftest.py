@@ -5,6 +5,7 @@ import hashlib
 import http.server
 import struct
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -115,6 +116,8 @@ class Mirror:
     requests: list[str] = field(default_factory=list)
     before_half: Callable[[], None] = lambda: None
     """Called after the first half of an answer was sent."""
+    dribble_s: float = 0.0
+    """If not 0: the second half is sent byte by byte, with this pause after each."""
     lie_about_length: int = 0
     """Bytes that are announced and never sent."""
 
@@ -139,7 +142,11 @@ def mirror(tiny: Tiny) -> Iterator[Mirror]:
                 self.wfile.write(body[:half])
                 self.wfile.flush()
                 served.before_half()
-                self.wfile.write(body[half:])
+                for piece in (
+                    [body[half:]] if not served.dribble_s else (body[i : i + 1] for i in range(half, len(body)))
+                ):
+                    self.wfile.write(piece)
+                    time.sleep(served.dribble_s)
             except OSError:
                 pass  # the client was killed, which is what some tests do
 

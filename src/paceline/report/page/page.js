@@ -118,12 +118,12 @@
       const log = chosen("loss-scale") === "log";
       const positive = data.runs.some((run) => run.mean.loss.some((value) => value > 0));
       return [traces, layout(axis, log && positive
-        ? { type: "log", tickformat: ".3~g", dtick: logTicks(traces), minor: { showgrid: false } }
+        ? { type: "log", tickformat: ".3~g", ...logTicks(traces), minor: { showgrid: false } }
         : { rangemode: "tozero", tickformat: ".3~g" })];
     },
     "plot-speed": (axis) => [
       data.runs.map((run) => trace(run, axis, run.mean, "samples_per_s", { label: "samples/s", ...marked(run) })),
-      layout(axis, { rangemode: "tozero", tickformat: ",.4~g" }),
+      layout(axis, { rangemode: "tozero", tickformat: ",.4~r" }),
     ],
     "plot-lr": (axis) => [
       data.runs.map((run) => trace(run, axis, run.mean, "lr", { label: "learning rate", ...marked(run) })),
@@ -131,11 +131,17 @@
     ],
   };
 
-  // 1, 2, 5 in a decade when the curve spans little, whole decades when it spans much
+  // ticks that a person would choose: round steps when the curve spans little, 1 2 5 or whole decades when much
   function logTicks(traces) {
     let low = Infinity, high = 0;
     for (const { y } of traces) for (const v of y) if (v > 0) { low = Math.min(low, v); high = Math.max(high, v); }
-    return high / low > 2000 ? 1 : "D2";
+    if (high / low > 2000) return { dtick: 1 };
+    if (high / low > 8) return { dtick: "D2" };
+    const rough = (high - low) / 5, power = 10 ** Math.floor(Math.log10(rough));
+    const step = [1, 2, 5, 10].map((n) => n * power).find((n) => n >= rough) ?? 1;
+    const tickvals = [];
+    for (let n = Math.ceil(low / step); n * step <= high; n++) tickvals.push(Number((n * step).toPrecision(12)));
+    return tickvals.length > 1 ? { tickvals } : {};
   }
 
   let drawn = false;

@@ -45,6 +45,8 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], comparison: C
     names = comparison.runs
     scripts = [_plotly(), (_HERE / "page.js").read_text(encoding="utf-8")]
     data = payload(runs, summaries, names)
+    windows = _windows_in_words(runs)
+    faint = "" if windows == "single steps" else "Faint: single steps, extremes kept. "
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_HERE),
         autoescape=True,
@@ -59,7 +61,8 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], comparison: C
         metric=data["metric"],
         tables=_tables(data["metric"], runs, names),
         has_steps=any(run.totals.steps for run in runs),
-        windows=_windows_in_words(runs),
+        windows=windows,
+        loss_note=f"Line: training, {windows}. {faint}Open points: evaluation.",
         target_bars=_target_bars(summaries, names),
         version=__version__,
         policy=_policy(scripts),
@@ -127,11 +130,10 @@ def _card(run: Run, summary: Summary, name: str, index: int) -> dict[str, Any]:
 
 def _where(summary: Summary) -> list[tuple[str, str]]:
     where = summary.where
-    newest = where.checkpoint or "none was completed"
-    if where.checkpoint_bytes is not None:
-        newest += f" ({words.size(where.checkpoint_bytes)})"
-    count = words.plural(summary.checkpoints, "checkpoint")
-    return [("run directory", where.run), ("events", where.events), (f"newest of {count}", newest)]
+    newest = "none was completed"
+    if where.checkpoint is not None:
+        newest = f"{where.checkpoint} ({words.size(where.checkpoint_bytes or 0)}, {summary.checkpoints:,} written)"
+    return [("run directory", where.run), ("events", where.events), ("newest checkpoint", newest)]
 
 
 def _tables(metric: str | None, runs: Sequence[Run], names: Sequence[str]) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from paceline.tasks.data.lock import fetch_lock
 from paceline.tasks.data.progress import Progress, Tell, silent
 from paceline.tasks.data.sources import Apt, Layout, Mirror, Source, fetchable
 from paceline.tasks.data.store import SourceError, new_dir, put_in_place, receive, scratch_dir
-from paceline.tasks.data.verify import Fault, check, describe
+from paceline.tasks.data.verify import Fault, check, describe, is_absent
 
 __all__ = ["Obtained", "Progress", "Whereabouts", "cache_root", "obtain", "whereabouts"]
 
@@ -37,7 +37,7 @@ class Obtained:
     Attributes:
         root: absolute; `torchvision.datasets.<Class>(root, download=False)` reads it.
         source: where the files are from, in words.
-        notes: what a person should know: damaged files that were passed over, places that failed, waiting.
+        notes: what a person should know: copies that were damaged or incomplete, places that failed, waiting.
     """
 
     root: Path
@@ -51,7 +51,7 @@ class Whereabouts:
 
     Attributes:
         place: in words; None when it is not here.
-        notes: damaged copies.
+        notes: damaged and incomplete copies.
     """
 
     place: str | None
@@ -132,8 +132,8 @@ def obtain(name: str, data_dir: Path | None = None, on_progress: Tell | None = N
         faults = check(place.root, dataset)
         if not faults:
             return Obtained(place.root, place.label, trail.notes)
-        damaged = not all(fault.missing for fault in faults)
-        trail.failed(place.label, describe(place.root, dataset, faults), worth_a_note=damaged)
+        worth_a_note = not is_absent(dataset, faults)
+        trail.failed(place.label, describe(place.root, dataset, faults), worth_a_note=worth_a_note)
     return _fetch(dataset, places[-1], fetchable(dataset), trail, tell)
 
 
@@ -149,7 +149,7 @@ def whereabouts(name: str) -> Whereabouts:
         faults = check(place.root, dataset)
         if not faults:
             return Whereabouts(place.label, notes)
-        if not all(fault.missing for fault in faults):
+        if not is_absent(dataset, faults):
             notes.append(f"{place.label}: {describe(place.root, dataset, faults)}")
     installed = Path(dataset.debian_dir)
     if dataset.debian_dir and all((installed / f"{file.name}.gz").is_file() for file in dataset.files):
@@ -210,17 +210,16 @@ def _refuse_damage(target: _Place, faults: list[Fault]) -> None:
 def _fetch(dataset: DataSet, target: _Place, sources: Sequence[Source], trail: _Trail, tell: Tell) -> Obtained:
     """Fill the target from the first source that has what is missing, under the lock."""
     root = target.root
-    waited_for: list[str] = []
+    waited_for: set[str] = set()
 
     def waiting(holder: str) -> None:
-        if holder not in waited_for:
-            waited_for.append(holder)
-        tell(Progress(f"waiting for process {holder}, which is fetching {dataset.title}"))
+        waited_for.add(holder)
+        tell(Progress(f"waiting for process {holder}, which is fetching or checking {dataset.title}"))
 
     with fetch_lock(root / dataset.folder, waiting):
         faults = check(root, dataset)
         if not faults:
-            waited = [f"waited for process {pid}, which fetched it" for pid in waited_for[-1:]]
+            waited = ["waited while another process fetched it"] if waited_for else []
             return Obtained(root, target.label, [*trail.notes, *waited])
         if target.named:
             _refuse_damage(target, faults)

@@ -64,8 +64,13 @@ def check(root: Path, dataset: DataSet) -> list[Fault]:
     return [fault for fault in faults if fault is not None]
 
 
+def is_absent(dataset: DataSet, faults: list[Fault]) -> bool:
+    """Whether no file of the set is there at all, so that there is nothing to wonder about."""
+    return len(faults) == len(dataset.files) and all(fault.missing for fault in faults)
+
+
 def describe(root: Path, dataset: DataSet, faults: list[Fault]) -> str:
     """The faults in few words: nothing is there, or which file has what."""
-    if all(fault.missing for fault in faults) and len(faults) == len(dataset.files):
+    if is_absent(dataset, faults):
         return f"no {dataset.folder}/raw there" if root.is_dir() else "there is no such directory"
     return "; ".join(str(fault) for fault in faults)

@@ -1,0 +1,70 @@
+# make demo   train Fashion-MNIST on every device of this machine and show what happened
+# make test   format, lint, types, layers, tests
+# make bench  the side-by-side benchmarks (long; each states its cost)
+#
+# The first call of each makes .venv and installs into it; later calls skip that until pyproject.toml changes.
+
+# The first Python that is new enough, unless one is given: make demo PYTHON=/path/to/python
+PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && { echo $$p; break; }; done)
+BIN := .venv/bin
+READY := .venv/.ready
+READY_BENCH := .venv/.ready-bench
+JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# One thread a process: tests and benchmarks run several processes on few cores.
+export OMP_NUM_THREADS := 1
+
+.PHONY: demo test lint test-parallel test-serial test-gpu bench bench-throughput bench-accuracy bench-interruptions \
+	bench-allocator clean
+
+demo: $(READY)
+	@$(BIN)/paceline train fashion-mnist --epochs 3
+
+test: lint test-parallel test-serial
+
+lint: $(READY)
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+# Many small tests side by side first, then those that start jobs or measure, alone.
+test-parallel: $(READY)
+	$(BIN)/pytest -q -n $(JOBS) --dist loadscope -m "not serial and not gpu"
+
+test-serial: $(READY)
+	$(BIN)/pytest -q -m "serial and not gpu" --durations=10
+
+test-gpu: $(READY)
+	$(BIN)/pytest -q -m gpu
+
+bench: bench-throughput bench-accuracy bench-interruptions
+
+bench-throughput: $(READY_BENCH)
+	$(BIN)/python bench/throughput.py
+
+bench-accuracy: $(READY_BENCH)
+	$(BIN)/python bench/time_to_accuracy.py
+
+bench-interruptions: $(READY)
+	$(BIN)/python bench/interruptions.py
+
+bench-allocator: $(READY)
+	$(BIN)/python bench/allocator.py
+
+clean:
+	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer was found"; \
+		echo "  next: install one, or name it: make PYTHON=/path/to/python"; exit 2; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "error: $(PYTHON) cannot make virtual environments"; \
+		echo "  next: install its venv package (Debian: apt install python3-venv)"; exit 2; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (torch is big: several minutes the first time)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(READY_BENCH): $(READY)
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@touch $@

@@ -1,0 +1,1 @@
+"""Estimators: pure functions of numbers, each with its interval. No torch."""

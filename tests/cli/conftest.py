@@ -1,0 +1,33 @@
+"""The command line as users call it: in a process of its own, in a directory of its own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Paceline = Callable[..., subprocess.CompletedProcess[str]]
+
+
+@pytest.fixture
+def paceline(tmp_path: Path) -> Paceline:
+    """Run `paceline ...` in `tmp_path`; environment variables may be added."""
+
+    def run(*arguments: str, timeout_s: float = 120.0, env: dict[str, str] | None = None, before=None):
+        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        return subprocess.run(
+            [sys.executable, "-m", "paceline", *arguments],
+            cwd=tmp_path,
+            env=environment | (env or {}),
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            preexec_fn=before,
+            check=False,
+        )
+
+    return run

@@ -1,0 +1,206 @@
+"""`paceline report` as it is typed."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+import typer
+from rich.console import Console
+
+from paceline.cli.card import propose, result_card
+from paceline.cli.report import register
+from paceline.records.errors import PacelineError
+from paceline.report.load import load_run
+from paceline.report.summary import summarise
+
+_spec = importlib.util.spec_from_file_location("report_builder", Path(__file__).parents[1] / "report" / "conftest.py")
+builder = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(builder)
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """A builder of run directories below a fresh directory."""
+    return builder.Runs(tmp_path)
+
+
+@pytest.fixture
+def paceline(capsys):
+    """Runs the verb in this process and gives what it printed."""
+    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
+    app.callback()(lambda: None)
+    register(app)
+
+    def call(*arguments):
+        app(["report", *map(str, arguments)], standalone_mode=False)
+        return capsys.readouterr().out
+
+    return call
+
+
+def drawn(summary, info, width=100):
+    """The card as plain text."""
+    out = StringIO()
+    Console(file=out, width=width, color_system=None).print(result_card(summary, info, width=width))
+    return out.getvalue()
+
+
+def test_one_run_gives_a_card_and_a_page_in_its_directory(runs, paceline):
+    """The card has the numbers, the page stands in the run directory, and its path is the last line."""
+    path = runs.plain()
+
+    out = paceline(path)
+
+    assert "0.9120  912 of 1,000" in out
+    assert "640  95 % interval 640 to 640" in out
+    assert out.rstrip().endswith(f"page: {path / 'report.html'}")
+    assert (path / "report.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_several_runs_give_cards_a_comparison_and_a_page_here(runs, paceline, tmp_path, monkeypatch):
+    """Without --output the page of several runs goes to the working directory."""
+    paths = [runs.plain("fast"), runs.plain("slow", pace=2.0)]
+    monkeypatch.chdir(tmp_path)
+
+    out = paceline(*paths)
+
+    assert "× 2.000" in out
+    assert (tmp_path / "report.html").exists()
+    assert not (paths[0] / "report.html").exists()
+
+
+def test_output_may_be_a_file_or_a_directory(runs, paceline, tmp_path):
+    """A file is that file, made with its directories; a directory gets report.html."""
+    path = runs.plain()
+
+    paceline(path, "--output", tmp_path / "new" / "page.html")
+    paceline(path, "--output", tmp_path / "new")
+
+    assert sorted(one.name for one in (tmp_path / "new").iterdir()) == ["page.html", "report.html"]
+
+
+def test_json_gives_the_numbers_and_no_page(runs, paceline):
+    """The output is one JSON document; nothing is written unless --output asks for it."""
+    path = runs.plain()
+
+    document = json.loads(paceline(path, "--format", "json", "--target", "accuracy=0.90"))
+
+    (one,) = document["runs"]
+    assert document["comparison"] is None
+    assert one["metrics"][1]["final"]["value"] == 0.912
+    assert one["throughput"]["median"] == pytest.approx(640)
+    assert one["target"]["first"]["elapsed_s"] == 3.0
+    assert not (path / "report.html").exists()
+
+
+def test_json_of_several_runs_holds_their_comparison(runs, paceline):
+    """Ratios and differing settings are in it, in the order of the arguments."""
+    document = json.loads(paceline(runs.plain("fast"), runs.plain("slow", pace=2.0), "--format", "json"))
+
+    numbers = {row["name"]: row for row in document["comparison"]["numbers"]}
+    assert document["comparison"]["runs"] == ["fast", "slow"]
+    assert numbers["training time"]["ratios"] == [1.0, 2.0]
+
+
+def test_a_target_that_no_run_evaluated_lists_what_was(runs, paceline):
+    """A misspelt metric is an error with the legal names, before anything is written."""
+    path = runs.plain()
+
+    with pytest.raises(PacelineError) as caught:
+        paceline(path, "--target", "acuracy=0.9")
+
+    assert caught.value.hint == "evaluated were: accuracy, loss"
+    assert not (path / "report.html").exists()
+
+
+def test_a_directory_that_is_no_run_is_one_message_and_writes_nothing(runs, paceline, tmp_path):
+    """Also when a good run stands beside it."""
+    good = runs.plain()
+    (tmp_path / "empty").mkdir()
+
+    with pytest.raises(PacelineError) as caught:
+        paceline(good, tmp_path / "empty", "--output", tmp_path / "page.html")
+
+    assert "is not a run directory" in caught.value.what
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [('{"schema": 2}', "newer Paceline"), ('{"schema": 1', "damaged"), ("[1]", "damaged")]
+)
+def test_a_run_of_another_schema_or_a_damaged_one_is_one_message(runs, paceline, content, said):
+    """run.json decides, and the message says which of the two it is."""
+    path = runs.plain()
+    (path / "run.json").write_text(content)
+
+    with pytest.raises(PacelineError) as caught:
+        paceline(path)
+
+    assert said in caught.value.what
+
+
+def test_a_run_that_was_killed_at_once_still_has_a_card_and_a_page(runs, paceline):
+    """What was not observed is said, and there is no traceback."""
+    path = runs.write("dead", [])
+
+    out = paceline(path)
+
+    assert "not observed" in out
+    assert "No end was recorded before its first step" in out
+    assert (path / "report.html").exists()
+
+
+def test_the_card_of_an_interrupted_run_says_how_to_go_on(runs):
+    """With a checkpoint there is something to resume from, and the command is spelt out."""
+    path = runs.write("stopped", [runs.start(), runs.step(1, 0.1), runs.checkpoint(1, 0.4)], info=runs.info("digits"))
+    run = load_run(path)
+
+    steps = propose(summarise(run), run.info)
+
+    assert [step.command for step in steps] == [f"paceline train digits --resume {path}", f"paceline report {path}"]
+
+
+def test_the_card_fits_a_narrow_terminal(runs):
+    """At 60 columns no line is longer, and no number is cut."""
+    run = load_run(runs.plain())
+
+    text = drawn(summarise(run), run.info, width=60)
+
+    assert max(map(len, text.splitlines())) <= 60
+    for number in ("0.9120", "912 of 1,000", "3.25 s", "640", "21.5 %"):
+        assert number in text
+
+
+def test_a_name_cannot_command_the_terminal(runs):
+    """Control characters and rich's markup in a run's name come out as text."""
+    path = runs.plain(info=runs.info("\x1b[31mred[bold]x[/bold]"))
+    run = load_run(path)
+
+    text = drawn(summarise(run), run.info)
+
+    assert "\x1b" not in text
+    assert "[bold]x[/bold]" in text
+
+
+def test_reporting_works_where_torch_is_not(runs):
+    """The verb runs without torch, and its module costs neither numpy nor jinja2 until then."""
+    path = runs.plain()
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import typer; from paceline.cli.report import register\n"
+        "assert not {'numpy', 'jinja2', 'rich.console'} & set(sys.modules), 'slow to start'\n"
+        "app = typer.Typer(rich_markup_mode=None); app.callback()(lambda: None); register(app)\n"
+        f"app(['report', {str(path)!r}], standalone_mode=False)\n"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ}, check=False)
+
+    assert done.returncode == 0, done.stderr
+    assert "page:" in done.stdout

@@ -1,0 +1,67 @@
+"""What ranks run in these tests: a training of a small task, and its weights as they end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from paceline.parallel.reduce import ranks_bit_equal
+from paceline.records.rundir import RunDir
+from paceline.tasks.classify import cross_entropy
+from paceline.tasks.task import Arrays, Loss, Task, accuracy
+from paceline.train import setup
+from paceline.train.config import from_dict
+from paceline.train.loop import train
+from paceline.train.stop import StopRequest
+from paceline.train.worker import take_seat
+
+
+def small_task(samples: int, *, tokens: bool = False, features: int = 20, classes: int = 5) -> Task:
+    """A classification of `samples` random points; with `tokens` the loss counts weights instead of samples."""
+    generator = torch.Generator().manual_seed(7)
+    x = torch.randn(samples, features, generator=generator, dtype=torch.float64)
+    y = torch.randint(classes, (samples,), generator=generator)
+    lengths = torch.randint(1, 9, (samples,), generator=generator)
+
+    def model() -> nn.Module:
+        return nn.Sequential(nn.Linear(features, 16), nn.Tanh(), nn.Linear(16, classes))
+
+    def token_loss(model: nn.Module, batch: Any) -> Loss:
+        inputs, labels, weights = batch
+        each = nn.functional.cross_entropy(model(inputs), labels, reduction="none")
+        return Loss((each * weights).sum(), weights.sum(), None)
+
+    if tokens:
+        return Task("tokens", model, token_loss, Arrays(x, y, lengths), Arrays(x[:50], y[:50], lengths[:50]))
+    return Task(
+        "small",
+        model,
+        cross_entropy(),
+        Arrays(x, y),
+        Arrays(x[:53], y[:53]),
+        metrics={"accuracy": accuracy},
+        count="samples",
+    )
+
+
+def trained(config: dict[str, Any], task: Task | tuple[int, bool] | None, run_dir: str) -> dict[str, Any]:
+    """Train on this rank; parameters (after), whether ranks are bit-equal, and the last evaluation."""
+    if isinstance(task, tuple):
+        built = small_task(task[0], tokens=task[1])
+        setup.load_task = lambda spec, options: built  # type: ignore[assignment]
+    seat = take_seat(["test"])
+    job = setup.build(from_dict(config), seat, RunDir(Path(run_dir)), StopRequest())
+    outcome = train(job)
+    job.recorder.close()
+    parameters = [p.detach() for p in job.model.parameters()]
+    return {
+        "parameters": [p.numpy().copy() for p in parameters],
+        "bit_equal": ranks_bit_equal(parameters),
+        "outcome": outcome.reason,
+        "step": job.progress.step,
+        "modules": "paceline.train.loop" in sys.modules,
+    }

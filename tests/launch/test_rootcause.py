@@ -1,0 +1,259 @@
+"""From what ranks left behind to one cause and one card."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+from torch.distributed.elastic.multiprocessing.errors.error_handler import ErrorHandler
+
+from paceline.launch.endings import advice, ending
+from paceline.launch.rootcause import Failure, card, diagnose
+from paceline.launch.traces import Raised, parse_trace
+
+LOST_PEER = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234"
+
+
+def trace_of(program, folder):
+    """What Python really writes to stderr for a program, and its exit code."""
+    script = folder / "program.py"
+    script.write_text(program)
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
+    return done.stderr, done.returncode
+
+
+def leave(logs, rank, stderr=None, error=None, attempt=0):
+    """Write a rank's logs as torch elastic lays them out."""
+    folder = logs / "job_x1y2" / f"attempt_{attempt}" / str(rank)
+    folder.mkdir(parents=True)
+    if stderr is not None:
+        (folder / "stderr.log").write_text(stderr)
+    if error is not None:
+        (folder / "error.json").write_text(error)
+    return folder
+
+
+def trace(summary, path="train.py", line=12):
+    """A traceback as Python writes it."""
+    return f'Traceback (most recent call last):\n  File "{path}", line {line}, in main\n    work()\n{summary}\n'
+
+
+def recorded(summary, at=1_700_000_000):
+    """error.json as `@record` writes it."""
+    extra = {"py_callstack": trace(summary, "recorded.py", 3), "timestamp": str(at)}
+    return json.dumps({"message": {"message": summary, "extraInfo": extra}})
+
+
+def test_an_exception_is_found_with_the_users_own_line(tmp_path):
+    """The innermost frame of the user's file counts, not the library's below it."""
+    program = "import json\ndef main():\n    json.loads('{')\nprint('x')\nmain()\n"
+
+    found = parse_trace(trace_of(program, tmp_path)[0])
+
+    assert found.summary.startswith("json.decoder.JSONDecodeError: Expecting property name")
+    assert (found.path, found.line, found.function) == (str(tmp_path / "program.py"), 3, "main")
+
+
+def test_of_a_chain_the_exception_that_ended_the_program_counts(tmp_path):
+    """The last one, as Python prints it last."""
+    program = "try:\n    1 / 0\nexcept ZeroDivisionError as e:\n    raise KeyError('k') from e\n"
+
+    found = parse_trace(trace_of(program, tmp_path)[0])
+
+    assert (found.summary, found.line) == ("KeyError: 'k'", 4)
+
+
+def test_a_syntax_error_is_found_although_it_has_no_header(tmp_path):
+    """Python prints no traceback line for an error in the script itself."""
+    found = parse_trace(trace_of("x = 1\ny = (\n", tmp_path)[0])
+
+    assert found.summary == "SyntaxError: '(' was never closed"
+    assert found.line == 2
+
+
+def test_output_after_the_traceback_does_not_hide_it():
+    """Libraries warn at exit."""
+    text = trace("ValueError: boom") + "[W socket.cpp] destroy_process_group() was not called\n"
+
+    assert parse_trace(text) == Raised("ValueError: boom", "train.py", 12, "main")
+
+
+@pytest.mark.parametrize("text", ["", "all is well\n", "Traceback (most recent call last):\n", "Error: no\n"])
+def test_a_text_without_an_exception_gives_none(text):
+    """No guess is made."""
+    assert parse_trace(text) is None
+
+
+def test_a_long_message_is_shortened():
+    """A card stays a card."""
+    assert len(parse_trace(trace(f"ValueError: {'x' * 5000}")).summary) == 300
+
+
+def test_the_exception_is_read_from_the_stderr_log(tmp_path):
+    """Without `@record` the log is all there is."""
+    folder = leave(tmp_path, 1, trace("ValueError: boom"))
+
+    cause = diagnose([Failure(1, 1, 77, 1)], tmp_path)
+
+    assert cause.raised == Raised("ValueError: boom", "train.py", 12, "main")
+    assert (cause.source, cause.log) == ("stderr.log", folder / "stderr.log")
+
+
+def test_error_json_is_believed_before_the_log(tmp_path):
+    """The script's own record is whole; a log may be cut."""
+    leave(tmp_path, 0, trace("OSError: from the log"), recorded("ValueError: from the record"))
+
+    cause = diagnose([Failure(0, 0, 77, 1)], tmp_path)
+
+    assert cause.raised == Raised("ValueError: from the record", "recorded.py", 3, "main")
+    assert cause.source == "error.json"
+
+
+def test_what_torchs_own_record_writes_is_understood(tmp_path, monkeypatch):
+    """The file is written here by torch elastic's handler itself."""
+    folder = leave(tmp_path, 0)
+    monkeypatch.setenv("TORCHELASTIC_ERROR_FILE", str(folder / "error.json"))
+    try:
+        int("x")
+    except ValueError as error:
+        ErrorHandler().record_exception(error)
+
+    cause = diagnose([Failure(0, 0, 77, 1)], tmp_path)
+
+    assert cause.source == "error.json"
+    assert cause.raised.summary == "ValueError: invalid literal for int() with base 10: 'x'"
+    assert cause.raised.path == __file__
+    assert cause.log == folder
+
+
+def test_a_torn_error_json_is_passed_over(tmp_path):
+    """The rank was killed while it wrote; the log still says something."""
+    leave(tmp_path, 0, trace("ValueError: boom"), recorded("ValueError: boom")[:40])
+
+    assert diagnose([Failure(0, 0, 77, 1)], tmp_path).source == "stderr.log"
+
+
+def test_the_rank_that_failed_by_itself_is_the_cause_not_the_one_that_was_stopped(tmp_path):
+    """The launcher's SIGTERM is a consequence, whatever the times say."""
+    leave(tmp_path, 0, "")
+    leave(tmp_path, 1, trace("ValueError: boom"))
+
+    cause = diagnose([Failure(0, 0, 70, -15, at_unix_s=1.0), Failure(1, 1, 71, 1, at_unix_s=2.0)], tmp_path)
+
+    assert cause.failure.rank == 1
+    assert "rank 0 was stopped by the launcher" in card(cause)
+
+
+def test_a_rank_that_lost_its_peer_is_not_the_cause(tmp_path):
+    """It noticed first that rank 1 had been killed."""
+    leave(tmp_path, 0, trace(LOST_PEER))
+    leave(tmp_path, 1, "")
+
+    cause = diagnose([Failure(0, 0, 70, 1, at_unix_s=1.0), Failure(1, 1, 71, -9, at_unix_s=2.0)], tmp_path)
+
+    assert cause.failure.rank == 1
+
+
+def test_among_equals_the_first_to_write_its_traceback_is_the_cause(tmp_path):
+    """Launchers know whole seconds only; the logs' times decide."""
+    for rank, written in ((0, 1000.9), (1, 1000.2), (2, 1000.5)):
+        folder = leave(tmp_path, rank, trace(f"ValueError: on {rank}"))
+        os.utime(folder / "stderr.log", (written, written))
+
+    cause = diagnose([Failure(rank, rank, 70 + rank, 1, at_unix_s=1000.0) for rank in range(3)], tmp_path)
+
+    assert cause.raised.summary == "ValueError: on 1"
+    assert [each.rank for each in cause.others] == [0, 2]
+
+
+def test_the_earlier_failure_is_the_cause():
+    """Without logs the launcher's times are what there is."""
+    cause = diagnose([Failure(0, 0, 70, 1, at_unix_s=20.0), Failure(1, 1, 71, 1, at_unix_s=10.0)], None)
+
+    assert cause.failure.rank == 1
+    assert cause.log is None
+
+
+def test_the_newest_attempt_is_read(tmp_path):
+    """After restarts the last attempt says why the job ended."""
+    leave(tmp_path, 0, trace("ValueError: old"), attempt=2)
+    leave(tmp_path, 0, trace("ValueError: new"), attempt=10)
+
+    assert diagnose([Failure(0, 0, 70, 1)], tmp_path).raised.summary == "ValueError: new"
+
+
+def test_an_abort_after_success_is_called_that(tmp_path):
+    """gloo's abort at interpreter exit is no failure of the training, and the card says so."""
+    leave(tmp_path, 0, "epoch 3 done\nterminate called without an active exception\n")
+
+    cause = diagnose([Failure(0, 0, 70, -signal.SIGABRT)], tmp_path)
+
+    assert cause.aborted_after_success
+    assert "after its work was done" in card(cause)
+    assert "destroy_process_group" in card(cause)
+
+
+def test_an_abort_after_an_exception_is_no_success(tmp_path):
+    """The exception came first, and the abort is how the process went down."""
+    text = trace("ValueError: boom") + "terminate called without an active exception\n"
+    leave(tmp_path, 0, text)
+
+    cause = diagnose([Failure(0, 0, 70, -signal.SIGABRT)], tmp_path)
+
+    assert not cause.aborted_after_success
+    assert cause.raised.summary == "ValueError: boom"
+
+
+def test_a_handled_exception_is_not_blamed_for_a_kill(tmp_path):
+    """A script may print tracebacks and go on; what ended it was the signal."""
+    leave(tmp_path, 0, trace("OSError: retried") + "going on\n")
+
+    cause = diagnose([Failure(0, 0, 70, -signal.SIGKILL)], tmp_path)
+
+    assert cause.raised is None
+    assert "killed by SIGKILL" in card(cause)
+    assert "dmesg" in card(cause)
+
+
+def test_sys_exit_shows_the_last_words(tmp_path):
+    """There is no exception to show, so the end of stderr is shown."""
+    leave(tmp_path, 0, "".join(f"line {number}\n" for number in range(50)))
+
+    text = card(diagnose([Failure(0, 0, 70, 3)], tmp_path))
+
+    assert "line 49" in text
+    assert "line 43" not in text
+    assert "exited with code 3" in text
+    assert "sys.exit(3)" in text
+
+
+def test_a_card_has_which_what_where_and_the_log(tmp_path):
+    """All that a reader needs, in lines that stand out from the output above."""
+    folder = leave(tmp_path, 1, trace("ValueError: boom"))
+
+    lines = card(diagnose([Failure(1, 1, 77, 1)], tmp_path)).splitlines()
+
+    assert lines[0].startswith("-- rank 1 failed first --")
+    assert lines[1:5] == [
+        "  raised  ValueError: boom",
+        "  at      train.py:12, in main",
+        "  ended   process 77 exited with code 1",
+        f"  log     {folder / 'stderr.log'}",
+    ]
+    assert lines[5].startswith("  next    ")
+    assert set(lines[-1]) == {"-"}
+
+
+def test_no_failure_is_no_cause():
+    """A caller's mistake is said."""
+    with pytest.raises(ValueError, match="no root cause"):
+        diagnose([], None)
+
+
+@pytest.mark.parametrize("code", [1, 2, 3, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGUSR1, -63])
+def test_every_end_has_words(code):
+    """Also signals that have no entry in the table, and none at all."""
+    assert ending(code)
+    assert advice(code)
