@@ -46,7 +46,7 @@ class Setting:
     @property
     def name(self) -> str:
         """For people and file names."""
-        return f"{self.task}-{self.workers}"
+        return f"{Path(self.task).stem}-{self.workers}"
 
 
 def settings() -> list[Setting]:

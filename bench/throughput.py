@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from contestants import TABLE
+from contestants import TABLE, missing
 from datasets_here import real_root, synthetic_root
 from harness import (
     RECORDS,
@@ -177,7 +177,8 @@ def readme(result: dict[str, Any]) -> str:
         f"Command: `{' '.join(result['command'])}`. {options['rounds']} blocks of about {options['block_s']} s for "
         "each contestant, in shuffled turn; medians; ratios are of medians, with 95 % bootstrap intervals over rounds.",
         f"Data: {result['data']}. Finished: {'yes' if result['finished'] else 'no, cut short'}. "
-        f"Duration: {result['duration_s']:.0f} s.",
+        f"Duration: {result['duration_s']:.0f} s. "
+        f"Left out, since not installed: {', '.join(result['left_out']) or 'nothing'}.",
         "",
     ]
     for cell in cells:
@@ -189,12 +190,17 @@ def readme(result: dict[str, Any]) -> str:
 
 def run(arguments: argparse.Namespace, root: Path, data: str) -> Path:
     """Measure all cells, writing the record after each."""
-    options = Options(tuple(arguments.only or TABLE), arguments.rounds, arguments.block_s, arguments.fp32)
+    left_out = missing(arguments.only or TABLE)
+    names = tuple(name for name in arguments.only or TABLE if name not in left_out)
+    options = Options(names, arguments.rounds, arguments.block_s, arguments.fp32)
+    for name, package in left_out.items():
+        print(f"left out: {TABLE[name].title}: {package} is not installed (pip install 'paceline[bench]')")
     folder = record_folder("throughput" + ("_quick" if arguments.quick else ""), arguments.records)
     started = time.monotonic()
     result: dict[str, Any] = {
         "command": command_line(),
         "data": data,
+        "left_out": left_out,
         "options": {
             "contestants": list(options.names),
             "rounds": options.rounds,

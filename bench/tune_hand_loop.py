@@ -29,7 +29,7 @@ from harness import (
 )
 from ranks import ALLOCATOR, RankError, Ranks
 
-PLAIN_DDP = {"gradient_as_bucket_view": False, "broadcast_buffers": True}
+PLAIN_DDP = {"gradient_as_bucket_view": False, "sync_buffers": True}
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "tuned": {},
@@ -40,7 +40,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "SGD foreach": {"optimizer": "foreach"},
     "SGD one tensor at a time": {"optimizer": "loop"},
     "gradients not views of buckets": {"ddp": {"gradient_as_bucket_view": False}},
-    "buffers broadcast at each forward": {"ddp": {"broadcast_buffers": True}},
+    "buffers broadcast at each forward": {"ddp": {"sync_buffers": True}},
     "static graph": {"ddp": {"static_graph": True}},
     "one bucket": {"ddp": {"bucket_cap_mb": 100}},
     "buckets of 1 MiB": {"ddp": {"bucket_cap_mb": 1}},

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from contestants.base import Contestant
@@ -17,12 +19,14 @@ class Entry:
         cls: the class in it.
         title: for the table.
         settings: keyword arguments of the class.
+        needs: a package that may be missing.
     """
 
     module: str
     cls: str
     title: str
     settings: tuple[tuple[str, object], ...] = ()
+    needs: str | None = None
 
 
 TABLE: dict[str, Entry] = {
@@ -30,11 +34,21 @@ TABLE: dict[str, Entry] = {
     "limit-no-sync": Entry("limit", "Limit", "(1) the same without sync", (("synchronise", False),)),
     "paceline": Entry("paceline_loop", "PacelineLoop", "(2) paceline train"),
     "hand": Entry("hand_loop", "HandLoop", "(3) hand-written DDP loop, tuned"),
-    "tutorial-0": Entry("tutorial", "Tutorial", "(4) tutorial loop, 0 loader workers", (("loader_workers", 0),)),
-    "tutorial-2": Entry("tutorial", "Tutorial", "(4) tutorial loop, 2 loader workers", (("loader_workers", 2),)),
-    "fabric": Entry("fabric_loop", "FabricLoop", "(5) Lightning Fabric"),
-    "accelerate": Entry("accelerate_loop", "AccelerateLoop", "(6) Accelerate"),
+    "tutorial-0": Entry(
+        "tutorial", "Tutorial", "(4) tutorial loop, 0 loader workers", (("loader_workers", 0),), "torchvision"
+    ),
+    "tutorial-2": Entry(
+        "tutorial", "Tutorial", "(4) tutorial loop, 2 loader workers", (("loader_workers", 2),), "torchvision"
+    ),
+    "fabric": Entry("fabric_loop", "FabricLoop", "(5) Lightning Fabric", needs="lightning_fabric"),
+    "accelerate": Entry("accelerate_loop", "AccelerateLoop", "(6) Accelerate", needs="accelerate"),
 }
+
+
+def missing(names: Iterable[str]) -> dict[str, str]:
+    """Of these rows, those that cannot run here: name -> the package that is not installed."""
+    needed = {name: TABLE[name].needs for name in names}
+    return {name: package for name, package in needed.items() if package and importlib.util.find_spec(package) is None}
 
 
 def make(name: str, overrides: dict[str, object] | None = None) -> Contestant:

@@ -7,11 +7,13 @@ all of them alike.
 
 from __future__ import annotations
 
+import inspect
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
 
 LR, MOMENTUM, WEIGHT_DECAY = 0.05, 0.9, 5e-4
 """The same optimizer settings for all; small enough a rate that weights stay finite over thousands of steps."""
@@ -38,6 +40,12 @@ class Workload:
     root: Path
     seed: int = 0
     bf16: bool = True
+
+
+def buffer_sync(wanted: bool) -> dict[str, Any]:
+    """DDP's argument that says whether each forward first sends rank 0's buffers to all; its name depends on torch."""
+    known = inspect.signature(DistributedDataParallel.__init__).parameters
+    return {"forward_sync_buffers" if "forward_sync_buffers" in known else "broadcast_buffers": wanted}
 
 
 class Contestant(Protocol):

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
+from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload, buffer_sync
 from contestants.resident import index_batches, load, normalise
 from paceline.tasks.models.cnn import FashionCNN
 
@@ -32,7 +32,7 @@ class HandLoop:
     Args:
         channels_last, bf16: None takes what the workload says.
         optimizer: torch's implementation of SGD.
-        ddp: keyword arguments of DistributedDataParallel, over the tuned ones.
+        ddp: keyword arguments of DistributedDataParallel, over the tuned ones; `sync_buffers` for its buffers.
         sync: `ddp`, or `flat`: no DDP, one all-reduce of one flat tensor after backward (no overlap, no hooks).
         form: of the model, which computes the same function in all of them: `pool_first` (max pooling before ReLU: both
             are monotone, and ReLU has a quarter of the work), `flatten_last` (see `FlattenChannelsLast`), `inplace`
@@ -56,7 +56,8 @@ class HandLoop:
     ) -> None:
         self.channels_last, self.bf16 = channels_last, bf16
         self.implementation, self.sync = _IMPLEMENTATIONS[optimizer], sync
-        self.ddp_settings = {"gradient_as_bucket_view": True, "broadcast_buffers": False} | (ddp or {})
+        settings = {"gradient_as_bucket_view": True, "sync_buffers": False} | (ddp or {})
+        self.ddp_settings = buffer_sync(settings.pop("sync_buffers")) | settings
         self.form = {"pool_first": False, "flatten_last": False, "inplace": True} | (form or {})
         self.denormals, self.fp32_conv = denormals, fp32_conv
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
+from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload, buffer_sync
 from contestants.resident import load, normalise
 from paceline.tasks.models.cnn import FashionCNN
 
@@ -30,7 +30,7 @@ class Limit:
         self.model = FashionCNN().to(memory_format=torch.channels_last)
         self.ddp: nn.Module = self.model
         if self.synchronised:
-            self.ddp = DistributedDataParallel(self.model, gradient_as_bucket_view=True, broadcast_buffers=False)
+            self.ddp = DistributedDataParallel(self.model, gradient_as_bucket_view=True, **buffer_sync(False))
         self.optimizer = torch.optim.SGD(
             self.model.parameters(), lr=LR, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY, fused=True
         )

@@ -97,6 +97,7 @@ def test_ranks_share_out_each_epoch_without_overlap():
 
     first = torch.cat([batch for batches in per_rank for batch in batches[:2]])
     second = torch.cat([batch for batches in per_rank for batch in batches[2:]])
+    assert len(first) == len(second) == 2 * 4 * 8
     assert len(first.unique()) == len(second.unique()) == 2 * 4 * 8
     assert not torch.equal(first, second)
 

@@ -23,9 +23,6 @@ def call(script, *options):
 @pytest.mark.serial
 def test_a_quick_run_measures_everyone_and_writes_a_record(tmp_path):
     """With 2 workers: each contestant trains, its speed is images over seconds, and the record holds all blocks."""
-    pytest.importorskip("lightning_fabric")
-    pytest.importorskip("accelerate")
-
     done = call("throughput.py", "--quick", "--workers", "2", "--records", str(tmp_path))
 
     assert done.returncode == 0, done.stdout + done.stderr
@@ -34,13 +31,15 @@ def test_a_quick_run_measures_everyone_and_writes_a_record(tmp_path):
     (cell,) = result["cells"]
     assert result["finished"]
     assert result["environment"]["allocator"] == ALLOCATOR
-    assert list(cell["contestants"]) == list(throughput.TABLE)
+    here = [name for name in throughput.TABLE if name not in result["left_out"]]
+    assert list(cell["contestants"]) == here
+    assert {"limit", "paceline", "hand", "tutorial-0"} <= set(here)
     for row in cell["contestants"].values():
         assert len(row["seconds"]) == 3
         assert row["images_per_s"] == pytest.approx([row["steps"] * 16 * 2 / s for s in row["seconds"]])
-    assert [gate["against"] for gate in cell["gates"]] == list(throughput.GATES)
+    assert [gate["against"] for gate in cell["gates"]] == [name for name in throughput.GATES if name in here]
     readme = (folder / "README.md").read_text()
-    assert all(entry.title in readme for entry in throughput.TABLE.values())
+    assert all(entry.title in readme for entry in map(throughput.TABLE.get, here))
     assert str(tmp_path) not in readme + json.dumps(result)
 
 

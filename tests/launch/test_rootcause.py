@@ -143,6 +143,7 @@ def test_the_rank_that_failed_by_itself_is_the_cause_not_the_one_that_was_stoppe
     cause = diagnose([Failure(0, 0, 70, -15, at_unix_s=1.0), Failure(1, 1, 71, 1, at_unix_s=2.0)], tmp_path)
 
     assert cause.failure.rank == 1
+    assert "rank 1 failed first" in card(cause)
     assert "rank 0 was stopped by the launcher" in card(cause)
 
 
@@ -182,6 +183,16 @@ def test_the_newest_attempt_is_read(tmp_path):
     leave(tmp_path, 0, trace("ValueError: new"), attempt=10)
 
     assert diagnose([Failure(0, 0, 70, 1)], tmp_path).raised.summary == "ValueError: new"
+
+
+def test_the_directory_of_one_attempt_will_do_as_well(tmp_path):
+    """A launcher that knows the attempt names it."""
+    folder = leave(tmp_path, 0, trace("ValueError: first"), attempt=0)
+    leave(tmp_path, 0, trace("ValueError: second"), attempt=1)
+
+    cause = diagnose([Failure(0, 0, 70, 1), Failure(1, 1, 71, -15)], folder.parent)
+
+    assert cause.raised.summary == "ValueError: first"
 
 
 def test_an_abort_after_success_is_called_that(tmp_path):
@@ -235,7 +246,7 @@ def test_a_card_has_which_what_where_and_the_log(tmp_path):
 
     lines = card(diagnose([Failure(1, 1, 77, 1)], tmp_path)).splitlines()
 
-    assert lines[0].startswith("-- rank 1 failed first --")
+    assert lines[0].startswith("-- rank 1 failed --")
     assert lines[1:5] == [
         "  raised  ValueError: boom",
         "  at      train.py:12, in main",

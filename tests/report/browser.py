@@ -12,7 +12,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
 
@@ -72,11 +71,12 @@ class Browser:
         self._buffer = b""
         self._id = 0
         self._session: str | None = None
-        self._loaded = False
+        self._loaded: set[str] = set()
         target = self.call("Target.createTarget", url="about:blank")["targetId"]
         self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
+        self.call("Page.setLifecycleEventsEnabled", enabled=True)
 
     def __enter__(self) -> Browser:
         return self
@@ -124,8 +124,8 @@ class Browser:
                 self.problems.append(json.dumps(params["entry"])[:800])
             case "Network.requestWillBeSent":
                 self.requests.append(params["request"]["url"][:200])
-            case "Page.loadEventFired":
-                self._loaded = True
+            case "Page.lifecycleEvent" if params["name"] == "load":
+                self._loaded.add(params["loaderId"])
 
     def open(self, page: Path, *, width: int, dark: bool, fragment: str = "") -> None:
         """Show a file in a window of that width, with the system's colour scheme set, and wait for its load."""
@@ -134,15 +134,18 @@ class Browser:
         )
         wish = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[wish])
-        self._loaded = False
-        self.call("Page.navigate", url="about:blank")
-        self._loaded = False
-        went = self.call("Page.navigate", url=page.resolve().as_uri() + fragment)
+        # From a blank page, so that an address which differs in its fragment only is loaded anew.
+        self._go("about:blank")
+        self._go(page.resolve().as_uri() + fragment)
+        # Two frames: styles are settled and what was drawn is on the screen.
+        self.value("new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(1))))")
+
+    def _go(self, address: str) -> None:
+        went = self.call("Page.navigate", url=address)
         if "errorText" in went:
-            raise RuntimeError(f"{page}: {went['errorText']}")
-        while not self._loaded:
+            raise RuntimeError(f"{address}: {went['errorText']}")
+        while went["loaderId"] not in self._loaded:
             self._next()
-        time.sleep(0.2)
 
     def value(self, expression: str) -> Any:
         """What a JavaScript expression gives, as JSON."""

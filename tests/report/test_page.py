@@ -13,6 +13,7 @@ import pytest
 
 from paceline.records.errors import PacelineError
 from paceline.records.schema import Evaluation, Measure, Note
+from paceline.records.target import parse_target
 from paceline.report import words
 from paceline.report.compare import compare
 from paceline.report.facts import tiles
@@ -21,7 +22,6 @@ from paceline.report.page.render import render_page, write_page
 from paceline.report.page.series import evenly, smooth
 from paceline.report.page.theme import DARK, LIGHT, look
 from paceline.report.summary import summarise
-from paceline.report.target import parse_target
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "wbr"}
 

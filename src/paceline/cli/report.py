@@ -52,10 +52,10 @@ def report(
 
     Example: paceline report runs/2026-03-01_09-30-00_digits
     """
+    from paceline.records.target import parse_target
     from paceline.report.compare import compare
     from paceline.report.load import load_run
     from paceline.report.summary import summarise
-    from paceline.report.target import parse_target
 
     goal = parse_target(target) if target is not None else None
     loaded = [load_run(path) for path in runs]

@@ -71,7 +71,7 @@ def settle_request(given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
         check_task_name(given["task"])
         _refuse_obvious(given)
     if resume == "auto":
-        found = _unfinished(given)
+        found = _newest_run(given)
         if found is not None:
             return _resume_of(found, given)
         if "task" not in given:
@@ -103,8 +103,8 @@ def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[TrainConfig, RunDir]
     return config, run
 
 
-def _unfinished(given: dict[str, Any]) -> RunDir | None:
-    """Where `--resume auto` looks: --run-dir, else the newest run of the task that is not finished."""
+def _newest_run(given: dict[str, Any]) -> RunDir | None:
+    """Where `--resume auto` looks: --run-dir, else the newest run of the task."""
     if "run_dir" in given:
         run = RunDir(given["run_dir"])
         return run if run.exists() else None

@@ -98,7 +98,8 @@ def diagnose(failures: Sequence[Failure], logs_dir: Path | None) -> RootCause:
 
     Args:
         failures: at least one.
-        logs_dir: the directory that the launcher was given for logs; below it torch elastic's layout. May be None.
+        logs_dir: the directory that the launcher was given for logs, with torch elastic's layout below it, or the
+            directory of one attempt; None when there are no logs.
 
     Raises:
         ValueError: no failure was given.
@@ -125,7 +126,7 @@ def gather(logs_dir: Path | None, local_rank: int) -> Evidence:
 def card(cause: RootCause) -> str:
     """The cause as a person reads it: some lines of plain text, without a newline at the end."""
     failure = cause.failure
-    title = f"rank {failure.rank} failed first"
+    title = f"rank {failure.rank} failed first" if cause.others else f"rank {failure.rank} failed"
     rows: list[tuple[str, str]] = []
     if cause.aborted_after_success:
         title = f"rank {failure.rank} was aborted at its exit, after its work was done"
@@ -133,7 +134,8 @@ def card(cause: RootCause) -> str:
         rows.append(("raised", cause.raised.summary))
         if cause.raised.path:
             rows.append(("at", cause.raised.place))
-    rows.append(("ended", f"process {failure.pid} {ending(failure.exit_code)}"))
+    how = "killed by SIGABRT" if cause.aborted_after_success else ending(failure.exit_code)
+    rows.append(("ended", f"process {failure.pid} {how}"))
     if cause.raised is None and not cause.aborted_after_success:
         rows += [("said" if index == 0 else "", line) for index, line in enumerate(cause.last_lines)]
     if cause.log is not None:
@@ -190,6 +192,9 @@ def _recorded(error: dict[str, Any] | None) -> Raised | None:
 
 
 def _newest_attempt(logs_dir: Path, local_rank: int) -> Path | None:
+    if logs_dir.name.startswith("attempt_"):
+        folder = logs_dir / str(local_rank)
+        return folder if folder.is_dir() else None
     found = [path for path in logs_dir.glob(f"**/attempt_*/{local_rank}") if path.is_dir()]
 
     def age(path: Path) -> tuple[float, int]:
@@ -231,5 +236,6 @@ def _next_step(cause: RootCause) -> str:
             "as the script's last act"
         )
     if cause.raised is not None:
-        return "the log has the whole traceback; run again with one worker to see whether the ranks matter"
+        more = "; run again with one worker to see whether the ranks matter" if cause.others else ""
+        return f"the log has the whole traceback{more}"
     return advice(cause.failure.exit_code)

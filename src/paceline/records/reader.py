@@ -15,6 +15,8 @@ from paceline.records.errors import PacelineError
 from paceline.records.schema import AnyEvent, Checkpoint, Evaluation, Start, Step
 
 _MAX_LINE_BYTES = 16 * 1024 * 1024
+_UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What decoding a damaged line may raise; RecursionError for one that nests too deeply."""
 
 
 class EventStream:
@@ -82,7 +84,7 @@ class EventStream:
                     continue
                 try:
                     yield index, decoder.decode(line)
-                except (msgspec.MsgspecError, UnicodeDecodeError):
+                except _UNREADABLE:
                     self._classify(line)
 
     @staticmethod
@@ -95,7 +97,7 @@ class EventStream:
     def _classify(self, line: bytes) -> None:
         try:
             head = msgspec.json.decode(line)
-        except (msgspec.MsgspecError, UnicodeDecodeError):
+        except _UNREADABLE:
             self.damaged_lines += 1
             return
         known = {cls.__struct_config__.tag for cls in AnyEvent.__args__}

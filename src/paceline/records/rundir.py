@@ -182,7 +182,7 @@ def read_info(path: Path | str) -> RunInfo:
                 hint="pip install --upgrade paceline",
             )
         return msgspec.convert(head, RunInfo)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PacelineError(
             f"{run.info} is damaged",
             why=str(error),

@@ -1,48 +1,17 @@
-"""A target such as accuracy=0.90, and when a run met it."""
+"""The target of a run (see records/target.py), and when the run met it."""
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 import numpy as np
 
 from paceline.records.errors import PacelineError
+from paceline.records.target import Target, less_is_better, parse_target
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-_LESS_IS_BETTER = frozenset({"loss", "error", "err", "perplexity", "mse", "mae", "rmse", "nll", "wer", "cer"})
-
-
-class Target(msgspec.Struct, frozen=True, kw_only=True):
-    """A value that a metric has to reach in `patience` evaluations in a row."""
-
-    metric: str
-    value: float
-    patience: int = 1
-
-
-def less_is_better(metric: str) -> bool:
-    """Whether the metric counts down: a loss or an error, by the words of its name."""
-    return not _LESS_IS_BETTER.isdisjoint(metric.lower().replace("-", "_").split("_"))
-
-
-def parse_target(text: str) -> Target:
-    """Read METRIC=VALUE.
-
-    Raises:
-        PacelineError: it is not of that form, or the value is not a finite number.
-    """
-    metric, sign, value = text.partition("=")
-    try:
-        number = float(value)
-    except ValueError:
-        number = math.nan
-    if not sign or not metric.strip() or not math.isfinite(number):
-        raise PacelineError(f"--target {text} is not a target", hint="METRIC=VALUE, such as --target accuracy=0.90")
-    return Target(metric=metric.strip(), value=number)
 
 
 def target_of(config: dict[str, Any]) -> Target | None:

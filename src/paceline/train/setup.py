@@ -22,11 +22,12 @@ from paceline.checkpoint import manifest
 from paceline.parallel import agree
 from paceline.parallel.partition import largest_micro_batch
 from paceline.parallel.placement import Placement, RankEnv, cpu_info
+from paceline.parallel.share import WORTH_BYTES, share_on_machine
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import SCHEMA, Batch, Git, RunInfo, TaskFacts, Topology
 from paceline.records.target import Target, parse_target
-from paceline.tasks.data.arrays import Like
+from paceline.tasks.data.arrays import Arrays, Like
 from paceline.tasks.load import load_task
 from paceline.tasks.task import Task
 from paceline.train import state
@@ -75,7 +76,7 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
         PacelineError: on all ranks when it happens on one.
     """
     agree.require_equal("configuration", repr(dataclasses.replace(config, workers="", run_dir=None)))
-    task = agree.all_or_none(lambda: load_task(config.task, config.task_options))
+    task = _shared(agree.all_or_none(lambda: load_task(config.task, config.task_options)), seat)
     config = resolve(config, task.defaults)
     plan = _plan(config, task, seat)
     target = _target(config, task)
@@ -134,6 +135,17 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
         checkpoint_every=_every(config.checkpoint_every, "--checkpoint-every", plan),
         target=target,
     )
+
+
+def _shared(task: Task, seat: Seat) -> Task:
+    """The task with big arrays in memory that the ranks of a machine share."""
+
+    def share(data: Any) -> Any:
+        if not isinstance(data, Arrays) or data.mapped or data.size_bytes < WORTH_BYTES:
+            return data
+        return data.with_columns(share_on_machine(list(data.columns), seat.env))
+
+    return dataclasses.replace(task, train_data=share(task.train_data), eval_data=share(task.eval_data))
 
 
 def _every(text: str, flag: str, plan: Plan) -> int:

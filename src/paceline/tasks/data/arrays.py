@@ -82,6 +82,9 @@ class Arrays:
 
     Raises:
         ValueError: no column, or columns of different lengths.
+
+    Attributes:
+        mapped: the columns are mapped files, of which a machine holds one copy anyway.
     """
 
     def __init__(self, *columns: np.ndarray | Tensor, prepare: Prepare = plain, names: Sequence[str] = ()) -> None:
@@ -91,6 +94,7 @@ class Arrays:
         lengths = [len(c) for c in self.columns]
         if len(set(lengths)) != 1:
             raise ValueError(f"columns of different lengths: {lengths}")
+        self.mapped = all(isinstance(c, np.memmap) for c in columns)
         self.prepare = prepare
         self.names = tuple(names)
 
@@ -104,7 +108,11 @@ class Arrays:
 
     def to(self, device: torch.device) -> Arrays:
         """The same data on another device; on the same one, no copy."""
-        return Arrays(*(c.to(device) for c in self.columns), prepare=self.prepare, names=self.names)
+        return self.with_columns([c.to(device) for c in self.columns])
+
+    def with_columns(self, columns: Sequence[Tensor]) -> Arrays:
+        """The same data held elsewhere."""
+        return Arrays(*columns, prepare=self.prepare, names=self.names)
 
     def batch(self, indices: Tensor, draws: Draws | None, like: Like) -> Any:
         """Rows `indices` (k,), gathered and prepared."""

@@ -1,0 +1,1 @@
+"""Side-by-side benchmarks and drills; README.md describes them."""
