@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
 from paceline.parallel.placement import Machine, RankEnv, place_rank, usable_cores
@@ -36,11 +36,11 @@ class StopAfter(StopRequest):
         super().__init__()
         self.left = 0
 
-    def flags(self, like: Tensor) -> Tensor:
+    def wishes(self) -> tuple[float, float]:
         """Called once a step by the loop."""
         self.left -= 1
         self.interrupt = self.left <= 0
-        return super().flags(like)
+        return super().wishes()
 
 
 class KeepNothing:

@@ -36,4 +36,4 @@ def index_batches(samples: int, batch: int, rank: int, world: int, seed: int) ->
     while True:
         order = torch.randperm(samples, generator=generator)
         for start in range(0, samples - batch * world + 1, batch * world):
-            yield order[start : start + (rank + 1) * batch]
+            yield order[start + rank * batch : start + (rank + 1) * batch]

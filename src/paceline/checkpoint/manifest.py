@@ -76,7 +76,11 @@ def write(checkpoints: Path, step: int, world: int, task: str, contents: Mapping
         if final.exists():  # a damaged one that was passed over, or the same step done again
             old = checkpoints / f"{_ASIDE}old-{directory_name(step)}-{os.getpid()}"
             final.rename(old)
-            aside.rename(final)
+            try:
+                aside.rename(final)
+            except OSError:
+                old.rename(final)
+                raise
             shutil.rmtree(old, ignore_errors=True)
         else:
             aside.rename(final)

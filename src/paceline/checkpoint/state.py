@@ -67,7 +67,7 @@ def load_model(path: Path) -> dict[str, Tensor]:
     try:
         return safetensors.torch.load_file(path / MODEL_FILE)
     except Exception as error:
-        raise PacelineError(f"{path / MODEL_FILE} cannot be read", why=str(error)) from error
+        raise PacelineError(f"{path / MODEL_FILE} cannot be read", why=_first_line(error)) from error
 
 
 def load_state(path: Path) -> dict[str, Any]:
@@ -75,5 +75,9 @@ def load_state(path: Path) -> dict[str, Any]:
     try:
         loaded: dict[str, Any] = torch.load(path / STATE_FILE, map_location="cpu", weights_only=True)
     except Exception as error:
-        raise PacelineError(f"{path / STATE_FILE} cannot be read", why=str(error).splitlines()[0]) from error
+        raise PacelineError(f"{path / STATE_FILE} cannot be read", why=_first_line(error)) from error
     return loaded
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "") or type(error).__name__

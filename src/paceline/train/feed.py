@@ -6,6 +6,7 @@ datasets. Both start at any batch of any epoch at once, which is all that resumi
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
@@ -87,18 +88,19 @@ class ArrayFeed:
         """See `Feed`."""
         plan = self.plan
         order = torch.from_numpy(epoch_order(plan.samples, plan.seed, epoch))
+        cuts: dict[int, list[Span]] = {}  # of a batch of so many samples; a run meets two lengths
         for index in range(first, plan.steps_per_epoch):
             whole = batch_span(plan.samples, plan.global_batch, index)
-            seed = draws_seed(plan.seed, epoch, index)
+            length = len(whole)
+            if length not in cuts:
+                cuts[length] = rank_spans(Span(0, length), plan.world, plan.rank, plan.accumulation)
+            seed = functools.partial(draws_seed, plan.seed, epoch, index)
+            rows = order[whole.start : whole.stop]
             yield [
-                self.arrays.batch(
-                    order[span.start : span.stop],
-                    Draws(seed, len(whole), span.start - whole.start, span.stop - whole.start),
-                    self.like,
-                )
+                self.arrays.batch(rows[span.start : span.stop], Draws(seed, length, span.start, span.stop), self.like)
                 if len(span)
                 else None
-                for span in plan.micro_batches(index)
+                for span in cuts[length]
             ]
 
     def sample(self) -> Any:

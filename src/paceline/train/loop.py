@@ -97,7 +97,7 @@ def train(job: Job) -> Outcome:
             batch_size = plan.batch_size(index)
             # DDP divides by the world size; a mean divides by the count, so the world size is put back here.
             scale = plan.world / batch_size if counts_samples else 1.0
-            flags = job.stop.flags(job.objective.ledger)
+            wishes = job.stop.wishes()
             forward_s = backward_s = 0.0
             for position, batch in enumerate(micro_batches):
                 last = position == len(micro_batches) - 1
@@ -105,7 +105,7 @@ def train(job: Job) -> Outcome:
                     continue
                 with nullcontext() if last else job.ddp.no_sync():
                     started = perf_counter()
-                    loss = job.ddp(batch, scale, flags)
+                    loss = job.ddp(batch, scale, wishes)
                     turned = perf_counter()
                     loss.backward()
                     ended = perf_counter()
@@ -126,7 +126,8 @@ def train(job: Job) -> Outcome:
                 factor = torch.where(count > 0, plan.world / count, torch.zeros_like(count))
                 torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], factor)
             job.optimizer.step()
-            job.ddp.zero_grad(set_to_none=True)
+            for parameter in (*parameters, job.objective.ledger):
+                parameter.grad = None
             progress.step += 1
             progress.samples += batch_size
             stepped = perf_counter()

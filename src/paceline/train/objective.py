@@ -63,30 +63,29 @@ class Objective(nn.Module):
         like = next(p for p in model.parameters() if p.requires_grad)
         self.ledger = nn.Parameter(like.new_zeros(len(LEDGER)))
 
-    def forward(self, batch: Any, scale: float, flags: Tensor) -> Tensor:
+    def forward(self, batch: Any, scale: float, wishes: tuple[float, float]) -> Tensor:
         """`scale` * loss sum, with the ledger attached.
 
         Args:
             batch: a micro-batch, or None when this rank has no sample: the gradients are then zeros, without
                 running the model, so that its buffers do not see a sample twice.
             scale: factor on the loss sum.
-            flags: (2,) terminate, interrupt.
+            wishes: terminate, interrupt; 1 for yes.
         """
         if batch is None:
             trained = [p for p in self.model.parameters() if p.requires_grad]
             nothing = torch.stack([p.flatten()[:0].sum() for p in trained]).sum()
-            return nothing + (self.ledger * torch.cat([flags.new_zeros(2), flags])).sum()
+            return torch.add(torch.dot(self.ledger, self.ledger.new_tensor([0.0, 0.0, *wishes])), nothing)
         with self.autocast():
             loss = self.loss(self.model, batch)
-        values = torch.cat(
-            [
-                loss.sum.detach().to(flags.dtype).reshape(1),
-                torch.as_tensor(loss.count, dtype=flags.dtype, device=flags.device).reshape(1),
-                flags,
-            ]
-        )
-        # The ledger's own value is zero, but zero times a loss that is not finite is not: keep the sums apart.
-        return torch.add(loss.sum * scale, (self.ledger * values).sum())
+        dtype = self.ledger.dtype
+        parts = [loss.sum.detach().to(dtype).reshape(1)]
+        if isinstance(loss.count, Tensor):
+            parts += [loss.count.detach().to(dtype).reshape(1), self.ledger.new_tensor(wishes)]
+        else:
+            parts.append(self.ledger.new_tensor([loss.count, *wishes]))
+        # The ledger is zero, so this adds nothing to the loss; the gradient of the dot product is what we want.
+        return torch.add(torch.dot(self.ledger, torch.cat(parts)), loss.sum, alpha=scale)
 
     def totals(self, world: int) -> Tensor:
         """(4,) the ledger summed over ranks, after the synchronised backward; a copy."""

@@ -26,9 +26,8 @@ def settle(ddp: nn.Module, objective: Objective, batch: Any) -> None:
     """Run the throw-away steps; weights, buffers, gradients and random state are as before."""
     random_state = capture_random()
     buffers = [buffer.detach().clone() for buffer in objective.buffers()]
-    flags = objective.ledger.detach().new_zeros(2)
     for _ in range(STEPS):
-        ddp(batch, 1.0, flags).backward()
+        ddp(batch, 1.0, (0.0, 0.0)).backward()
         objective.zero_grad(set_to_none=True)
     with torch.no_grad():
         for buffer, before in zip(objective.buffers(), buffers, strict=True):

@@ -5,9 +5,6 @@ from __future__ import annotations
 import signal
 from types import FrameType
 
-import torch
-from torch import Tensor
-
 
 class StopRequest:
     """What this rank was asked to do. Handlers only set a flag, so they are safe at any moment."""
@@ -28,6 +25,6 @@ class StopRequest:
         else:
             self.interrupt = True
 
-    def flags(self, like: Tensor) -> Tensor:
-        """(2,) terminate, interrupt: what `Objective` takes; of the dtype and on the device of `like`."""
-        return torch.tensor([float(self.terminate), float(self.interrupt)], dtype=like.dtype, device=like.device)
+    def wishes(self) -> tuple[float, float]:
+        """Terminate, interrupt; 1 for yes: what `Objective` takes."""
+        return float(self.terminate), float(self.interrupt)

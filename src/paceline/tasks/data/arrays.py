@@ -20,12 +20,12 @@ class Draws:
     whichever rank has it: augmented runs, too, do not depend on the number of workers.
 
     Attributes:
-        seed: of this global batch; the generator is made when the first number is drawn.
+        seed: gives the seed of this global batch; not asked for before the first number is drawn.
         total: samples in the global batch.
         start, stop: this rank's part.
     """
 
-    seed: int
+    seed: Callable[[], int]
     total: int
     start: int
     stop: int
@@ -33,7 +33,7 @@ class Draws:
     @cached_property
     def generator(self) -> torch.Generator:
         """On the CPU, seeded for this batch."""
-        return torch.Generator().manual_seed(self.seed)
+        return torch.Generator().manual_seed(self.seed())
 
     def uniform(self) -> Tensor:
         """(stop - start,) numbers in [0, 1)."""

@@ -1,0 +1,138 @@
+"""Learning rates and lengths: pure functions, against sums in closed form and torch's schedulers."""
+
+from __future__ import annotations
+
+import math
+import warnings
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from paceline.records.errors import PacelineError
+from paceline.train.duration import Duration
+from paceline.train.schedules import SHAPES, Schedule
+
+
+def rates(schedule: Schedule) -> list[float]:
+    """Of every step."""
+    return [schedule.at(step) for step in range(schedule.total_steps)]
+
+
+@pytest.mark.parametrize(("shape", "expected"), [("linear", 51.0), ("cosine", 51.0), ("constant", 95.5)])
+def test_the_rates_of_a_hundred_steps_add_up_to_the_closed_form(shape: str, expected: float) -> None:
+    """Warm-up (1 + ... + 10) / 10 = 5.5; then 90/2 + 1/2 for a line or half a cosine, 90 for a constant."""
+    assert sum(rates(Schedule(shape, 1.0, 100, 10))) == pytest.approx(expected, abs=1e-12)
+
+
+def torchs(lr: float, total: int, warmup: int, shape: str) -> list[float]:
+    """The same rates from torch.optim.lr_scheduler."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=lr)
+    schedulers = torch.optim.lr_scheduler
+    decay: torch.optim.lr_scheduler.LRScheduler
+    if shape == "cosine":
+        decay = schedulers.CosineAnnealingLR(optimizer, T_max=total - warmup)
+    else:
+        decay = schedulers.LinearLR(optimizer, 1.0, 0.0, total_iters=total - warmup)
+    scheduler: torch.optim.lr_scheduler.LRScheduler = decay
+    if warmup > 1:
+        # torch's line starts at 1/w and would reach 1 at its w-1st step, as ours does.
+        rising = schedulers.LinearLR(optimizer, 1.0 / warmup, 1.0, total_iters=warmup - 1)
+        scheduler = schedulers.SequentialLR(optimizer, [rising, decay], milestones=[warmup])
+    found = []
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # no optimizer step is made here, and SequentialLR warns of itself
+        for _ in range(total):
+            found.append(optimizer.param_groups[0]["lr"])
+            optimizer.step()
+            scheduler.step()
+    return found
+
+
+@pytest.mark.parametrize("shape", ["linear", "cosine"])
+@pytest.mark.parametrize(("total", "warmup"), [(100, 10), (50, 0), (7, 3), (5, 4)])
+def test_rates_are_those_of_torchs_schedulers(shape: str, total: int, warmup: int) -> None:
+    """LinearLR, and LinearLR followed by CosineAnnealingLR."""
+    assert rates(Schedule(shape, 0.3, total, warmup)) == pytest.approx(torchs(0.3, total, warmup, shape), abs=1e-12)
+
+
+@given(
+    shape=st.sampled_from(sorted(SHAPES)), total=st.integers(1, 500), warmup=st.integers(0, 600), lr=st.floats(0, 100)
+)
+def test_rates_rise_to_the_peak_and_never_again(shape: str, total: int, warmup: int, lr: float) -> None:
+    """Within 0 and the peak; up during warm-up, down after it; the first step after warm-up has the peak."""
+    schedule = Schedule(shape, lr, total, warmup)
+
+    found = rates(schedule)
+
+    assert all(0 <= rate <= lr for rate in found)
+    rising, falling = found[:warmup], found[warmup:]
+    assert rising == sorted(rising)
+    assert falling == sorted(falling, reverse=True)
+    assert schedule.at(warmup) == (lr if warmup < total or shape == "constant" else schedule.at(warmup))
+    if 0 < warmup <= total:
+        assert schedule.at(warmup - 1) == lr
+
+
+def test_a_step_beyond_the_end_has_the_last_rate() -> None:
+    """A run whose number of steps was changed does not run out of a schedule."""
+    assert Schedule("cosine", 0.1, 10).at(10_000) == pytest.approx(0.0, abs=1e-17)
+    assert Schedule("linear", 0.1, 10).at(11) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "in_epochs"),
+    [
+        ("200", 200, False),
+        ("0", 0, False),
+        (" 7 steps ", 7, False),
+        ("1step", 1, False),
+        ("3s", 3, False),
+        ("2ep", 2, True),
+        ("0.5ep", 0.5, True),
+        ("1 epoch", 1, True),
+        ("3 EPOCHS", 3, True),
+        ("4e", 4, True),
+        ("5.0", 5, False),
+    ],
+)
+def test_a_length_is_steps_or_epochs(text: str, value: float, in_epochs: bool) -> None:
+    """Whole steps, or any number of epochs."""
+    assert Duration.parse(text, "--warmup") == Duration(value, in_epochs)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "two", "-1", "1.5", "0.5 steps", "ep", "1e3ep", "nan", "inf", "3 weeks", "9" * 400]
+)
+def test_what_is_no_length_is_refused_with_both_forms(text: str) -> None:
+    """Naming the flag and what was typed."""
+    with pytest.raises(PacelineError) as caught:
+        Duration.parse(text, "--eval-every")
+
+    assert caught.value.what == f"--eval-every {text} is no length of training"
+    assert caught.value.hint == "steps (--eval-every 200) or epochs (--eval-every 2ep)"
+
+
+@given(steps=st.integers(0, 10**9), steps_per_epoch=st.integers(1, 10**6))
+def test_steps_stay_steps_whatever_an_epoch_is(steps: int, steps_per_epoch: int) -> None:
+    """Written and read again."""
+    assert Duration.parse(f"{steps}", "--x").steps(steps_per_epoch) == steps
+
+
+@given(epochs=st.integers(0, 1000), quarter=st.integers(0, 3), steps_per_epoch=st.integers(1, 10**5))
+def test_epochs_are_rounded_to_whole_steps(epochs: int, quarter: int, steps_per_epoch: int) -> None:
+    """Never more than half a step off."""
+    steps = Duration.parse(f"{epochs + quarter / 4}ep", "--x").steps(steps_per_epoch)
+
+    assert abs(steps - (epochs + quarter / 4) * steps_per_epoch) <= 0.5
+
+
+@given(progress=st.floats(0, 1))
+def test_every_shape_goes_from_one_to_its_end(progress: float) -> None:
+    """The cosine is the mirror image of itself around the middle."""
+    for shape in SHAPES.values():
+        assert shape(0.0) == 1.0
+        assert 0.0 <= shape(progress) <= 1.0
+    assert SHAPES["cosine"](progress) + SHAPES["cosine"](1 - progress) == pytest.approx(1.0, abs=1e-12)
+    assert SHAPES["cosine"](progress) == pytest.approx((1 + math.cos(math.pi * progress)) / 2)
