@@ -46,9 +46,9 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "buckets of 1 MiB": {"ddp": {"bucket_cap_mb": 1}},
     "buckets of 0.1 MiB": {"ddp": {"bucket_cap_mb": 0.1}},
     "no DDP, one flat all-reduce": {"sync": "flat"},
-    "pooling before ReLU": {"form": {"pool_first": True}},
-    "flattening in channels-last order": {"form": {"flatten_last": True}},
-    "both of these": {"form": {"pool_first": True, "flatten_last": True}},
+    "ReLU before pooling": {"form": {"relu_first": True}},
+    "flattening in channels-first order": {"form": {"flatten_copy": True}},
+    "both of these": {"form": {"relu_first": True, "flatten_copy": True}},
     "ReLU not in place": {"form": {"inplace": False}},
     "denormals flushed to zero": {"denormals": False},
 }

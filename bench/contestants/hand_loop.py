@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload, buffer_sync
 from contestants.resident import index_batches, load, normalise
-from paceline.tasks.models.cnn import FashionCNN
+from paceline.tasks.models.cnn import FashionCNN, FlattenChannelsLast
 
 _IMPLEMENTATIONS: dict[str, dict[str, Any]] = {
     "fused": {"fused": True},
@@ -34,9 +34,8 @@ class HandLoop:
         optimizer: torch's implementation of SGD.
         ddp: keyword arguments of DistributedDataParallel, over the tuned ones; `sync_buffers` for its buffers.
         sync: `ddp`, or `flat`: no DDP, one all-reduce of one flat tensor after backward (no overlap, no hooks).
-        form: of the model, which computes the same function in all of them: `pool_first` (max pooling before ReLU: both
-            are monotone, and ReLU has a quarter of the work), `flatten_last` (see `FlattenChannelsLast`), `inplace`
-            (of ReLU).
+        form: of the model, to see what its own form gains: `relu_first` (ReLU before max pooling: the same outputs, four
+            times the work), `flatten_copy` (flattened with channels first, which copies), `inplace` (of ReLU).
         denormals: keep numbers below 1e-38 instead of flushing them to zero.
         fp32_conv: precision of fp32 convolutions and products inside oneDNN, "ieee" or "bf16".
     """
@@ -58,7 +57,7 @@ class HandLoop:
         self.implementation, self.sync = _IMPLEMENTATIONS[optimizer], sync
         settings = {"gradient_as_bucket_view": True, "sync_buffers": False} | (ddp or {})
         self.ddp_settings = buffer_sync(settings.pop("sync_buffers")) | settings
-        self.form = {"pool_first": False, "flatten_last": False, "inplace": True} | (form or {})
+        self.form = {"relu_first": False, "flatten_copy": False, "inplace": True} | (form or {})
         self.denormals, self.fp32_conv = denormals, fp32_conv
 
     def setup(self, work: Workload) -> None:
@@ -111,24 +110,16 @@ class HandLoop:
         """Nothing is open."""
 
 
-class FlattenChannelsLast(nn.Module):
-    """(batch, c, h, w) to (batch, h * w * c): in channels-last memory a view, where nn.Flatten has to copy."""
-
-    def forward(self, images: Tensor) -> Tensor:
-        """See above; the features come in another order, to which the layer behind gets used."""
-        return images.permute(0, 2, 3, 1).flatten(1)
-
-
-def _vary(model: FashionCNN, pool_first: bool, flatten_last: bool, inplace: bool) -> nn.Module:
+def _vary(model: FashionCNN, relu_first: bool, flatten_copy: bool, inplace: bool) -> nn.Module:
     """The model in one of its equivalent forms."""
-    if pool_first:
+    if relu_first:
         layers = list(model.features)
         for place, (layer, after) in enumerate(pairwise(model.features)):
-            if isinstance(layer, nn.ReLU) and isinstance(after, nn.MaxPool2d):
+            if isinstance(layer, nn.MaxPool2d) and isinstance(after, nn.ReLU):
                 layers[place], layers[place + 1] = after, layer
         model.features = nn.Sequential(*layers)
-    if flatten_last:
-        model.head = nn.Sequential(*(FlattenChannelsLast() if isinstance(m, nn.Flatten) else m for m in model.head))
+    if flatten_copy:  # features come in another order, to which the layer behind gets used
+        model.head = nn.Sequential(*(nn.Flatten() if isinstance(m, FlattenChannelsLast) else m for m in model.head))
     for module in model.modules():
         if isinstance(module, nn.ReLU):
             module.inplace = inplace

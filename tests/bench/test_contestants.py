@@ -81,11 +81,11 @@ def test_every_form_of_the_model_computes_the_same_function():
     torch.manual_seed(1)
     model = FashionCNN().eval()
     images = torch.randn(5, 1, 28, 28)
-    flattened = _vary(copy.deepcopy(model), pool_first=False, flatten_last=True, inplace=True)
-    columns = model.head[1].weight.detach().view(128, 64, 7, 7).permute(0, 2, 3, 1).reshape(128, -1)
+    flattened = _vary(copy.deepcopy(model), relu_first=False, flatten_copy=True, inplace=True)
+    columns = model.head[1].weight.detach().view(128, 7, 7, 64).permute(0, 3, 1, 2).reshape(128, -1)
     flattened.head[1].weight.data.copy_(columns)
 
-    pooled = _vary(copy.deepcopy(model), pool_first=True, flatten_last=False, inplace=False)
+    pooled = _vary(copy.deepcopy(model), relu_first=True, flatten_copy=False, inplace=False)
 
     assert torch.equal(pooled(images), model(images))
     torch.testing.assert_close(flattened(images), model(images))

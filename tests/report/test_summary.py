@@ -10,9 +10,9 @@ from paceline.records.errors import PacelineError
 from paceline.records.schema import End, Evaluation, Measure
 from paceline.records.target import Target, parse_target
 from paceline.report import words
-from paceline.report.interval import median_interval
 from paceline.report.load import load_run
 from paceline.report.summary import summarise
+from paceline.stats.intervals import median_interval
 
 
 def test_the_numbers_of_a_plain_run_are_those_worked_out_by_hand(runs):

@@ -14,9 +14,9 @@ import numpy as np
 from paceline.records.rundir import RunDir
 from paceline.records.target import Target, less_is_better
 from paceline.report import words
-from paceline.report.interval import median_interval
 from paceline.report.load import WARM_UP_STEPS, Run
 from paceline.report.target import met, target_of
+from paceline.stats.intervals import median_interval
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):

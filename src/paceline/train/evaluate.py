@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from paceline.parallel.reduce import gather_rows, merge_buffers, sum_over_ranks
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.schema import Measure
+from paceline.records.schema import Measure, finite
 from paceline.tasks.task import Gathered, Task
 from paceline.train.feed import Feed
 from paceline.train.objective import Objective
@@ -48,13 +48,15 @@ def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]
             exit_code=Exit.FAILED,
         )
     measured = {
-        name: Measure(value=value / count if count else float("nan"), count=count)
+        name: Measure(value=finite(value / count) if count else None, count=count)
         for name, (value, count) in zip(means, table[:-1].tolist(), strict=True)
     }
     for name, parts in rows.items():
         metric = task.metrics[name]
         assert isinstance(metric, Gathered)
-        measured[name] = Measure(value=float(metric.finish(gather_rows(torch.cat(parts), total))), count=float(total))
+        measured[name] = Measure(
+            value=finite(float(metric.finish(gather_rows(torch.cat(parts), total)))), count=float(total)
+        )
     return measured
 
 
