@@ -34,8 +34,8 @@ class HandLoop:
         optimizer: torch's implementation of SGD.
         ddp: keyword arguments of DistributedDataParallel, over the tuned ones; `sync_buffers` for its buffers.
         sync: `ddp`, or `flat`: no DDP, one all-reduce of one flat tensor after backward (no overlap, no hooks).
-        form: of the model, to see what its own form gains: `relu_first` (ReLU before max pooling: the same outputs, four
-            times the work), `flatten_copy` (flattened with channels first, which copies), `inplace` (of ReLU).
+        form: of the model, to see what its own form gains: `relu_first` (ReLU before max pooling: the same outputs,
+            four times the work), `flatten_copy` (flattened with channels first, a copy), `inplace` (of ReLU).
         denormals: keep numbers below 1e-38 instead of flushing them to zero.
         fp32_conv: precision of fp32 convolutions and products inside oneDNN, "ieee" or "bf16".
     """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ def test_a_ranks_draws_are_its_part_of_the_whole_batchs(seed: int, total: int, d
     stop = data.draw(st.integers(start, total))
     kinds = data.draw(st.lists(st.sampled_from(["uniform", 2, 5, 1000]), max_size=6))
 
-    whole, part = Draws(seed, total, 0, total), Draws(seed, total, start, stop)
+    whole, part = Draws(lambda: seed, total, 0, total), Draws(lambda: seed, total, start, stop)
 
     for kind in kinds:
         all_numbers = whole.uniform() if kind == "uniform" else whole.integers(kind)
@@ -35,7 +36,7 @@ def test_draws_leave_the_global_generator_alone_and_differ_by_seed() -> None:
     """A batch has a generator of its own."""
     before = torch.get_rng_state()
 
-    numbers = [Draws(seed, 50, 0, 50).uniform() for seed in (1, 1, 2)]
+    numbers = [Draws(partial(int, seed), 50, 0, 50).uniform() for seed in (1, 1, 2)]
 
     assert torch.equal(torch.get_rng_state(), before)
     assert torch.equal(numbers[0], numbers[1])
@@ -46,7 +47,7 @@ def test_draws_leave_the_global_generator_alone_and_differ_by_seed() -> None:
 @given(seed=st.integers(0, 2**63 - 1), high=st.integers(1, 9))
 def test_draws_stay_in_their_range(seed: int, high: int) -> None:
     """[0, 1) and whole numbers of [0, high)."""
-    draws = Draws(seed, 200, 0, 200)
+    draws = Draws(lambda: seed, 200, 0, 200)
 
     uniform, whole = draws.uniform(), draws.integers(high)
 
@@ -69,7 +70,7 @@ def test_a_batch_is_the_rows_that_were_asked_for_in_that_order() -> None:
 def test_prepare_gets_the_rows_the_draws_and_the_like() -> None:
     """It alone decides what a batch is."""
     seen = []
-    draws = Draws(1, 5, 0, 2)
+    draws = Draws(lambda: 1, 5, 0, 2)
     arrays = Arrays(np.arange(5), prepare=lambda *given: seen.append(given) or "batch", names=("numbers",))
 
     batch = arrays.batch(torch.tensor([4, 1]), draws, LIKE)

@@ -26,7 +26,7 @@ def images_of(shape: tuple[int, int, int], seed: int) -> torch.Tensor:
 
 def draws_of(images: torch.Tensor, seed: int) -> Draws:
     """Draws for all of them."""
-    return Draws(seed, len(images), 0, len(images))
+    return Draws(lambda: seed, len(images), 0, len(images))
 
 
 @settings(max_examples=40, deadline=None)
@@ -119,11 +119,13 @@ def test_an_augmented_batch_does_not_depend_on_how_it_is_shared(seed: int, cuts:
     prepare = PrepareImages(0.3, 0.2, ("crop", "flip", "erase"))
     like = Like(torch.device("cpu"), torch.float32, channels_last=True)
     images, labels = images_of((17, 8, 9), seed), torch.arange(17, dtype=torch.uint8)
-    whole = prepare((images, labels), Draws(seed, 17, 0, 17), like)
+    whole = prepare((images, labels), Draws(lambda: seed, 17, 0, 17), like)
 
     edges = [0, *sorted(cuts), 17]
     parts = [
-        prepare((images[a:b], labels[a:b]), Draws(seed, 17, a, b), like) for a, b in itertools.pairwise(edges) if a < b
+        prepare((images[a:b], labels[a:b]), Draws(lambda: seed, 17, a, b), like)
+        for a, b in itertools.pairwise(edges)
+        if a < b
     ]
 
     assert torch.equal(torch.cat([part[0] for part in parts]), whole[0])

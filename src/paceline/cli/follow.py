@@ -164,7 +164,7 @@ class Follower:
             return
         last, first = steps[-1], steps[0]
         spent = last.elapsed_s - first.elapsed_s
-        fields: dict[str, Any] = {"loss": float("nan") if last.loss is None else last.loss}
+        fields: dict[str, Any] = {"loss": last.loss}
         if spent > 0:
             fields["rate"] = (last.samples - first.samples) / spent
         self._progress.update(self._bar, completed=last.step, **fields)
@@ -185,8 +185,7 @@ def evaluation_line(event: Evaluation) -> str:
     parts = []
     for name in names:
         measure = event.metrics[name]
-        value = "not finite" if measure.value is None else f"{measure.value:.4f}"
-        parts.append(f"{name} {value}" + (f" of {measure.count:,.0f}" if name != "loss" else ""))
+        parts.append(f"{name} {measure.value:.4f}" + (f" of {measure.count:,.0f}" if name != "loss" else ""))
     epoch = f"{event.epoch:g}" if event.epoch == int(event.epoch) else f"{event.epoch:.2f}"
     return f"epoch {epoch:>4} · step {event.step:>6,} · {' · '.join(parts)} · {event.elapsed_s:.1f} s"
 

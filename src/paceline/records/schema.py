@@ -186,11 +186,6 @@ class End(Event, frozen=True, kw_only=True, tag="end"):
     message: str = ""
 
 
-def finite(value: float) -> float | None:
-    """`value` as events write it: JSON has no NaN and no infinity."""
-    return value if math.isfinite(value) else None
-
-
 AnyEvent = Start | Step | Evaluation | Checkpoint | Note | End
 
 

@@ -47,8 +47,8 @@ class TensorBoardExport:
         if self._writer is not None:
             self._writer.close()
 
-    def _scalars(self, step: int, values: dict[str, float | None]) -> None:
+    def _scalars(self, step: int, values: dict[str, float]) -> None:
         if self._writer is None:
             self._writer = self._open(str(self._directory))
-        rows = [self._summary.Value(tag=tag, simple_value=value) for tag, value in values.items() if value is not None]
+        rows = [self._summary.Value(tag=tag, simple_value=value) for tag, value in values.items()]
         self._writer.add_event(self._event(wall_time=time.time(), step=step, summary=self._summary(value=rows)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from paceline.parallel.reduce import gather_rows, merge_buffers, sum_over_ranks
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.schema import Measure, finite
+from paceline.records.schema import Measure
 from paceline.tasks.task import Gathered, Task
 from paceline.train.feed import Feed
 from paceline.train.objective import Objective
@@ -48,7 +49,7 @@ def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]
             exit_code=Exit.FAILED,
         )
     measured = {
-        name: Measure(value=finite(value / count) if count else None, count=count)
+        name: Measure(value=value / count if count else math.nan, count=count)
         for name, (value, count) in zip(means, table[:-1].tolist(), strict=True)
     }
     for name, parts in rows.items():

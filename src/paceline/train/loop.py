@@ -27,7 +27,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.schema import Measure, Step, finite
+from paceline.records.schema import Measure, Step
 from paceline.records.target import Target
 from paceline.tasks.task import Task
 from paceline.train.evaluate import evaluate
@@ -189,7 +189,7 @@ def record_steps(recorder: Recorder, unread: deque[dict[str, Any]], totals: list
     """Write the oldest steps whose ledger is known now."""
     for row in totals:
         facts = unread.popleft()
-        recorder.step(Step(count=row.count, loss=finite(row.loss / row.count) if row.count else None, **facts))
+        recorder.step(Step(count=row.count, loss=row.loss / row.count if row.count else math.nan, **facts))
 
 
 def measure(job: Job) -> dict[str, Measure]:
@@ -200,8 +200,7 @@ def measure(job: Job) -> dict[str, Measure]:
     epochs = progress.step / job.plan.steps_per_epoch
     job.recorder.evaluation(progress.step, epochs, progress.samples, began, metrics)
     if job.target is not None:
-        value = metrics[job.target.metric].value
-        progress.reached = progress.reached + 1 if value is not None and job.target.reached(value) else 0
+        progress.reached = progress.reached + 1 if job.target.reached(metrics[job.target.metric].value) else 0
         if progress.reached >= job.target.patience:
             progress.target_step = progress.step
     return metrics
