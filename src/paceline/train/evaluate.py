@@ -55,9 +55,7 @@ def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]
     for name, parts in rows.items():
         metric = task.metrics[name]
         assert isinstance(metric, Gathered)
-        measured[name] = Measure(
-            value=finite(float(metric.finish(gather_rows(torch.cat(parts), total)))), count=float(total)
-        )
+        measured[name] = Measure(value=float(metric.finish(gather_rows(torch.cat(parts), total))), count=float(total))
     return measured
 
 
