@@ -46,6 +46,22 @@ def recorded(summary, at=1_700_000_000):
     return json.dumps({"message": {"message": summary, "extraInfo": extra}})
 
 
+def test_an_exception_is_found_behind_the_prefix_that_torch_puts_before_it(tmp_path):
+    """With a process group, torch writes `[rank0]: ` before each line of a trace: file and line are still found."""
+    program = """import torch.distributed as dist
+dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+def load(index):
+    return [1, 2][index]
+load(7)
+"""
+
+    stderr, code = trace_of(program, tmp_path)
+
+    assert code == 1
+    assert "[rank0]: IndexError" in stderr
+    assert parse_trace(stderr) == Raised("IndexError: list index out of range", str(tmp_path / "program.py"), 4, "load")
+
+
 def test_an_exception_is_found_with_the_users_own_line(tmp_path):
     """The innermost frame of the user's file counts, not the library's below it."""
     program = "import json\ndef main():\n    json.loads('{')\nprint('x')\nmain()\n"

@@ -1,4 +1,4 @@
-"""Events for these tests: strategies, short hand, and equality that takes NaN for itself."""
+"""Events for these tests: strategies, short hand, and what becomes of numbers that are not finite."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ _ANY_NUMBER = st.floats()
 _WHOLE = st.integers(min_value=0, max_value=2**62)
 _TEXT = st.text(max_size=40)
 _MAY_BE_ANY_NUMBER = {("Step", "loss"), ("Measure", "value")}
+"""A run that diverges writes what is no finite number there."""
 
 
 def _value(owner: type, name: str, hint: object) -> st.SearchStrategy:
@@ -43,7 +44,7 @@ def events() -> st.SearchStrategy:
 
 
 def comparable(record: object) -> object:
-    """A record as plain data in which what is no finite number is the word NaN, as the file has it."""
+    """A record as plain data in which what is no finite number is the word NaN: JSON has one word for it, null."""
     if isinstance(record, msgspec.Struct):
         return type(record).__name__, [comparable(getattr(record, name)) for name in record.__struct_fields__]
     if isinstance(record, dict):

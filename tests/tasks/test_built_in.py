@@ -114,7 +114,7 @@ def test_a_task_counts_its_samples_as_it_says(name: str) -> None:
     assert task.count == "samples"
     assert together.count == 7
     assert [each.count for each in alone] == [1] * 7
-    assert float(together.sum) == pytest.approx(sum(float(each.sum) for each in alone), rel=1e-12)
+    assert together.sum.item() == pytest.approx(sum(each.sum.item() for each in alone), rel=1e-12)
 
 
 @pytest.mark.parametrize("smoothing", [0.0, 0.1, 0.5])
@@ -131,9 +131,9 @@ def test_label_smoothing_is_for_training_only(smoothing: float) -> None:
     logits = model(x).detach().numpy()
     logs = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     plain = -logs[np.arange(6), labels.numpy()].sum()
-    assert float(evaluating.sum) == pytest.approx(plain, rel=1e-12)
+    assert evaluating.sum.item() == pytest.approx(plain, rel=1e-12)
     expected = (1 - smoothing) * plain + smoothing * -logs.mean(axis=1).sum()
-    assert float(training.sum) == pytest.approx(expected, rel=1e-12)
+    assert training.sum.item() == pytest.approx(expected, rel=1e-12)
     assert torch.equal(training.outputs, evaluating.outputs)
 
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from paceline.launch.endings import advice, ending, signal_name, stopped_by_launcher
-from paceline.launch.traces import Raised, parse_trace
+from paceline.launch.traces import Raised, parse_trace, without_rank
 
 _TAIL_BYTES = 256 * 1024
 _TAIL_LINES = 6
@@ -172,7 +172,7 @@ def _explain(failure: Failure, evidence: Evidence) -> RootCause:
     if raised is not None and (failure.exit_code > 0 or at_exit):
         return RootCause(failure, raised, "stderr.log", log=log)
     aborted = at_exit and raised is None
-    lines = [line for line in evidence.stderr.splitlines() if line.strip()]
+    lines = [line for line in without_rank(evidence.stderr).splitlines() if line.strip()]
     return RootCause(failure, aborted_after_success=aborted, last_lines=tuple(lines[-_TAIL_LINES:]), log=log)
 
 

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 _HEADER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
+_RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
+"""torch writes it before each line of an uncaught exception once there is a process group."""
 _FOREIGN = ("site-packages", "dist-packages", "<frozen ", "<string>")
 _MAX_SUMMARY = 300
 
@@ -38,13 +40,18 @@ class Raised:
         return f"{self.path}:{self.line}{within}"
 
 
+def without_rank(text: str) -> str:
+    """`text` without the `[rank1]: ` that torch puts before the lines of a traceback."""
+    return _RANK_PREFIX.sub("", text)
+
+
 def parse_trace(text: str) -> Raised | None:
     """The last exception in `text`, or None.
 
     Of a chain of exceptions that is the one which ended the program. Output after the traceback does not matter.
     Syntax errors, which come without a header, are found when nothing else is.
     """
-    lines = text.splitlines()
+    lines = without_rank(text).splitlines()
     for index in range(len(lines) - 1, -1, -1):
         if lines[index] == _HEADER:
             found = _block(lines[index + 1 :])

@@ -12,6 +12,7 @@ import socket
 import subprocess
 from typing import Any
 
+import msgspec
 import numpy as np
 import torch
 from torch import nn
@@ -24,7 +25,7 @@ from paceline.parallel.partition import largest_micro_batch
 from paceline.parallel.placement import Placement, RankEnv, cpu_info
 from paceline.parallel.share import WORTH_BYTES, share_on_machine
 from paceline.records.errors import PacelineError
-from paceline.records.rundir import RunDir, write_info
+from paceline.records.rundir import RunDir, read_info, write_info
 from paceline.records.schema import SCHEMA, Batch, Git, RunInfo, TaskFacts, Topology
 from paceline.records.target import Target, parse_target
 from paceline.tasks.data.arrays import Arrays, Like
@@ -115,7 +116,8 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
 
     if seat.env.rank == 0:
         manifest.clear_aside(run.checkpoints)
-        write_info(run, _describe(Description(config, seat, task, plan, schedule, precision), model))
+        info = _describe(Description(config, seat, task, plan, schedule, precision), model)
+        write_info(run, _as_session(info, run))
     recorder = _open_recorder(run, seat, progress, (*seat.placement.notes, *notes, *more))
     return Job(
         task=task,
@@ -252,6 +254,22 @@ def _resume(config: TrainConfig, run: RunDir, task: Task) -> tuple[state.Saved |
         return saved, [*notes, f"resumed from {path.name}"]
 
     return agree.from_rank_zero(choose_and_load)
+
+
+def _as_session(info: RunInfo, run: RunDir) -> RunInfo:
+    """`info`, with the start and the command of the run's first session; all sessions are in facts."""
+    session = {
+        "command": info.command,
+        "started_at": info.started_at,
+        "world": info.batch.world if info.batch else None,
+    }
+    if not run.exists():
+        return msgspec.structs.replace(info, facts={**info.facts, "sessions": [session]})
+    first = read_info(run.path)
+    sessions = [*first.facts.get("sessions", []), session]
+    return msgspec.structs.replace(
+        info, command=first.command, started_at=first.started_at, facts={**info.facts, "sessions": sessions}
+    )
 
 
 @dataclasses.dataclass(frozen=True)
