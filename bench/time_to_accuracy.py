@@ -47,7 +47,7 @@ class Settings:
 
     workers: int = 2
     global_batch: int = 128
-    epochs: int = 8
+    epochs: int = 6
     lr: float = 0.05
     loader_workers: int = 0
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import call
-from tests.cli.conftest import Paceline
+from tests.conftest import Paceline
 
 EARLY = {
     "unknown task": (["train", "digitz"], "did you mean digits?"),

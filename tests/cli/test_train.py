@@ -25,7 +25,7 @@ from bench.interruptions import (
     wait_for_step,
 )
 
-from tests.cli.conftest import Paceline
+from tests.conftest import Paceline
 
 pytestmark = pytest.mark.serial
 FILES = Path(__file__).parents[1] / "files"

@@ -234,13 +234,13 @@ def test_the_nearest_legal_value_is_offered() -> None:
 
 def test_settings_that_exclude_each_other_are_refused() -> None:
     """Steps and epochs; momentum and nesterov of an optimizer that has none; nesterov without momentum."""
-    for given, words in (
+    for values, words in (
         ({"steps": 3, "epochs": 3}, "--epochs and --steps"),
         ({"optimizer": "adamw", "momentum": 0.9}, "does not take --momentum"),
         ({"optimizer": "adamw", "nesterov": True}, "does not take --nesterov"),
     ):
         with pytest.raises(PacelineError, match=words):
-            check(TrainConfig("t", **given))
+            check(TrainConfig("t", **values))
     with pytest.raises(PacelineError, match="--nesterov needs a momentum"):
         resolve(TrainConfig("t", nesterov=True, momentum=0.0), Defaults())
 

@@ -61,18 +61,18 @@ def test_rates_are_those_of_torchs_schedulers(shape: str, total: int, warmup: in
     shape=st.sampled_from(sorted(SHAPES)), total=st.integers(1, 500), warmup=st.integers(0, 600), lr=st.floats(0, 100)
 )
 def test_rates_rise_to_the_peak_and_never_again(shape: str, total: int, warmup: int, lr: float) -> None:
-    """Within 0 and the peak; up during warm-up, down after it; the first step after warm-up has the peak."""
+    """Within 0 and the peak; up during warm-up, whose last step has the peak, as has the first after it; then down."""
     schedule = Schedule(shape, lr, total, warmup)
 
     found = rates(schedule)
 
-    assert all(0 <= rate <= lr for rate in found)
+    assert all(0 <= rate <= lr * (1 + 1e-15) for rate in found)
     rising, falling = found[:warmup], found[warmup:]
     assert rising == sorted(rising)
     assert falling == sorted(falling, reverse=True)
-    assert schedule.at(warmup) == (lr if warmup < total or shape == "constant" else schedule.at(warmup))
+    assert falling[:1] in ([], [lr])
     if 0 < warmup <= total:
-        assert schedule.at(warmup - 1) == lr
+        assert rising[-1] == pytest.approx(lr, rel=1e-15)
 
 
 def test_a_step_beyond_the_end_has_the_last_rate() -> None:

@@ -26,8 +26,9 @@ from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End
 from paceline.train.config import TrainConfig, from_dict
+from paceline.train.describe import Seat
 from paceline.train.loop import Job, train
-from paceline.train.setup import Seat, build
+from paceline.train.setup import build
 from paceline.train.stop import StopRequest
 
 HANDOVER, LAUNCHER_PID = "PACELINE_TRAIN", "PACELINE_LAUNCHER_PID"

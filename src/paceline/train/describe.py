@@ -1,0 +1,145 @@
+"""run.json: what a run is, as far as it is known when it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import platform
+import socket
+import subprocess
+
+import msgspec
+import numpy as np
+import torch
+from torch import nn
+
+import paceline
+from paceline.parallel.partition import largest_micro_batch
+from paceline.parallel.placement import Placement, RankEnv, cpu_info
+from paceline.records.rundir import RunDir, read_info
+from paceline.records.schema import SCHEMA, Batch, Git, RunInfo, TaskFacts, Topology
+from paceline.tasks.task import Task
+from paceline.train.config import TrainConfig, to_dict
+from paceline.train.evaluate import trained_parameters
+from paceline.train.feed import Plan
+from paceline.train.precision import Precision, convolutional
+from paceline.train.schedules import Schedule
+
+
+@dataclasses.dataclass(frozen=True)
+class Seat:
+    """Where this rank sits.
+
+    Attributes:
+        env: its place in the job.
+        placement: device and backend.
+        device: its own.
+        command: how the user started the run, for the record.
+    """
+
+    env: RankEnv
+    placement: Placement
+    device: torch.device
+    command: list[str]
+
+
+def as_session(info: RunInfo, run: RunDir) -> RunInfo:
+    """`info`, with the start and the command of the run's first session; all sessions are in facts."""
+    session = {
+        "command": info.command,
+        "started_at": info.started_at,
+        "world": info.batch.world if info.batch else None,
+    }
+    if not run.exists():
+        return msgspec.structs.replace(info, facts={**info.facts, "sessions": [session]})
+    first = read_info(run.path)
+    sessions = [*first.facts.get("sessions", []), session]
+    return msgspec.structs.replace(
+        info, command=first.command, started_at=first.started_at, facts={**info.facts, "sessions": sessions}
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Description:
+    """What run.json is made of."""
+
+    config: TrainConfig
+    seat: Seat
+    task: Task
+    plan: Plan
+    schedule: Schedule
+    precision: Precision
+
+
+def describe(of: Description, model: nn.Module) -> RunInfo:
+    """Everything for run.json."""
+    seat, plan, task, precision = of.seat, of.plan, of.task, of.precision
+    return RunInfo(
+        schema=SCHEMA,
+        verb="train",
+        name=task.name,
+        command=seat.command,
+        started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        versions={
+            "paceline": paceline.__version__,
+            "python": platform.python_version(),
+            "torch": str(torch.__version__),
+            "numpy": np.__version__,
+        },
+        config=to_dict(of.config),
+        topology=Topology(
+            world=plan.world,
+            nodes=seat.env.nodes,
+            backend=seat.placement.backend,
+            device=seat.placement.device,
+            device_name=_device_name(seat.device),
+            threads_per_rank=torch.get_num_threads(),
+            hostname=socket.gethostname(),
+            cores=os.cpu_count(),
+        ),
+        batch=Batch(
+            per_rank=largest_micro_batch(plan.global_batch, plan.world, plan.accumulation),
+            accumulation=plan.accumulation,
+            world=plan.world,
+            global_batch=plan.global_batch,
+        ),
+        task=TaskFacts(
+            name=task.name,
+            parameters=trained_parameters(model),
+            train_samples=plan.samples,
+            eval_samples=len(task.eval_data),
+            steps_per_epoch=plan.steps_per_epoch,
+            total_steps=of.schedule.total_steps,
+            data_source=task.data_source,
+        ),
+        precision=precision.name,
+        git=_git(),
+        facts={
+            "precision_reason": precision.reason,
+            "warmup_steps": of.schedule.warmup_steps,
+            "channels_last": convolutional(model),
+            "malloc": {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "GLIBC_TUNABLES", "OMP_"))},
+        },
+    )
+
+
+def _device_name(device: torch.device) -> str:
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    names = (line.split(":", 1)[1].strip() for line in cpu_info() if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def _git() -> Git | None:
+    """The state of the code in the current directory, None outside a work tree."""
+
+    def ask(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = ask("rev-parse", "HEAD")
+    return Git(commit=commit, dirty=bool(ask("status", "--porcelain"))) if commit else None

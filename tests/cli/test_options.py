@@ -1,0 +1,123 @@
+"""Flags are made from a dataclass: each field is one, and what was not typed is not given."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from paceline.cli.options import command_from
+from paceline.train.config import TrainConfig
+
+
+def option(default: Any, text: str = "A setting.") -> Any:
+    """A field with a help text."""
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class Config:
+    """One field of every kind that settings have."""
+
+    target: str = field(metadata={"help": "What to do."})
+    plain: str = option("blue")
+    maybe_text: str | None = option(None)
+    maybe_number: int | None = option(None)
+    some_count: int = option(3)
+    rate: float = option(0.5)
+    maybe_rate: float | None = option(None)
+    switch: bool = option(False)
+
+
+def run(*arguments: str, config: type = Config, positional: str = "target") -> tuple[list[dict[str, Any]], Any]:
+    """What the function got, and the result of the command line."""
+    given: list[dict[str, Any]] = []
+    app = typer.Typer(rich_markup_mode=None)
+    app.command()(command_from(config, positional, given.append, "Do a thing."))
+    return given, CliRunner().invoke(app, list(arguments), env={"COLUMNS": "200", "TERMINAL_WIDTH": "200"})
+
+
+def test_what_was_not_typed_is_not_given() -> None:
+    """Not even the positional argument: --resume needs none. Defaults belong to the dataclass."""
+    assert run()[0] == [{}]
+    assert run("x")[0] == [{"target": "x"}]
+
+
+def test_every_kind_of_field_is_parsed_to_its_type() -> None:
+    """Dashes for underscores; a value that equals the default is given all the same."""
+    (given,), _ = run(
+        *("x", "--plain", "blue", "--maybe-text", "t", "--maybe-number", "4"),
+        *("--some-count", "3", "--rate", "1e-3", "--maybe-rate", "2", "--switch"),
+    )
+
+    assert given == {
+        "target": "x",
+        "plain": "blue",
+        "maybe_text": "t",
+        "maybe_number": 4,
+        "some_count": 3,
+        "rate": 0.001,
+        "maybe_rate": 2.0,
+        "switch": True,
+    }
+    assert {name: type(value) for name, value in given.items()} == {
+        "target": str,
+        "plain": str,
+        "maybe_text": str,
+        "maybe_number": int,
+        "some_count": int,
+        "rate": float,
+        "maybe_rate": float,
+        "switch": bool,
+    }
+    assert Config(**given).rate == 0.001
+
+
+def test_a_switch_can_be_turned_off() -> None:
+    """Which is not the same as leaving it out."""
+    assert run("--no-switch")[0] == [{"switch": False}]
+
+
+@pytest.mark.parametrize(
+    "arguments", [["--some-count", "many"], ["--rate", "x"], ["--colour", "red"], ["a", "b"], ["--plain"]]
+)
+def test_what_cannot_be_parsed_never_reaches_the_function(arguments: list[str]) -> None:
+    """Wrong type, unknown flag, too many arguments, missing value: exit code 2."""
+    given, result = run(*arguments)
+
+    assert given == []
+    assert result.exit_code == 2
+
+
+@pytest.mark.parametrize("config", [Config, TrainConfig])
+def test_help_has_every_field_with_its_text_and_default(config: type) -> None:
+    """None and off are no defaults worth a word."""
+    positional = dataclasses.fields(config)[0].name
+
+    _, result = run("--help", config=config, positional=positional)
+
+    text = " ".join(result.output.split())
+    assert "Do a thing." in text
+    for each in dataclasses.fields(config):
+        if each.name == positional:
+            assert each.name.upper() in text
+            continue
+        assert f"--{each.name.replace('_', '-')} " in text.replace("/", " ").replace(",", " ")
+        assert " ".join(each.metadata["help"].split()) in text
+    assert text.count("[default: ") == sum(
+        1
+        for each in dataclasses.fields(config)
+        if each.default not in (None, False, dataclasses.MISSING) or (each.default == 0 and each.default is not False)
+    )
+
+
+def test_numbers_in_help_are_short() -> None:
+    """30.0 seconds are 30."""
+    _, result = run("--help", config=TrainConfig, positional="task")
+
+    assert "[default: 30]" in result.output
+    assert "[default: 1ep]" in result.output
