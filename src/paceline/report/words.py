@@ -130,7 +130,9 @@ def learning_rate(info: RunInfo) -> str | None:
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     schedule = info.config.get("schedule")
-    return f"learning rate {value:g}" + (f", {schedule}" if isinstance(schedule, str) else "")
+    warmup = info.facts.get("warmup_steps")
+    text = f"learning rate {value:g}" + (f", {schedule}" if isinstance(schedule, str) else "")
+    return text + (f" after {plural(warmup, 'warm-up step')}" if isinstance(warmup, int) and warmup > 0 else "")
 
 
 def environment(info: RunInfo) -> list[tuple[str, str]]:
