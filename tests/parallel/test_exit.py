@@ -40,7 +40,7 @@ for round in range(10):  # forked, since importing torch takes longer than all t
 @pytest.mark.serial
 def test_three_gloo_ranks_leave_with_their_code_ten_times_out_of_ten(tmp_path: Path) -> None:
     """No abort at interpreter exit, nothing on stderr, and buffered output is there, after success and failure."""
-    env = os.environ | {"OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"}
+    env = {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo", "PYTHONUNBUFFERED": ""}
 
     done = subprocess.run(
         [sys.executable, "-c", ROUNDS, str(tmp_path)], capture_output=True, text=True, env=env, check=False, timeout=240

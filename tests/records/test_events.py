@@ -29,7 +29,7 @@ MB = 1024 * 1024
 @settings(max_examples=60, deadline=None)
 @given(batches=st.lists(st.lists(events(), max_size=6), max_size=4), buffer_bytes=st.sampled_from([1, 100, 65536]))
 def test_any_events_come_back_in_order_over_any_number_of_sessions(batches, buffer_bytes) -> None:
-    """Whatever is written, by one writer or several after each other, is read unchanged; what is no finite number is NaN."""
+    """Written by one writer or several after each other, all is read unchanged; what is no finite number is NaN."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder, "events", "rank-00000.jsonl")
         for batch in [*batches, []]:

@@ -122,5 +122,19 @@ def test_a_mapped_file_is_read_where_it_lies(tmp_path) -> None:
 
     (batch,) = arrays.batch(torch.tensor([5, 0]), None, LIKE)
 
+    assert arrays.mapped
+    assert not Arrays(np.zeros(2)).mapped
     assert batch.tolist() == [[10, 11], [0, 1]]
     assert batch.dtype == torch.uint8
+
+
+def test_the_same_data_held_elsewhere_are_prepared_in_the_same_way() -> None:
+    """A copy that all ranks of a machine share takes the place of the columns, nothing else changes."""
+    arrays = Arrays(np.arange(4), prepare=lambda columns, draws, like: columns[0] * 10, names=("numbers",))
+    copy = arrays.columns[0].clone()
+
+    moved = arrays.with_columns([copy])
+
+    assert moved.columns[0].data_ptr() == copy.data_ptr()
+    assert moved.names == ("numbers",)
+    assert moved.batch(torch.tensor([3, 1]), None, LIKE).tolist() == [30, 10]
