@@ -118,7 +118,7 @@ def _newest_run(given: dict[str, Any]) -> RunDir | None:
 
 def _refuse_obvious(given: dict[str, Any]) -> None:
     workers, batch = given.get("workers", "auto"), given.get("global_batch")
-    if workers.isdigit() and batch is not None and batch > 0:
+    if workers.isdecimal() and batch is not None and batch > 0:
         require_shared(batch, int(workers))
 
 

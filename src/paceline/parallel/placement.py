@@ -41,18 +41,26 @@ class RankEnv:
 
     @classmethod
     def read(cls, env: Mapping[str, str]) -> RankEnv | None:
-        """The place that `env` describes, None when it is not torchrun's."""
+        """The place that `env` describes, None when it is not torchrun's.
+
+        Raises:
+            PacelineError: the variables are there but hold no numbers.
+        """
         if "RANK" not in env or "WORLD_SIZE" not in env:
             return None
-        world = int(env["WORLD_SIZE"])
-        local_world = int(env.get("LOCAL_WORLD_SIZE", world))
-        return cls(
-            rank=int(env["RANK"]),
-            local_rank=int(env.get("LOCAL_RANK", env["RANK"])),
-            world=world,
-            local_world=local_world,
-            nodes=int(env.get("GROUP_WORLD_SIZE", max(1, world // max(1, local_world)))),
-        )
+        try:
+            world = int(env["WORLD_SIZE"])
+            local_world = int(env.get("LOCAL_WORLD_SIZE", world))
+            rank = int(env["RANK"])
+            local_rank = int(env.get("LOCAL_RANK", rank))
+            nodes = int(env.get("GROUP_WORLD_SIZE", max(1, world // max(1, local_world))))
+        except ValueError as error:
+            raise PacelineError(
+                "RANK and WORLD_SIZE are set, but not as torchrun sets them",
+                why=str(error),
+                hint="unset them to start a job here, or start this under torchrun",
+            ) from error
+        return cls(rank, local_rank, world, local_world, nodes)
 
 
 def usable_cores() -> int:
