@@ -124,3 +124,24 @@ def test_every_optimizer_of_the_table_is_built_fused_with_its_rate(name: str) ->
 
     assert [group["lr"] for group in optimizer.param_groups] == [0.123, 0.123]
     assert all(group["fused"] for group in optimizer.param_groups)
+
+
+def test_norms_over_several_dimensions_and_wide_biases_do_not_decay_either() -> None:
+    """What belongs to a norm or is called bias is kept, whatever its shape; filters and matrices decay."""
+
+    class Wide(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(1, 2, 3)
+            self.norm = nn.LayerNorm((4, 5))
+            self.bias = nn.Parameter(torch.zeros(1, 7))
+            self.weight = nn.Parameter(torch.zeros(6, 7))
+
+    model = Wide()
+
+    decayed, kept = parameter_groups(model, 0.1)
+
+    assert {id(p) for p in decayed["params"]} == {id(model.conv.weight), id(model.weight)}
+    assert {id(p) for p in kept["params"]} == {
+        id(p) for p in (model.conv.bias, model.norm.weight, model.norm.bias, model.bias)
+    }

@@ -143,9 +143,10 @@ def _tidy(run: RunDir) -> Iterator[None]:
     """A request that fails before anything was recorded leaves no directory behind."""
     try:
         yield
-    except PacelineError as error:
+    except (PacelineError, KeyboardInterrupt) as error:
         ours = {"run.lock", "logs", "events"}
-        if not run.exists() and error.exit_code == Exit.USAGE and {p.name for p in run.path.iterdir()} <= ours:
+        asked_wrongly = getattr(error, "exit_code", Exit.USAGE) == Exit.USAGE
+        if not run.exists() and asked_wrongly and {p.name for p in run.path.iterdir()} <= ours:
             shutil.rmtree(run.path, ignore_errors=True)
             with contextlib.suppress(OSError):
                 DEFAULT_ROOT.rmdir()  # ours too, when this was the first run; refused when it is not empty

@@ -92,7 +92,10 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
         manifest.clear_aside(run.checkpoints)
         info = describe(Description(config, seat, task, plan, schedule, precision), model)
         write_info(run, as_session(info, run))
-    recorder = _open_recorder(run, seat, progress, (*seat.placement.notes, *notes, *more))
+    notes += [*seat.placement.notes, *more]
+    if schedule.warmup_steps > schedule.total_steps:
+        notes.append(f"the warm-up of {schedule.warmup_steps} steps is longer than the run: --lr is never reached")
+    recorder = _open_recorder(run, seat, progress, notes)
     return Job(
         task=task,
         plan=plan,
@@ -128,7 +131,7 @@ def _every(text: str, flag: str, plan: Plan) -> int:
     return max(1, Duration.parse(text, flag).steps(plan.steps_per_epoch))
 
 
-def _open_recorder(run: RunDir, seat: Seat, progress: state.Progress, notes: tuple[str, ...]) -> Recorder:
+def _open_recorder(run: RunDir, seat: Seat, progress: state.Progress, notes: list[str]) -> Recorder:
     recorder = Recorder(run, seat.env.rank, seat.env.world)
     recorder.start(progress.session, progress.step, progress.elapsed_s)
     dropped = recorder.writer.dropped_bytes

@@ -10,12 +10,27 @@ from torch import nn
 from paceline.train.optim.plain import Groups
 from paceline.train.optim.table import OPTIMIZERS, Settings
 
+_NORMS = (
+    nn.modules.batchnorm._NormBase,
+    nn.LayerNorm,
+    nn.GroupNorm,
+    nn.RMSNorm,
+)
+
 
 def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
-    """Matrices and filters decay; biases and the vectors of norms do not (He et al. 2019, section 3.1)."""
-    trained = [p for p in model.parameters() if p.requires_grad]
-    decayed = [p for p in trained if p.ndim > 1]
-    kept = [p for p in trained if p.ndim <= 1]
+    """Matrices and filters decay; biases, and whatever belongs to a norm, do not (He et al. 2019, section 3.1).
+
+    A bias is what is called so, or what has at most one dimension.
+    """
+    norms = (module for module in model.modules() if isinstance(module, _NORMS))
+    of_norms = {id(parameter) for norm in norms for parameter in norm.parameters(recurse=False)}
+    decayed, kept = [], []
+    for name, parameter in model.named_parameters():
+        if not parameter.requires_grad:
+            continue
+        is_bias = parameter.ndim <= 1 or name.rsplit(".", 1)[-1] == "bias"
+        (kept if is_bias or id(parameter) in of_norms else decayed).append(parameter)
     groups: Groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
     return [group for group in groups if group["params"]]
 
