@@ -41,7 +41,7 @@ def test_a_run_says_what_it_does_and_what_came_of_it(tmp_path: Path, paceline: P
     assert "32 per rank × 1 accumulation × 2 ranks = global batch 64" in lines[0]
     assert sum(line.startswith("epoch") for line in lines) == 3
     assert "of 360" in result.stdout
-    assert "paceline report r" in result.stdout
+    assert "r/report.html" in result.stdout
     run = tmp_path / "r"
     assert {p.name for p in run.iterdir()} >= {
         "run.json",

@@ -16,8 +16,8 @@ from paceline.report.summary import summarise
 def show_result(run: RunDir, format_: str) -> None:
     """Write the report page and show the run's numbers."""
     loaded = load_run(run.path)
-    summary = summarise(loaded)
     write_page([loaded], run.report)
+    summary = summarise(loaded)  # after the page, so that it is among what there is to see
     if format_ == "json":
         import msgspec
 

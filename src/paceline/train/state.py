@@ -69,7 +69,6 @@ class Keeper:
         self.task = task
         self.keep = keep
         self.recorder = recorder
-        self.last_step: int | None = None
 
     def save(
         self,
@@ -83,7 +82,6 @@ class Keeper:
         progress.elapsed_s = self.recorder.elapsed_s(began)
         own = {"random": state.capture_random(), "buffers": {n: b.detach().cpu() for n, b in model.named_buffers()}}
         ranks = gather_objects(own)
-        self.last_step = progress.step
         if ranks is None:
             return
         contents: dict[str, bytes | memoryview] = {
