@@ -39,6 +39,7 @@ def test_a_run_says_what_it_does_and_what_came_of_it(tmp_path: Path, paceline: P
     assert result.returncode == 0, result.stderr
     lines = result.stdout.splitlines()
     assert "32 per rank × 1 accumulation × 2 ranks = global batch 64" in lines[0]
+    assert "fp32 (auto: no convolutions) · fused sgd · malloc keeps its memory · 1 thread a rank" in lines[1]
     assert sum(line.startswith("epoch") for line in lines) == 3
     assert "of 360" in result.stdout
     assert "r/report.html" in result.stdout

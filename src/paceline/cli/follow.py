@@ -20,7 +20,7 @@ from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
 from paceline.records.writer import end_of_last_line
-from paceline.report.words import first_line
+from paceline.report.words import fast_line, first_line
 
 _POLL_S = 0.1
 
@@ -144,6 +144,8 @@ class Follower:
             self._print(str(error))
             return
         self._print(first_line(self.info))
+        if fast := fast_line(self.info):
+            self._print(fast, style="dim")
         if self.console.is_terminal and self.info.task is not None:
             self._progress = Progress(
                 TextColumn("{task.description}"),

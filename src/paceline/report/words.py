@@ -122,6 +122,23 @@ def first_line(info: RunInfo) -> str:
     return " · ".join(parts)
 
 
+def fast_line(info: RunInfo) -> str:
+    """What makes the run fast, and why it was chosen; empty when nothing was recorded."""
+    parts = []
+    if info.precision is not None and (reason := info.facts.get("precision_reason")):
+        parts.append(f"{info.precision} ({reason})")
+    if info.facts.get("channels_last"):
+        parts.append("channels last")
+    if info.config.get("optimizer"):
+        parts.append(f"fused {info.config['optimizer']}")
+    if info.facts.get("malloc", {}).get("MALLOC_MMAP_MAX_") == "0":
+        parts.append("malloc keeps its memory")
+    where = info.topology
+    if where is not None and where.device == "cpu" and where.threads_per_rank is not None:
+        parts.append(plural(where.threads_per_rank, "thread") + " a rank")
+    return " · ".join(parts)
+
+
 def learning_rate(info: RunInfo) -> str | None:
     """The learning rate with its schedule, as far as the settings tell."""
     value = info.config.get("lr")
