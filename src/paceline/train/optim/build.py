@@ -25,7 +25,8 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
     """
     norms = (module for module in model.modules() if isinstance(module, _NORMS))
     of_norms = {id(parameter) for norm in norms for parameter in norm.parameters(recurse=False)}
-    decayed, kept = [], []
+    decayed: list[nn.Parameter] = []
+    kept: list[nn.Parameter] = []
     for name, parameter in model.named_parameters():
         if not parameter.requires_grad:
             continue
