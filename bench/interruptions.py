@@ -7,7 +7,7 @@ with SIGKILL, or sends SIGTERM to the launcher. It then looks for processes that
 `--resume auto`, and compares the final weights, buffers and optimizer state with those of an undisturbed run, bit
 for bit. Cases go round over digits (fp32) and fashion-mnist (bf16), at 2 and 3 workers.
 
-Cost: about 25 s a case on 2 cores. Writes bench/records/<date>_interruptions/.
+Cost: 15 to 25 s a case on 2 cores. Writes bench/records/<date>_interruptions/.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """How many images a second: paceline's loop beside the limit, a tuned hand loop, the tutorial loop, two frameworks.
 
-    python bench/throughput.py                  # about 25 minutes; leave the machine alone meanwhile
+    python bench/throughput.py                  # about 17 minutes; leave the machine alone meanwhile
     python bench/throughput.py --quick          # a minute, to see that it works; its numbers mean nothing
 
 All contestants live in the same rank processes and are measured in turn, in an order that is shuffled each round.

@@ -1,6 +1,6 @@
 """Seconds and samples to 0.90 and 0.92 test accuracy: `paceline train` beside the tutorial loop, 2 workers, 5 seeds.
 
-    python bench/time_to_accuracy.py            # at most about 35 minutes; leave the machine alone meanwhile
+    python bench/time_to_accuracy.py            # about 26 minutes; leave the machine alone meanwhile
 
 Both evaluate once an epoch, so times are known to an epoch. A run that has not reached a target after `--epochs` is
 censored: it counts as later than all others. Each (contestant, seed) is one file, and a second call goes on where the
