@@ -21,6 +21,8 @@ from torch.distributed.elastic.rendezvous import RendezvousError
 from paceline.launch.flags import RECORDED_FROM, flags_before_script, since
 from paceline.records.errors import Exit, PacelineError
 
+_TORCHRUN_PORT = 29500
+
 
 def build_parser() -> argparse.ArgumentParser:
     """torch's own parser of torchrun's flags with ours added; a wrong flag is a PacelineError."""
@@ -43,6 +45,11 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
                 why=f"it came with torch {newer}",
                 hint="update torch",
             )
+    for action in parser._actions:
+        # Older torch has 29500 as the parser's default (a PET_ variable would be text); ours is a free port, so it
+        # must be seen whether one was given.
+        if action.dest == "master_port" and action.default == _TORCHRUN_PORT:
+            action.default = None
     with one_message("a PET_* variable has a wrong value"):
         return parser.parse_args(list(argv))
 
@@ -71,12 +78,23 @@ def check(args: argparse.Namespace) -> tuple[int, tuple[int, int]]:
     if args.standalone or (
         args.rdzv_backend == "static" and not args.rdzv_endpoint and args.master_port is None and nodes[1] == 1
     ):
-        args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id = "c10d", "localhost:0", str(uuid.uuid4())
+        _choose_meeting_point(args)
     elif nodes[1] == 1 or (args.rdzv_backend == "static" and args.node_rank == 0):
         _check_port(args)
     if args.master_port is None:
-        args.master_port = 29500
+        args.master_port = _TORCHRUN_PORT
     return workers, nodes
+
+
+def _choose_meeting_point(args: argparse.Namespace) -> None:
+    """A port that is free, in the way that this torch's torchrun meets on one machine."""
+    if args.standalone or torchrun.get_args_parser().get_default("master_port") is None:
+        args.rdzv_backend, args.rdzv_endpoint, args.rdzv_id = "c10d", "localhost:0", str(uuid.uuid4())
+        return
+    # Older torch meets statically at a fixed port; the same, but a port that nobody has.
+    with socket.socket() as probe:
+        probe.bind(("", 0))
+        args.master_port = probe.getsockname()[1]
 
 
 def _check_script(args: argparse.Namespace) -> None:
@@ -102,7 +120,7 @@ def _check_port(args: argparse.Namespace) -> None:
     """Whether the port that this machine is to serve is free. Elsewhere torch finds out."""
     endpoint = args.rdzv_endpoint
     if args.rdzv_backend == "static" and not endpoint:
-        endpoint = f"{args.master_addr}:{args.master_port or 29500}"
+        endpoint = f"{args.master_addr}:{args.master_port or _TORCHRUN_PORT}"
     host, _, port = endpoint.rpartition(":")
     if host not in ("localhost", "127.0.0.1", "::1", "[::1]", socket.gethostname()) or not port.isdigit():
         return
