@@ -35,7 +35,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "tuned": {},
     "nothing tuned (fp32, defaults)": {"bf16": False, "channels_last": False, "optimizer": "loop", "ddp": PLAIN_DDP},
     "fp32 instead of bf16 autocast": {"bf16": False},
-    "fp32, oneDNN may compute in bf16": {"bf16": False, "fp32_conv": "bf16"},
+    "fp32, oneDNN may compute in bf16": {"bf16": False, "numerics": {"fp32_conv": "bf16"}},
     "channels first": {"channels_last": False},
     "SGD foreach": {"optimizer": "foreach"},
     "SGD one tensor at a time": {"optimizer": "loop"},
@@ -50,7 +50,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "flattening in channels-first order": {"form": {"flatten_copy": True}},
     "both of these": {"form": {"relu_first": True, "flatten_copy": True}},
     "ReLU not in place": {"form": {"inplace": False}},
-    "denormals flushed to zero": {"denormals": False},
+    "denormals flushed to zero": {"numerics": {"denormals": False}},
 }
 
 

@@ -36,8 +36,8 @@ class HandLoop:
         sync: `ddp`, or `flat`: no DDP, one all-reduce of one flat tensor after backward (no overlap, no hooks).
         form: of the model, to see what its own form gains: `relu_first` (ReLU before max pooling: the same outputs,
             four times the work), `flatten_copy` (flattened with channels first, a copy), `inplace` (of ReLU).
-        denormals: keep numbers below 1e-38 instead of flushing them to zero.
-        fp32_conv: precision of fp32 convolutions and products inside oneDNN, "ieee" or "bf16".
+        numerics: of the process: `denormals` (keep numbers below 1e-38 instead of flushing them to zero) and
+            `fp32_conv` (precision of fp32 convolutions and products inside oneDNN, "ieee" or "bf16").
     """
 
     synchronised = True
@@ -50,15 +50,15 @@ class HandLoop:
         ddp: dict[str, Any] | None = None,
         sync: Literal["ddp", "flat"] = "ddp",
         form: dict[str, bool] | None = None,
-        denormals: bool = True,
-        fp32_conv: str = "ieee",
+        numerics: dict[str, Any] | None = None,
     ) -> None:
         self.channels_last, self.bf16 = channels_last, bf16
         self.implementation, self.sync = _IMPLEMENTATIONS[optimizer], sync
         settings = {"gradient_as_bucket_view": True, "sync_buffers": False} | (ddp or {})
         self.ddp_settings = buffer_sync(settings.pop("sync_buffers")) | settings
         self.form = {"relu_first": False, "flatten_copy": False, "inplace": True} | (form or {})
-        self.denormals, self.fp32_conv = denormals, fp32_conv
+        numerics = {"denormals": True, "fp32_conv": "ieee"} | (numerics or {})
+        self.denormals, self.fp32_conv = numerics["denormals"], numerics["fp32_conv"]
 
     def setup(self, work: Workload) -> None:
         """See `Contestant`."""

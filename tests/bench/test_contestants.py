@@ -6,6 +6,7 @@ import itertools
 import pytest
 import torch
 import torch.nn.functional as F
+from torchvision import transforms
 
 from contestants.base import LR, MEAN, MOMENTUM, STD, WEIGHT_DECAY
 from contestants.resident import index_batches, load, normalise
@@ -110,7 +111,6 @@ def test_a_batch_that_the_data_cannot_fill_is_refused():
 
 def test_normalising_whole_tensors_is_what_torchvision_does_sample_by_sample(root):
     """Pixels equal torchvision's ToTensor and Normalize."""
-    transforms = pytest.importorskip("torchvision.transforms")
     one_by_one = transforms.Compose([transforms.ToTensor(), transforms.Normalize((MEAN,), (STD,))])
     images, _ = load(root)
 

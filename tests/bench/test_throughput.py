@@ -11,8 +11,6 @@ import throughput
 from harness import BENCH
 from ranks import ALLOCATOR, RankError, rank_environment
 
-pytest.importorskip("torchvision")
-
 
 def call(script, *options):
     """Run a benchmark as users do."""

@@ -129,7 +129,6 @@ def test_the_summary_gives_medians_and_the_speedup(tmp_path, monkeypatch):
 @pytest.mark.serial
 def test_the_tutorial_run_counts_every_test_sample_on_two_ranks(tmp_path):
     """Under torchrun it prints a line an epoch with all test samples, odd in number, and stops at its last epoch."""
-    pytest.importorskip("torchvision")
     root = synthetic_root(tmp_path, train=200, test=51)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
                str(BENCH / "tutorial_run.py"), "--data-dir", str(root), "--batch", "16", "--epochs", "2",

@@ -12,8 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytest.importorskip("torchvision")
-
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 SINGLE, DDP = EXAMPLES / "fashion_mnist_single.py", EXAMPLES / "fashion_mnist_ddp.py"
 TRAIN, TEST = 331, 103  # neither is a multiple of the batch or of the number of ranks

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from torchvision import datasets
 
 from paceline.tasks.data.catalog import CATALOG
 from paceline.tasks.data.idx import open_idx
@@ -51,7 +52,6 @@ def test_sizes_follow_from_the_format():
 
 def test_names_and_mirrors_are_torchvisions():
     """Folder, file names and mirrors are those of the installed torchvision, not a copy that grew old."""
-    datasets = pytest.importorskip("torchvision.datasets")
 
     assert datasets.FashionMNIST.__name__ == REAL.folder
     assert [f"{file.name}.gz" for file in REAL.files] == sorted(
@@ -73,7 +73,6 @@ def test_the_real_set_has_its_classes_in_equal_numbers(real_raw):
 
 def test_torchvision_reads_the_real_set(real_raw):
     """torchvision, without downloading, finds 60,000 and 10,000 samples with the same bytes."""
-    datasets = pytest.importorskip("torchvision.datasets")
 
     train = datasets.FashionMNIST(REAL_CACHE, train=True, download=False)
     evaluation = datasets.FashionMNIST(REAL_CACHE, train=False, download=False)

@@ -9,7 +9,9 @@ from pathlib import Path
 import hypothesis.extra.numpy as npst
 import numpy as np
 import pytest
+import torch
 from hypothesis import HealthCheck, given, settings
+from torchvision.datasets import mnist
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.idx import open_idx
@@ -36,7 +38,6 @@ def test_any_array_comes_back_as_it_was_written(tmp_path, array):
 
 def test_torchvision_reads_the_same_array(tmp_path):
     """torchvision's own reader, which knows nothing of ours, gives equal values."""
-    mnist = pytest.importorskip("torchvision.datasets.mnist")
     path = tmp_path / "images"
     path.write_bytes(encode(np.arange(3 * 4 * 5, dtype=np.uint8).reshape(3, 4, 5)))
 
@@ -48,7 +49,6 @@ def test_torchvision_reads_the_same_array(tmp_path):
 
 def test_torch_takes_the_mapped_array_without_a_warning_or_a_copy(tmp_path):
     """A tensor made of the array shares its memory, and torch does not complain that it is read-only."""
-    torch = pytest.importorskip("torch")
     path = tmp_path / "array"
     path.write_bytes(encode(np.arange(12, dtype=np.uint8)))
     array = open_idx(path)

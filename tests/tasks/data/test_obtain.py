@@ -5,6 +5,7 @@ import gzip
 import time
 
 import pytest
+from torchvision import datasets
 
 from paceline.records.errors import Exit, PacelineError
 from paceline.tasks.data import lock
@@ -178,7 +179,6 @@ def test_whereabouts_names_the_place_and_fetches_nothing(tiny, mirror, cache):
 
 def test_torchvision_reads_what_was_fetched(tiny, mirror, tmp_path):
     """torchvision.datasets.FashionMNIST(root, download=False) finds the files and counts the same samples."""
-    datasets = pytest.importorskip("torchvision.datasets")
     root = obtain("tiny", tmp_path / "root").root
 
     train = datasets.FashionMNIST(root, train=True, download=False)
