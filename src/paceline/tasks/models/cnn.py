@@ -1,6 +1,6 @@
 """The small convolutional network of the task `fashion-mnist`.
 
-Two details cost nothing and save a seventh of a step on a CPU (bench/tune_hand_loop.py): pooling stands before ReLU
+Two details cost nothing and save an eighth of a step on a CPU (bench/tune_hand_loop.py): pooling stands before ReLU
 (both are monotone, so the outputs are the same bits, and ReLU has a quarter of the work), and features are flattened
 with their channels last, which in channels-last memory is a view instead of a copy.
 """
