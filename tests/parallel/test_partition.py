@@ -53,8 +53,9 @@ def epoch_of(samples: int, batch: int, world: int, accumulation: int, seed: int,
     return [
         [
             order[span.start : span.stop].tolist()
+            for micro in range(accumulation)
             for rank in range(world)
-            for span in rank_spans(batch_span(samples, batch, index), world, rank, accumulation)
+            for span in [rank_spans(batch_span(samples, batch, index), world, rank, accumulation)[micro]]
         ]
         for index in range(steps_per_epoch(samples, batch))
     ]
@@ -79,6 +80,20 @@ def test_a_global_batch_does_not_depend_on_how_many_share_it(samples, batch, wor
 
     assert [list(itertools.chain(*pieces)) for pieces in shared] == [pieces[0] for pieces in alone]
     assert [len(pieces[0]) for pieces in alone[:-1]] == [batch] * (len(alone) - 1)
+
+
+@settings(deadline=None)
+@given(batch=BATCH, world=WORLD, accumulation=ACCUMULATION)
+def test_a_micro_batch_does_not_depend_on_how_many_share_it(batch: int, world: int, accumulation: int) -> None:
+    """All ranks' parts of it together are one process's: what is computed over it (batch norm) is the same."""
+    whole = batch_span(batch, batch, 0)
+    alone = rank_spans(whole, 1, 0, accumulation)
+
+    parts = [rank_spans(whole, world, rank, accumulation) for rank in range(world)]
+
+    for micro, span in enumerate(alone):
+        together = [position for part in parts for position in range(part[micro].start, part[micro].stop)]
+        assert together == list(range(span.start, span.stop))
 
 
 @settings(deadline=None)

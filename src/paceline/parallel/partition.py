@@ -2,10 +2,11 @@
 
     epoch      a permutation of all n samples, drawn from (seed, epoch)
     batch k    permutation[k*B : (k+1)*B]; the last one of an epoch may be shorter
-    rank r     a contiguous slice of the batch, sizes differ by at most one
-    micro m    a contiguous slice of the rank's slice, likewise
+    micro m    a contiguous slice of the batch, sizes differ by at most one
+    rank r     a contiguous slice of the micro-batch, likewise
 
-The batch does not depend on the world size, so neither does the mathematics. A rank's slice may be empty.
+Neither the batch nor its micro-batches depend on the world size, so neither does the mathematics, that of a batch norm
+over all ranks' micro-batches included. A rank's slice may be empty.
 """
 
 from __future__ import annotations
@@ -65,15 +66,18 @@ def batch_span(samples: int, global_batch: int, index: int) -> Span:
 
 def rank_spans(batch: Span, world: int, rank: int, accumulation: int) -> list[Span]:
     """Positions of each micro-batch of one rank, `accumulation` spans, some may be empty."""
-    mine = split(len(batch), world, rank)
-    offset = batch.start + mine.start
-    parts = (split(len(mine), accumulation, part) for part in range(accumulation))
-    return [Span(offset + part.start, offset + part.stop) for part in parts]
+    spans = []
+    for part in range(accumulation):
+        micro = split(len(batch), accumulation, part)
+        mine = split(len(micro), world, rank)
+        offset = batch.start + micro.start
+        spans.append(Span(offset + mine.start, offset + mine.stop))
+    return spans
 
 
 def largest_micro_batch(global_batch: int, world: int, accumulation: int) -> int:
     """The most samples that any rank holds at once."""
-    return math.ceil(math.ceil(global_batch / world) / accumulation)
+    return math.ceil(math.ceil(global_batch / accumulation) / world)
 
 
 def draws_seed(seed: int, epoch: int, batch: int) -> int:
