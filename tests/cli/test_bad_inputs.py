@@ -21,7 +21,10 @@ EARLY = {
     "batch smaller than the world": (["train", "digits", "--workers", "3", "--global-batch", "2"], "cannot be shared"),
     "batch of nothing": (["train", "digits", "--global-batch", "0"], "--global-batch 0 is out of range"),
     "unknown optimizer": (["train", "digits", "--optimizer", "adm"], "did you mean adamw?"),
-    "unknown schedule": (["train", "digits", "--schedule", "step"], "legal values: constant, linear, cosine"),
+    "unknown schedule": (
+        ["train", "digits", "--schedule", "steps"],
+        "legal values: constant, linear, cosine, wsd, step",
+    ),
     "unknown precision": (["train", "digits", "--precision", "fp8"], "legal values"),
     "unknown augmentation": (["train", "digits", "--augment", "blur"], "legal values: crop, flip, erase"),
     "negative rate": (["train", "digits", "--lr", "-1"], "--lr -1 is out of range"),

@@ -20,15 +20,20 @@ from paceline.train.stop import StopRequest
 from paceline.train.worker import take_seat
 
 
-def small_task(samples: int, *, tokens: bool = False, features: int = 20, classes: int = 5) -> Task:
-    """A classification of `samples` random points; with `tokens` the loss counts weights instead of samples."""
+def small_task(samples: int, *, tokens: bool = False, norm: bool = False, features: int = 20, classes: int = 5) -> Task:
+    """A classification of `samples` random points; with `tokens` the loss counts weights instead of samples.
+
+    With `norm` the network has a batch norm.
+    """
     generator = torch.Generator().manual_seed(7)
     x = torch.randn(samples, features, generator=generator, dtype=torch.float64)
     y = torch.randint(classes, (samples,), generator=generator)
     lengths = torch.randint(1, 9, (samples,), generator=generator)
 
     def model() -> nn.Module:
-        return nn.Sequential(nn.Linear(features, 16), nn.Tanh(), nn.Linear(16, classes))
+        middle = [nn.BatchNorm1d(16)] if norm else []
+        # A bias before a batch norm has no gradient but rounding, which Adam and its kin would make a step of.
+        return nn.Sequential(nn.Linear(features, 16, bias=not norm), *middle, nn.Tanh(), nn.Linear(16, classes))
 
     def token_loss(model: nn.Module, batch: Any) -> Loss:
         inputs, labels, weights = batch
@@ -50,8 +55,8 @@ def small_task(samples: int, *, tokens: bool = False, features: int = 20, classe
 
 def trained(config: dict[str, Any], task: Task | tuple[int, bool] | None, run_dir: str) -> dict[str, Any]:
     """Train on this rank; parameters (after), whether ranks are bit-equal, and the last evaluation."""
-    if isinstance(task, tuple):
-        built = small_task(task[0], tokens=task[1])
+    if task is not None:
+        built = small_task(task[0], tokens=task[1]) if isinstance(task, tuple) else task
         setup.load_task = lambda spec, options: built  # type: ignore[assignment]
     seat = take_seat(["test"])
     job = setup.build(from_dict(config), seat, RunDir(Path(run_dir)), StopRequest())
@@ -60,6 +65,8 @@ def trained(config: dict[str, Any], task: Task | tuple[int, bool] | None, run_di
     parameters = [p.detach() for p in job.model.parameters()]
     return {
         "parameters": [p.numpy().copy() for p in parameters],
+        "buffers": [b.numpy().copy() for b in job.model.buffers()],
+        "averaged": [p.numpy().copy() for p in job.average.model.parameters()] if job.average else [],
         "bit_equal": ranks_bit_equal(parameters),
         "outcome": outcome.reason,
         "step": job.progress.step,

@@ -24,8 +24,9 @@ from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Arrays, Gathered, Task, accuracy
 from paceline.train import state
 from paceline.train.evaluate import evaluate
-from paceline.train.feed import Plan, make_feed
+from paceline.train.feed import make_feed
 from paceline.train.objective import Objective, read_totals
+from paceline.train.plan import Plan
 from paceline.train.record import Recorder
 from paceline.train.settle import inspect_loss, settle
 
@@ -298,7 +299,7 @@ def saved_and_loaded(folder: str) -> dict[str, Any]:
     recorder.start(1, 0, 0.0)
     keeper = state.Keeper(run, "t", 2, recorder)
     progress = state.Progress(step=12, samples=99, reached=1, session=3)
-    keeper.save(model, optimizer, progress, "periodic")
+    keeper.save(model, None, optimizer, progress, "periodic")
     dist.barrier()
     drawn = torch.rand(3)
     recorder.close()

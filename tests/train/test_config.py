@@ -17,20 +17,15 @@ from typer.testing import CliRunner
 from paceline.cli.options import command_from
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import AUGMENTATIONS, BUILT_IN, Defaults, TaskOptions
-from paceline.train.config import (
-    FORMATS,
-    PRECISIONS,
-    TrainConfig,
-    check,
-    for_resume,
-    from_dict,
-    parse_augment,
-    require_shared,
-    resolve,
-    to_dict,
-)
+from paceline.train.checks import check, require_shared
+from paceline.train.choices import AVERAGES, FORMATS, PRECISIONS, parse_augment
+from paceline.train.compress_table import COMPRESSIONS
+from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
+from paceline.train.norms.table import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS
-from paceline.train.schedules import SHAPES
+from paceline.train.resolve import resolve
+from paceline.train.rules import RULES
+from paceline.train.schedules import SHAPES, WARMUPS
 
 FIELDS = {field.name: field for field in dataclasses.fields(TrainConfig)}
 POSITIVE = st.integers(1, 10**6)
@@ -44,13 +39,36 @@ VALUES: dict[str, st.SearchStrategy] = {
     "accumulate": POSITIVE,
     "epochs": POSITIVE,
     "steps": POSITIVE,
+    "keep_updates": st.booleans(),
     "lr": FACTOR,
+    "lr_rule": st.sampled_from(sorted(RULES)),
+    "base_batch": POSITIVE,
     "optimizer": st.sampled_from(sorted(OPTIMIZERS)),
     "momentum": st.floats(0, 0.999),
     "nesterov": st.booleans(),
+    "beta1": st.floats(0, 0.999),
+    "beta2": st.floats(0, 0.9999),
+    "eps": st.floats(1e-12, 1),
+    "trust": st.floats(1e-6, 1),
     "weight_decay": FACTOR,
+    "clip_norm": st.floats(0.01, 100),
     "schedule": st.sampled_from(sorted(SHAPES)),
     "warmup": LENGTH,
+    "warmup_shape": st.sampled_from(WARMUPS),
+    "warmup_from": st.floats(0.01, 1),
+    "cooldown": st.floats(0.01, 1),
+    "decay_at": st.sampled_from(["0.5", "0.3,0.6", "0.25,0.5,0.75"]),
+    "decay_factor": st.floats(0.01, 0.99),
+    "grow_batch": st.booleans(),
+    "max_batch": POSITIVE,
+    "batch_norm": st.sampled_from(sorted(BATCH_NORMS)),
+    "ghost_size": st.integers(2, 1000),
+    "bn_momentum": st.floats(0.001, 1),
+    "average": st.sampled_from(sorted(AVERAGES)),
+    "ema_decay": st.floats(0, 0.9999),
+    "swa_from": st.floats(0, 0.99),
+    "compress": st.sampled_from(sorted(COMPRESSIONS)),
+    "holdout": st.integers(0, 10**6),
     "label_smoothing": st.floats(0, 0.999),
     "augment": st.lists(st.sampled_from(AUGMENTATIONS), min_size=1, unique=True).map(",".join) | st.just("none"),
     "width": st.floats(0.1, 20),
@@ -120,7 +138,19 @@ def test_flags_settings_and_run_json_are_three_forms_of_the_same(given: dict[str
 @given(given=GIVEN)
 def test_legal_values_pass_and_resolving_twice_changes_nothing(given: dict[str, Any]) -> None:
     """What `check` accepts can be resolved; a resolved config holds no open setting and stays as it is."""
-    given = {k: v for k, v in given.items() if k not in ("optimizer", "momentum", "nesterov", "steps")}
+    of_others = (
+        "optimizer",
+        "momentum",
+        "nesterov",
+        "beta1",
+        "beta2",
+        "eps",
+        "trust",
+        "steps",
+        "grow_batch",
+        "lr_rule",
+    )
+    given = {k: v for k, v in given.items() if k not in of_others}
     config = TrainConfig(**given)
     check(config)
 
@@ -194,6 +224,27 @@ BAD = {
     "optimizer": ["adam", "SGD", ""],
     "momentum": [1.0, -0.1, float("nan")],
     "weight_decay": [-1e-9, float("inf")],
+    "lr_rule": ["line", ""],
+    "base_batch": [0],
+    "beta1": [1.0, -0.1],
+    "beta2": [1.0, float("nan")],
+    "eps": [0.0, -1e-8],
+    "trust": [0.0],
+    "clip_norm": [0.0, float("inf")],
+    "warmup_shape": ["cosine"],
+    "warmup_from": [-0.1, 1.1],
+    "cooldown": [0.0, 1.1],
+    "decay_at": ["", "0.5,0.5", "0.9,0.1", "1", "0", "half"],
+    "decay_factor": [0.0, 1.0],
+    "max_batch": [0],
+    "batch_norm": ["synced"],
+    "ghost_size": [1, 0],
+    "bn_momentum": [0.0, 1.1],
+    "average": ["mean"],
+    "ema_decay": [1.0, -0.1],
+    "swa_from": [1.0, -0.1],
+    "compress": ["int8"],
+    "holdout": [-1],
     "schedule": ["cos", ""],
     "warmup": ["-1", "long", "1.5"],
     "label_smoothing": [1.0, -0.1, float("nan")],
@@ -229,7 +280,7 @@ def test_the_nearest_legal_value_is_offered() -> None:
     with pytest.raises(PacelineError) as caught:
         check(TrainConfig("t", schedule="cosin"))
 
-    assert caught.value.hint == "did you mean cosine? legal values: constant, linear, cosine"
+    assert caught.value.hint == "did you mean cosine? legal values: constant, linear, cosine, wsd, step"
 
 
 def test_settings_that_exclude_each_other_are_refused() -> None:
@@ -238,6 +289,14 @@ def test_settings_that_exclude_each_other_are_refused() -> None:
         ({"steps": 3, "epochs": 3}, "--epochs and --steps"),
         ({"optimizer": "adamw", "momentum": 0.9}, "does not take --momentum"),
         ({"optimizer": "adamw", "nesterov": True}, "does not take --nesterov"),
+        ({"optimizer": "sgd", "beta1": 0.9}, "sgd does not take --beta1"),
+        ({"optimizer": "sgd", "beta2": 0.0}, "sgd does not take --beta2"),
+        ({"optimizer": "adamw", "trust": 0.1}, "adamw does not take --trust"),
+        ({"steps": 3, "keep_updates": True}, "--keep-updates needs a length in epochs"),
+        ({"steps": 3, "grow_batch": True}, "--grow-batch needs a length in epochs"),
+        ({"keep_updates": True, "grow_batch": True}, "--keep-updates and --grow-batch exclude each other"),
+        ({"grow_batch": True, "schedule": "cosine"}, "--grow-batch needs drops of the rate"),
+        ({"warmup_shape": "constant", "warmup_from": 0.0}, "a constant warm-up from 0"),
     ):
         with pytest.raises(PacelineError, match=words):
             check(TrainConfig("t", **values))
@@ -272,13 +331,36 @@ OTHER = {
     "workers": "3",
     "global_batch": 32,
     "accumulate": 2,
+    "keep_updates": True,
     "lr": 0.5,
+    "lr_rule": "linear",
+    "base_batch": 7,
     "optimizer": "adamw",
     "momentum": 0.1,
     "nesterov": True,
+    "beta1": 0.5,
+    "beta2": 0.5,
+    "eps": 0.5,
+    "trust": 0.5,
     "weight_decay": 0.5,
+    "clip_norm": 1.0,
     "schedule": "linear",
     "warmup": "9",
+    "warmup_shape": "constant",
+    "warmup_from": 0.5,
+    "cooldown": 0.5,
+    "decay_at": "0.1",
+    "decay_factor": 0.7,
+    "grow_batch": True,
+    "max_batch": 9,
+    "batch_norm": "sync",
+    "ghost_size": 9,
+    "bn_momentum": 0.5,
+    "average": "ema",
+    "ema_decay": 0.5,
+    "swa_from": 0.5,
+    "compress": "bf16",
+    "holdout": 7,
     "label_smoothing": 0.5,
     "augment": "crop",
     "width": 2.0,

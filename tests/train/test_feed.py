@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from paceline.parallel.partition import epoch_order
 from paceline.tasks.data.arrays import Arrays, Draws, Like
-from paceline.train.feed import ArrayFeed, DatasetFeed, Plan, make_feed
+from paceline.train.feed import ArrayFeed, DatasetFeed, make_feed
+from paceline.train.plan import Plan
 
 LIKE = Like(torch.device("cpu"), torch.float64, channels_last=False)
 COUNTS = st.integers(1, 40)
@@ -51,9 +52,9 @@ def drawn(feed: Any, epoch: int, first: int = 0) -> list[list[Any]]:
 @settings(max_examples=40, deadline=None)
 @given(samples=COUNTS, batch=COUNTS, world=st.integers(1, 4), accumulation=st.integers(1, 3), epoch=st.integers(0, 3))
 def test_both_feeds_give_the_ranks_part_of_the_epochs_order(samples, batch, world, accumulation, epoch) -> None:
-    """Together the ranks give `order[kB:(k+1)B]`, each its own contiguous cut; both feeds alike."""
+    """Together the ranks give `order[kB:(k+1)B]`, micro-batch by micro-batch; both feeds alike."""
     order = epoch_order(samples, 5, epoch).tolist()
-    batches: list[list[int]] = [[] for _ in range(-(-samples // batch))]
+    parts: dict[tuple[int, int], list[int]] = {}
 
     for rank in range(world):
         plan = Plan(samples, batch, accumulation, 5, world, rank)
@@ -63,8 +64,10 @@ def test_both_feeds_give_the_ranks_part_of_the_epochs_order(samples, batch, worl
         assert from_arrays == from_rows
         assert all(len(micro) == accumulation for micro in from_arrays)
         for number, micro_batches in enumerate(from_arrays):
-            batches[number] += [i for micro in micro_batches if micro for i in micro[1]]
+            for position, micro in enumerate(micro_batches):
+                parts.setdefault((number, position), []).extend(micro[1] if micro else [])
 
+    batches = [[i for m in range(accumulation) for i in parts[k, m]] for k in range(-(-samples // batch))]
     assert batches == [order[start : start + batch] for start in range(0, samples, batch)]
 
 

@@ -118,12 +118,12 @@ def test_fused_steps_equal_those_worked_out_by_hand(name: str, settings: Setting
 
 
 @pytest.mark.parametrize("name", sorted(OPTIMIZERS))
-def test_every_optimizer_of_the_table_is_built_fused_with_its_rate(name: str) -> None:
-    """A name that flags accept can be built."""
+def test_every_optimizer_of_the_table_is_built_with_its_rate(name: str) -> None:
+    """A name that flags accept can be built; torch's own are fused."""
     optimizer = build_optimizer(name, nn.Linear(2, 2), Settings(lr=0.123))
 
     assert [group["lr"] for group in optimizer.param_groups] == [0.123, 0.123]
-    assert all(group["fused"] for group in optimizer.param_groups)
+    assert name not in ("sgd", "adamw") or all(group["fused"] for group in optimizer.param_groups)
 
 
 def test_norms_over_several_dimensions_and_wide_biases_do_not_decay_either() -> None:

@@ -59,11 +59,19 @@ def test_rates_are_those_of_torchs_schedulers(shape: str, total: int, warmup: in
 
 @settings(deadline=None)
 @given(
-    shape=st.sampled_from(sorted(SHAPES)), total=st.integers(1, 500), warmup=st.integers(0, 600), lr=st.floats(0, 100)
+    shape=st.sampled_from(sorted(SHAPES)),
+    total=st.integers(1, 500),
+    warmup=st.integers(0, 600),
+    lr=st.floats(0, 100),
+    start=st.floats(0, 1),
+    cooldown=st.integers(0, 600),
 )
-def test_rates_rise_to_the_peak_and_never_again(shape: str, total: int, warmup: int, lr: float) -> None:
+def test_rates_rise_to_the_peak_and_never_again(
+    shape: str, total: int, warmup: int, lr: float, start: float, cooldown: int
+) -> None:
     """Within 0 and the peak; up during warm-up, whose last step has the peak, as has the first after it; then down."""
-    schedule = Schedule(shape, lr, total, warmup)
+    drops = (warmup + 3, warmup + 30)
+    schedule = Schedule(shape, lr, total, warmup, "linear", start, cooldown, drops, 0.3)
 
     found = rates(schedule)
 
@@ -71,7 +79,7 @@ def test_rates_rise_to_the_peak_and_never_again(shape: str, total: int, warmup: 
     rising, falling = found[:warmup], found[warmup:]
     assert rising == sorted(rising)
     assert falling == sorted(falling, reverse=True)
-    assert falling[:1] in ([], [lr])
+    assert falling[:1] == [] or falling[0] == pytest.approx(lr, rel=1e-15)
     if 0 < warmup <= total:
         assert rising[-1] == pytest.approx(lr, rel=1e-15)
 
@@ -131,12 +139,51 @@ def test_epochs_are_rounded_to_whole_steps(epochs: int, quarter: int, steps_per_
     assert abs(steps - (epochs + quarter / 4) * steps_per_epoch) <= 0.5
 
 
-@settings(deadline=None)
-@given(progress=st.floats(0, 1))
-def test_every_shape_goes_from_one_to_its_end(progress: float) -> None:
-    """The cosine is the mirror image of itself around the middle."""
-    for shape in SHAPES.values():
-        assert shape(0.0) == 1.0
-        assert 0.0 <= shape(progress) <= 1.0
-    assert SHAPES["cosine"](progress) + SHAPES["cosine"](1 - progress) == pytest.approx(1.0, abs=1e-12)
-    assert SHAPES["cosine"](progress) == pytest.approx((1 + math.cos(math.pi * progress)) / 2)
+def test_the_cosine_is_the_mirror_image_of_itself() -> None:
+    """Rates at equal distances from the middle of the run add up to the peak."""
+    schedule = Schedule("cosine", 1.0, 100)
+
+    assert [schedule.at(s) + schedule.at(100 - s) for s in range(101)] == pytest.approx([1.0] * 101, abs=1e-12)
+
+
+def test_wsd_holds_the_peak_and_then_falls_by_one_minus_the_root() -> None:
+    """The last fifth of a hundred steps; the reference is the formula."""
+    found = rates(Schedule("wsd", 0.5, 100, 10, cooldown_steps=20))
+
+    assert found[10:80] == [0.5] * 70
+    assert found[80:] == pytest.approx([0.5 * (1 - math.sqrt(k / 20)) for k in range(20)], abs=1e-15)
+
+
+def test_a_cooldown_that_is_longer_than_the_rest_begins_after_the_warm_up() -> None:
+    """It never cuts the warm-up short."""
+    found = rates(Schedule("wsd", 1.0, 10, 4, cooldown_steps=50))
+
+    assert found[:5] == [0.25, 0.5, 0.75, 1.0, 1.0]
+    assert found[5] == pytest.approx(1 - math.sqrt(1 / 6))
+
+
+def test_step_drops_by_its_factor_as_torchs_multi_step_does() -> None:
+    """MultiStepLR, without warm-up."""
+    optimizer = torch.optim.SGD([torch.zeros(1)], lr=0.3)
+    scheduler = torch.optim.lr_scheduler.MultiStepLR(optimizer, [5, 9], gamma=0.2)
+    expected = []
+    for _ in range(12):
+        expected.append(optimizer.param_groups[0]["lr"])
+        optimizer.step()
+        scheduler.step()
+
+    found = rates(Schedule("step", 0.3, 12, drops=(5, 9), drop_factor=0.2))
+
+    assert found == pytest.approx(expected, rel=1e-12)
+
+
+def test_a_constant_warm_up_holds_the_lower_rate_and_then_jumps() -> None:
+    """Goyal et al. 2017, section 2.2."""
+    assert rates(Schedule("constant", 0.8, 5, 3, "constant", 0.125)) == [0.1, 0.1, 0.1, 0.8, 0.8]
+
+
+def test_a_gradual_warm_up_rises_in_equal_parts_from_the_base_rate() -> None:
+    """From lr/k at k = 8, a step at a time."""
+    assert rates(Schedule("constant", 0.8, 5, 4, "linear", 0.125)) == pytest.approx(
+        [0.1 + 0.7 * part for part in (0.25, 0.5, 0.75, 1.0)] + [0.8]
+    )

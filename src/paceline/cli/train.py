@@ -18,7 +18,8 @@ from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir, new_run_dir, read_info, run_lock
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
-from paceline.train.config import TrainConfig, check, for_resume, from_dict, require_shared, to_dict
+from paceline.train.checks import check, require_shared
+from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
 
 if TYPE_CHECKING:
     from paceline.cli.follow import Follower

@@ -141,15 +141,22 @@ def fast_line(info: RunInfo) -> str:
 
 def learning_rate(info: RunInfo) -> str | None:
     """The learning rate with its schedule, as far as the settings tell."""
-    value = info.config.get("lr")
-    if not isinstance(value, int | float) or isinstance(value, bool):
-        value = info.facts.get("lr")
+    value = info.facts.get("lr", info.config.get("lr"))
     if not isinstance(value, int | float) or isinstance(value, bool):
         return None
     schedule = info.config.get("schedule")
     warmup = info.facts.get("warmup_steps")
-    text = f"learning rate {value:g}" + (f", {schedule}" if isinstance(schedule, str) else "")
+    text = f"learning rate {value:g}" + _rule(info) + (f", {schedule}" if isinstance(schedule, str) else "")
     return text + (f" after {plural(warmup, 'warm-up step')}" if isinstance(warmup, int) and warmup > 0 else "")
+
+
+def _rule(info: RunInfo) -> str:
+    """Where the rate came from: ` (linear rule: 8 × batch, 0.05 at 128)`; empty without a rule."""
+    rule = info.facts.get("rule")
+    if not isinstance(rule, dict):
+        return ""
+    times, base, batch = rule.get("batch_times"), info.config.get("lr"), info.config.get("base_batch")
+    return f" ({rule.get('name')} rule: {times:g} × batch, {base:g} at {batch})"
 
 
 def environment(info: RunInfo) -> list[tuple[str, str]]:

@@ -1,30 +1,27 @@
 """The settings of `paceline train`: one frozen dataclass from which the flags, the record in run.json and the
 rules of `--resume` are all derived. Nothing here imports torch.
 
-A field that is None takes the task's default. `resolve` fills those in, so that run.json holds what was really used.
+A field that is None takes the task's or the optimizer's default. `resolve` fills those in, so that run.json holds what
+was really used; what a scaling rule makes of them stands in its facts.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import difflib
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from paceline.parallel.placement import parse_workers
-from paceline.records.errors import PacelineError, choices
-from paceline.records.target import parse_target
-from paceline.tasks.table import AUGMENTATIONS, Defaults, TaskOptions
-from paceline.train.duration import Duration
+from paceline.records.errors import PacelineError
+from paceline.tasks.table import AUGMENTATIONS, TaskOptions
+from paceline.train.choices import AVERAGES, flag_of, parse_augment
+from paceline.train.compress_table import COMPRESSIONS
+from paceline.train.norms.table import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS, Settings
-from paceline.train.schedules import SHAPES
-
-PRECISIONS = ("auto", "fp32", "bf16", "fp64")
-FORMATS = ("text", "json")
+from paceline.train.rules import RULES
+from paceline.train.schedules import SHAPES, WARMUPS
 
 
 def _recipe(default: Any, text: str) -> Any:
@@ -47,15 +44,38 @@ class TrainConfig:
     accumulate: int = _recipe(1, "Micro-batches into which each worker cuts its part of a batch.")
     epochs: int | None = _recipe(None, "Passes over the training set.")
     steps: int | None = _recipe(None, "Optimizer steps, instead of --epochs.")
-    lr: float | None = _recipe(None, "Peak learning rate.")
+    keep_updates: bool = _recipe(False, "As many steps as --epochs of --base-batch: training longer.")
+    lr: float | None = _recipe(None, "Peak learning rate; with --lr-rule, that of --base-batch.")
+    lr_rule: str = _recipe("none", f"What a larger batch does to the rate: {', '.join(RULES)}.")
+    base_batch: int | None = _recipe(None, "The batch that --lr was found for; the task's own, when left out.")
     optimizer: str | None = _recipe(None, f"One of: {', '.join(OPTIMIZERS)}.")
-    momentum: float | None = _recipe(None, "Of SGD.")
-    nesterov: bool = _recipe(False, "Nesterov's form of SGD's momentum.")
+    momentum: float | None = _recipe(None, "Of sgd, lars and muon.")
+    nesterov: bool = _recipe(False, "Nesterov's form of the momentum.")
+    beta1: float | None = _recipe(None, "Of adamw, lamb and novograd: memory of the gradient.")
+    beta2: float | None = _recipe(None, "Likewise: memory of its square.")
+    eps: float | None = _recipe(None, "Likewise: added to the root of the square.")
+    trust: float | None = _recipe(None, "Of lars: how far a layer moves, as a part of its norm.")
     weight_decay: float | None = _recipe(None, "Of matrices and filters; biases and norms never decay.")
+    clip_norm: float | None = _recipe(None, "Longest gradient over all parameters, after the sum over workers.")
     schedule: str | None = _recipe(None, f"Shape of the learning rate after warm-up: {', '.join(SHAPES)}.")
-    warmup: str | None = _recipe(None, "Length of the linear warm-up: steps (200) or epochs (2ep).")
+    warmup: str | None = _recipe(None, "Length of the warm-up: steps (200) or epochs (2ep).")
+    warmup_shape: str = _recipe("linear", f"One of: {', '.join(WARMUPS)}.")
+    warmup_from: float | None = _recipe(None, "Where warm-up begins, as a part of the peak; linear from 0 if left out.")
+    cooldown: float = _recipe(0.2, "Of --schedule wsd: its last part, as a fraction of the run.")
+    decay_at: str = _recipe("0.5,0.75", "Of --schedule step: where it drops, as fractions of the run.")
+    decay_factor: float = _recipe(0.1, "Of --schedule step: what each drop multiplies the rate by.")
+    grow_batch: bool = _recipe(False, "Of --schedule step: grow the batch instead of dropping the rate.")
+    max_batch: int | None = _recipe(None, "How far --grow-batch goes: a tenth of the training set, if left out.")
+    batch_norm: str = _recipe("local", f"Statistics over: {', '.join(BATCH_NORMS)}.")
+    ghost_size: int = _recipe(32, "Of --batch-norm ghost: samples that share their statistics.")
+    bn_momentum: float | None = _recipe(None, "Of running statistics: the weight of a new batch.")
+    average: str = _recipe("none", f"Average of the weights, which is evaluated and kept: {', '.join(AVERAGES)}.")
+    ema_decay: float = _recipe(0.999, "Of --average ema: the weight of what was, at each step.")
+    swa_from: float = _recipe(0.75, "Of --average swa: the part of the run after which each epoch's end is averaged.")
+    compress: str = _recipe("none", f"Numbers in which gradients travel: {', '.join(COMPRESSIONS)}.")
     label_smoothing: float = _recipe(0.0, "Of the training loss, 0 to below 1.")
     augment: str = _recipe("none", f"Comma-separated, of: {', '.join(AUGMENTATIONS)}; or none.")
+    holdout: int = _recipe(0, "Training samples to keep back, and to evaluate on instead of the evaluation set.")
     width: float | None = _recipe(None, "Channel factor of fashion-mnist-wrn.")
     precision: str = _recipe("auto", "auto, fp32, bf16 (autocast) or fp64.")
     target: str | None = _recipe(None, "Stop when reached, for instance accuracy=0.90 or loss=0.3.")
@@ -85,12 +105,17 @@ class TrainConfig:
 
     @property
     def optimizer_settings(self) -> Settings:
-        """Of a resolved config."""
+        """Of a resolved config, before any scaling rule."""
+        given: dict[str, Any] = {}
+        if self.beta1 is not None and self.beta2 is not None:
+            given["betas"] = (self.beta1, self.beta2)
+        given |= {name: value for name in ("eps", "trust") if (value := getattr(self, name)) is not None}
         return Settings(
             lr=required(self.lr),
             momentum=required(self.momentum),
             nesterov=self.nesterov,
             weight_decay=required(self.weight_decay),
+            **given,
         )
 
 
@@ -99,117 +124,6 @@ def required(value: Any) -> Any:
     if value is None:
         raise AssertionError("the configuration was not resolved")
     return value
-
-
-def parse_augment(text: str) -> tuple[str, ...]:
-    """`crop,flip` as names."""
-    names = tuple(name.strip() for name in text.split(",") if name.strip() and name.strip() != "none")
-    for name in names:
-        _one_of("--augment", name, AUGMENTATIONS)
-    return names
-
-
-def _one_of(flag: str, value: str, legal: Any) -> None:
-    if value not in legal:
-        close = difflib.get_close_matches(value, list(legal), n=1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        raise PacelineError(f"{flag} {value} is unknown", hint=f"{meant}legal values: {choices(legal)}")
-
-
-def _within(flag: str, value: float | None, low: float, high: float, *, above: bool = False) -> None:
-    if value is None:
-        return
-    ok = (low < value if above else low <= value) and value < high and math.isfinite(value)
-    if not ok:
-        sign = "<" if above else "<="
-        top = "" if high == math.inf else f" < {high:g}"
-        raise PacelineError(f"{flag} {value:g} is out of range", hint=f"legal: {low:g} {sign} value{top}")
-
-
-def check(config: TrainConfig) -> None:
-    """Refuse what cannot be right, before anything is started.
-
-    Raises:
-        PacelineError: naming the flag, the value and the legal values.
-    """
-    if config.optimizer is not None:
-        _one_of("--optimizer", config.optimizer, OPTIMIZERS)
-        _check_taken(config)
-    if config.schedule is not None:
-        _one_of("--schedule", config.schedule, SHAPES)
-    parse_workers(config.workers)
-    _one_of("--precision", config.precision, PRECISIONS)
-    _one_of("--format", config.format, FORMATS)
-    parse_augment(config.augment)
-    if config.epochs is not None and config.steps is not None:
-        raise PacelineError("--epochs and --steps were both given", hint="leave one of them out")
-    for flag in ("global_batch", "accumulate", "epochs", "steps", "patience", "keep"):
-        _within("--" + flag.replace("_", "-"), getattr(config, flag), 1, math.inf)
-    for flag in ("lr", "momentum", "weight_decay", "grace", "loader_workers"):
-        _within("--" + flag.replace("_", "-"), getattr(config, flag), 0, 1 if flag == "momentum" else math.inf)
-    _within("--seed", config.seed, 0, 2**63)
-    _within("--label-smoothing", config.label_smoothing, 0, 1)
-    _within("--width", config.width, 0, math.inf, above=True)
-    for flag in ("warmup", "eval_every", "checkpoint_every"):
-        text = getattr(config, flag)
-        if text is not None and Duration.parse(text, "--" + flag.replace("_", "-")).value == 0 and flag != "warmup":
-            raise PacelineError(f"--{flag.replace('_', '-')} {text} is out of range", hint="at least one step")
-    if config.target is not None:
-        parse_target(config.target)
-
-
-def require_shared(global_batch: int, workers: int) -> None:
-    """Refuse a batch that leaves a worker without a sample in every step.
-
-    Raises:
-        PacelineError: fewer samples than workers.
-    """
-    if global_batch < workers:
-        raise PacelineError(
-            f"a global batch of {global_batch} cannot be shared by {workers} workers",
-            why="some would never have a sample",
-            hint=f"--global-batch {workers} or more, or --workers {global_batch}",
-        )
-
-
-def _check_taken(config: TrainConfig) -> None:
-    takes = OPTIMIZERS[required(config.optimizer)].takes
-    if config.momentum and "momentum" not in takes:
-        raise PacelineError(f"{config.optimizer} does not take --momentum", hint="leave it out, or --optimizer sgd")
-    if config.nesterov and "nesterov" not in takes:
-        raise PacelineError(f"{config.optimizer} does not take --nesterov", hint="leave it out, or --optimizer sgd")
-
-
-def resolve(config: TrainConfig, defaults: Defaults) -> TrainConfig:
-    """Fill in the task's defaults, then check again what only now is known.
-
-    Raises:
-        PacelineError: a default is out of range, or the task's optimizer does not take what was given.
-    """
-    optimizer = config.optimizer or defaults.optimizer
-    _one_of("--optimizer", optimizer, OPTIMIZERS)
-    takes = OPTIMIZERS[optimizer].takes
-    own_lr = defaults.lr if optimizer == defaults.optimizer else OPTIMIZERS[optimizer].lr
-    momentum = defaults.momentum if "momentum" in takes else 0.0
-    filled = dataclasses.replace(
-        config,
-        optimizer=optimizer,
-        global_batch=_or(config.global_batch, defaults.global_batch),
-        epochs=config.epochs if config.steps is not None else _or(config.epochs, defaults.epochs),
-        lr=_or(config.lr, own_lr),
-        momentum=_or(config.momentum, momentum),
-        weight_decay=_or(config.weight_decay, defaults.weight_decay),
-        schedule=_or(config.schedule, defaults.schedule),
-        warmup=_or(config.warmup, defaults.warmup),
-    )
-    check(filled)
-    if filled.nesterov and not filled.momentum:
-        raise PacelineError("--nesterov needs a momentum", hint="--momentum 0.9")
-    return filled
-
-
-def _or(value: Any, default: Any) -> Any:
-    return default if value is None else value
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:
@@ -253,7 +167,7 @@ def for_resume(stored: TrainConfig, given: Mapping[str, Any]) -> TrainConfig:
         if f.name == "precision" and given[f.name] == "auto":
             continue  # run.json holds what auto came to; it stays that, also on another machine
         if given[f.name] != getattr(stored, f.name):
-            flag = "TASK" if f.name == "task" else "--" + f.name.replace("_", "-")
+            flag = "TASK" if f.name == "task" else flag_of(f.name)
             raise PacelineError(
                 f"the run to be resumed has {flag} {getattr(stored, f.name)}, not {given[f.name]}",
                 why="a resumed run goes on with the settings that decide its result",

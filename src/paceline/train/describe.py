@@ -20,10 +20,12 @@ from paceline.parallel.placement import Placement, RankEnv, cpu_info
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import SCHEMA, Batch, Git, RunInfo, TaskFacts, Topology
 from paceline.tasks.task import Task
+from paceline.train.compress import sync_bytes
 from paceline.train.config import TrainConfig, to_dict
 from paceline.train.evaluate import trained_parameters
-from paceline.train.feed import Plan
+from paceline.train.plan import Plan
 from paceline.train.precision import Precision, convolutional
+from paceline.train.resolve import Recipe
 from paceline.train.schedules import Schedule
 
 
@@ -70,6 +72,7 @@ class Description:
     plan: Plan
     schedule: Schedule
     precision: Precision
+    rates: Recipe
 
 
 def describe(of: Description, model: nn.Module) -> RunInfo:
@@ -118,10 +121,30 @@ def describe(of: Description, model: nn.Module) -> RunInfo:
         facts={
             "precision_reason": precision.reason,
             "warmup_steps": of.schedule.warmup_steps,
+            **_strategy(of, model),
             "channels_last": convolutional(model),
             "malloc": {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "GLIBC_TUNABLES", "OMP_"))},
         },
     )
+
+
+def _strategy(of: Description, model: nn.Module) -> dict[str, object]:
+    """What the scaling rule and its like made of the settings: the numbers that are really used."""
+    config, used = of.config, of.rates.optimizer
+    facts: dict[str, object] = {"lr": used.lr, "sync_bytes_per_step": sync_bytes(model, config.compress)}
+    if config.lr_rule != "none":
+        facts["rule"] = {
+            "name": config.lr_rule,
+            "batch_times": of.rates.growth,
+            "lr": used.lr,
+            "betas": list(used.betas),
+            "eps": used.eps,
+            "weight_decay": used.weight_decay,
+            "ema_decay": of.rates.ema_decay,
+        }
+    if of.plan.growth:
+        facts["batch_growth"] = [[stage.epoch, stage.global_batch] for stage in of.plan.growth]
+    return facts
 
 
 def _device_name(device: torch.device) -> str:

@@ -10,7 +10,6 @@ import functools
 import itertools
 import random
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,46 +17,9 @@ import torch
 from torch.utils.data import DataLoader, Dataset, default_collate
 
 from paceline.parallel.exit import die_with_parent
-from paceline.parallel.partition import (
-    Span,
-    batch_span,
-    draws_seed,
-    epoch_order,
-    rank_spans,
-    split,
-    steps_per_epoch,
-)
+from paceline.parallel.partition import Span, batch_span, draws_seed, epoch_order, rank_spans, split
 from paceline.tasks.data.arrays import Arrays, Draws, Like
-
-
-@dataclass(frozen=True)
-class Plan:
-    """How the data are cut: everything that decides which sample goes where."""
-
-    samples: int
-    global_batch: int
-    accumulation: int
-    seed: int
-    world: int
-    rank: int
-
-    @property
-    def steps_per_epoch(self) -> int:
-        """Batches in an epoch."""
-        return steps_per_epoch(self.samples, self.global_batch)
-
-    def batch_size(self, index: int) -> int:
-        """Samples of all ranks in batch `index` of an epoch."""
-        return len(batch_span(self.samples, self.global_batch, index))
-
-    @property
-    def usual_micro_batch(self) -> int:
-        """Samples in this rank's first micro-batch, at least 1 (a rank without samples borrows one to be settled)."""
-        return max(1, min(self.samples, len(self.micro_batches(0)[0])))
-
-    def micro_batches(self, index: int) -> list[Span]:
-        """This rank's positions in the epoch's order, a span each micro-batch."""
-        return rank_spans(batch_span(self.samples, self.global_batch, index), self.world, self.rank, self.accumulation)
+from paceline.train.plan import Plan
 
 
 class Feed(Protocol):
@@ -89,11 +51,12 @@ class ArrayFeed:
         plan = self.plan
         order = torch.from_numpy(epoch_order(plan.samples, plan.seed, epoch))
         cuts: dict[int, list[Span]] = {}  # of a batch of so many samples; a run meets two lengths
-        for index in range(first, plan.steps_per_epoch):
-            whole = batch_span(plan.samples, plan.global_batch, index)
+        stage = plan.stage(epoch)
+        for index in range(first, plan.steps_in(epoch)):
+            whole = batch_span(plan.samples, stage.global_batch, index)
             length = len(whole)
             if length not in cuts:
-                cuts[length] = rank_spans(Span(0, length), plan.world, plan.rank, plan.accumulation)
+                cuts[length] = rank_spans(Span(0, length), plan.world, plan.rank, stage.accumulation)
             seed = functools.partial(draws_seed, plan.seed, epoch, index)
             rows = order[whole.start : whole.stop]
             yield [
@@ -129,7 +92,7 @@ class DatasetFeed:
         """See `Feed`."""
         plan = self.plan
         order = epoch_order(plan.samples, plan.seed, epoch)
-        spans = [plan.micro_batches(index) for index in range(first, plan.steps_per_epoch)]
+        spans = [plan.micro_batches(epoch, index) for index in range(first, plan.steps_in(epoch))]
         wanted = [[(epoch, int(i)) for i in order[s.start : s.stop]] for s in itertools.chain(*spans) if len(s)]
         loaded = self._load(wanted)
         for micro in spans:

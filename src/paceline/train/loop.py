@@ -25,15 +25,18 @@ from typing import Any, Literal
 import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.nn.utils import clip_grad_norm_
 
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.schema import Measure, Step
 from paceline.records.target import Target
 from paceline.tasks.task import Task
+from paceline.train.averaging import Average
 from paceline.train.evaluate import evaluate
-from paceline.train.feed import Feed, Plan
+from paceline.train.feed import Feed
 from paceline.train.ledger import LedgerReader
 from paceline.train.objective import Objective, Totals
+from paceline.train.plan import Cadence, Plan
 from paceline.train.record import Recorder
 from paceline.train.schedules import Schedule
 from paceline.train.state import Keeper, Progress
@@ -57,9 +60,11 @@ class Job:
     keeper: Keeper
     stop: StopRequest
     progress: Progress
-    eval_every: int
-    checkpoint_every: int
+    eval_every: Cadence
+    checkpoint_every: Cadence
     target: Target | None
+    average: Average | None = None
+    clip_norm: float | None = None
 
 
 @dataclass(frozen=True)
@@ -85,23 +90,23 @@ def train(job: Job) -> Outcome:
     job.model.train()
 
     while progress.step < job.schedule.total_steps:
-        epoch, first = divmod(progress.step, plan.steps_per_epoch)
+        epoch, first = plan.locate(progress.step)
         batches = job.train_feed.epoch(epoch, first)
-        for index in range(first, plan.steps_per_epoch):
+        for index in range(first, plan.steps_in(epoch)):
             # data
             began = perf_counter()
             micro_batches = next(batches)
             loaded = perf_counter()
 
             # forward, backward
-            batch_size = plan.batch_size(index)
+            batch_size = plan.batch_size(epoch, index)
             # DDP divides by the world size; a mean divides by the count, so the world size is put back here.
             scale = plan.world / batch_size if counts_samples else 1.0
             wishes = job.stop.wishes()
             forward_s = backward_s = 0.0
             for position, batch in enumerate(micro_batches):
                 last = position == len(micro_batches) - 1
-                if batch is None and not last:
+                if batch is None and job.objective.empty is None and not last:
                     continue
                 with nullcontext() if last else job.ddp.no_sync():
                     started = perf_counter()
@@ -125,11 +130,15 @@ def train(job: Job) -> Outcome:
                 count = ledger[1]
                 factor = torch.where(count > 0, plan.world / count, torch.zeros_like(count))
                 torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], factor)
+            if job.clip_norm is not None:
+                clip_grad_norm_(parameters, job.clip_norm)  # of the whole batch's gradient, so equal on all ranks
             job.optimizer.step()
             for parameter in (*parameters, job.objective.ledger):
                 parameter.grad = None
             progress.step += 1
             progress.samples += batch_size
+            if job.average is not None:
+                job.average.update(job.model, progress.step)
             stepped = perf_counter()
 
             # record
@@ -150,9 +159,10 @@ def train(job: Job) -> Outcome:
 
             # evaluate, decide, checkpoint
             done = progress.step >= job.schedule.total_steps
-            evaluating = done or progress.step % job.eval_every == 0
+            evaluating = done or job.eval_every.due(progress.step)
             stopping = any(t.terminate or t.interrupt for t in totals)
-            if evaluating or stopping or progress.step % job.checkpoint_every == 0:
+            saving = job.checkpoint_every.due(progress.step)
+            if evaluating or stopping or saving:
                 late = reader.drain()
                 require_finite(late, progress.step)
                 record_steps(recorder, unread, late)
@@ -161,10 +171,10 @@ def train(job: Job) -> Outcome:
             if evaluating:
                 measure(job)
             done = done or progress.target_step is not None
-            if done or stopping or progress.step % job.checkpoint_every == 0:
+            if done or stopping or saving:
                 reason: Literal["final", "interrupted", "periodic"]
                 reason = "final" if done else "interrupted" if stopping else "periodic"
-                job.keeper.save(job.model, job.optimizer, progress, reason)
+                job.keeper.save(job.model, job.average, job.optimizer, progress, reason)
             if done:
                 return Outcome("target" if progress.target_step is not None else "finished", Exit.OK)
             if stopping:
@@ -197,7 +207,10 @@ def measure(job: Job) -> dict[str, Measure]:
     progress = job.progress
     began = perf_counter()
     metrics = evaluate(job.objective, job.task, job.eval_feed)
-    epochs = progress.step / job.plan.steps_per_epoch
+    if job.average is not None and job.average.begun:
+        averaged = job.average.evaluate(job.task, job.eval_feed, job.train_feed)
+        metrics = averaged | {f"raw_{name}": measure for name, measure in metrics.items()}
+    epochs = job.plan.epochs_done(progress.step)
     job.recorder.evaluation(progress.step, epochs, progress.samples, began, metrics)
     if job.target is not None:
         progress.reached = progress.reached + 1 if job.target.reached(metrics[job.target.metric].value) else 0

@@ -48,7 +48,11 @@ class Objective(nn.Module):
 
     Attributes:
         ledger: (4,) see `LEDGER`; of the dtype of the model's parameters, so that it shares their bucket.
+        empty: a batch of no samples, for a model that has to run on every rank even where there is no sample
+            (synchronised batch norm); None for all others.
     """
+
+    empty: Any = None
 
     def __init__(
         self,
@@ -68,10 +72,11 @@ class Objective(nn.Module):
 
         Args:
             batch: a micro-batch, or None when this rank has no sample: the gradients are then zeros, without
-                running the model, so that its buffers do not see a sample twice.
+                running the model, so that its buffers do not see a sample twice. With `empty` the model runs on that.
             scale: factor on the loss sum.
             wishes: terminate, interrupt; 1 for yes.
         """
+        batch = self.empty if batch is None else batch
         if batch is None:
             trained = [p for p in self.model.parameters() if p.requires_grad]
             nothing = torch.stack([p.flatten()[:0].sum() for p in trained]).sum()

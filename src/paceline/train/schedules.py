@@ -1,7 +1,10 @@
 """The learning rate as a pure function of the step: nothing to save, nothing that can run out of step.
 
 Steps count optimizer updates from 0. With T steps in all and w of warm-up, step s has the rate
-`lr * (s + 1) / w` while s < w, and `lr * shape((s - w) / (T - w))` afterwards; shape(0) = 1.
+`lr * warm-up(s)` while s < w, and `lr * shape(s)` afterwards; a shape is 1 at step w and never rises.
+
+    linear warm-up    start + (1 - start) (s + 1) / w     per step; the last one has the peak (Goyal et al. 2017)
+    constant warm-up  start                               then at once the peak (the same paper's worse alternative)
 """
 
 from __future__ import annotations
@@ -10,24 +13,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-
-def constant(progress: float) -> float:
-    """1 throughout."""
-    del progress
-    return 1.0
-
-
-def linear(progress: float) -> float:
-    """A straight line from 1 to 0."""
-    return 1.0 - progress
-
-
-def cosine(progress: float) -> float:
-    """Half a cosine from 1 to 0 (Loshchilov and Hutter 2017, without restarts)."""
-    return 0.5 * (1.0 + math.cos(math.pi * progress))
-
-
-SHAPES: dict[str, Callable[[float], float]] = {"constant": constant, "linear": linear, "cosine": cosine}
+WARMUPS = ("linear", "constant")
 
 
 @dataclass(frozen=True)
@@ -38,17 +24,74 @@ class Schedule:
         shape: a name of `SHAPES`.
         lr: the peak.
         total_steps: T, at least 1.
-        warmup_steps: w, 0 <= w; linear, a step at a time (Goyal et al. 2017).
+        warmup_steps: w, 0 <= w.
+        warmup_shape: of `WARMUPS`.
+        warmup_from: the fraction of the peak at which it begins, 0 to 1.
+        cooldown_steps: of `wsd`, at the end.
+        drops: of `step`: those steps from which on the rate is `drop_factor` times what it was, ascending.
+        drop_factor: above 0 and below 1.
     """
 
     shape: str
     lr: float
     total_steps: int
     warmup_steps: int = 0
+    warmup_shape: str = "linear"
+    warmup_from: float = 0.0
+    cooldown_steps: int = 0
+    drops: tuple[int, ...] = ()
+    drop_factor: float = 0.1
 
     def at(self, step: int) -> float:
         """The rate of update `step`, 0 for the first."""
         if step < self.warmup_steps:
-            return self.lr * (step + 1) / self.warmup_steps
+            return self.lr * self._warmup(step)
+        return self.lr * SHAPES[self.shape](self, step)
+
+    def progress(self, step: int) -> float:
+        """How much of the run after the warm-up lies behind, 0 to 1."""
         rest = max(1, self.total_steps - self.warmup_steps)
-        return self.lr * SHAPES[self.shape](min(1.0, (step - self.warmup_steps) / rest))
+        return min(1.0, (step - self.warmup_steps) / rest)
+
+    def _warmup(self, step: int) -> float:
+        if self.warmup_shape == "constant":
+            return self.warmup_from
+        return self.warmup_from + (1.0 - self.warmup_from) * (step + 1) / self.warmup_steps
+
+
+def constant(schedule: Schedule, step: int) -> float:
+    """1 throughout."""
+    del schedule, step
+    return 1.0
+
+
+def linear(schedule: Schedule, step: int) -> float:
+    """A straight line from 1 to 0."""
+    return 1.0 - schedule.progress(step)
+
+
+def cosine(schedule: Schedule, step: int) -> float:
+    """Half a cosine from 1 to 0 (Loshchilov and Hutter 2017, without restarts)."""
+    return 0.5 * (1.0 + math.cos(math.pi * schedule.progress(step)))
+
+
+def wsd(schedule: Schedule, step: int) -> float:
+    """Warm-up, stable, decay: 1, then 1 - sqrt(x) over the cooldown (Haegele et al. 2024, arXiv 2405.18392)."""
+    start = max(schedule.warmup_steps, schedule.total_steps - schedule.cooldown_steps)
+    if step < start:
+        return 1.0
+    return 1.0 - math.sqrt(min(1.0, (step - start) / max(1, schedule.total_steps - start)))
+
+
+def step(schedule: Schedule, step: int) -> float:
+    """Drops by a factor at given steps (He et al. 2016)."""
+    return schedule.drop_factor ** sum(step >= drop for drop in schedule.drops)
+
+
+SHAPES: dict[str, Callable[[Schedule, int], float]] = {
+    "constant": constant,
+    "linear": linear,
+    "cosine": cosine,
+    "wsd": wsd,
+    "step": step,
+}

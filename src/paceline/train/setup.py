@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 import os
 import random
 from typing import Any
@@ -20,18 +21,24 @@ from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.target import Target, parse_target
 from paceline.tasks.data.arrays import Arrays, Like
+from paceline.tasks.holdout import hold_out
 from paceline.tasks.load import load_task
 from paceline.tasks.task import Task
-from paceline.train import state
-from paceline.train.config import TrainConfig, require_shared, required, resolve
+from paceline.train import compress, state
+from paceline.train.averaging import Average
+from paceline.train.checks import parse_fractions, require_shared
+from paceline.train.config import TrainConfig, required
 from paceline.train.describe import Description, Seat, as_session, describe
 from paceline.train.duration import Duration
-from paceline.train.feed import Plan, make_feed
+from paceline.train.feed import make_feed
 from paceline.train.loop import Job
+from paceline.train.norms.convert import synchronises, with_batch_norm, without_samples
 from paceline.train.objective import Objective
 from paceline.train.optim.build import build_optimizer
+from paceline.train.plan import Cadence, Plan, grow
 from paceline.train.precision import Precision, choose, convolutional
 from paceline.train.record import Recorder
+from paceline.train.resolve import Recipe, recipe, resolve, updates
 from paceline.train.schedules import Schedule
 from paceline.train.settle import inspect_loss, settle
 from paceline.train.stop import StopRequest
@@ -51,18 +58,18 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
         PacelineError: on all ranks when it happens on one.
     """
     agree.require_equal("configuration", repr(dataclasses.replace(config, workers="", run_dir=None)))
-    task = _shared(agree.all_or_none(lambda: load_task(config.task, config.task_options)), seat)
+    task = _shared(agree.all_or_none(lambda: _load(config)), seat)
     config = resolve(config, task.defaults)
-    plan = _plan(config, task, seat)
+    rates = recipe(config)
+    plan, schedule = _timetable(config, rates, task, seat)
     target = _target(config, task)
-    schedule = _schedule(config, plan)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
 
     # The same seed everywhere, so that all ranks build the same model; from then on each draws its own numbers.
     seed_everything(config.seed)
-    model = agree.all_or_none(lambda: _build_model(task))
+    model = agree.all_or_none(lambda: _build_model(task, config, rates, seat))
     precision = choose(config.precision, model, seat.device)
     config = dataclasses.replace(config, precision=precision.name)
     model = _place_model(model, precision, seat.device)
@@ -72,16 +79,21 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
     train_feed = make_feed(task.train_data, plan, like, config.loader_workers)
     eval_plan = dataclasses.replace(plan, samples=len(task.eval_data))
     eval_feed = make_feed(task.eval_data, eval_plan, like, config.loader_workers)
-    optimizer = build_optimizer(required(config.optimizer), model, config.optimizer_settings)
+    optimizer = build_optimizer(required(config.optimizer), model, rates.optimizer)
 
     objective = Objective(model, task.loss, precision.autocast)
     sample = train_feed.sample()
+    if synchronises(model):
+        objective.empty = without_samples(sample)
     ddp, notes = _wrap_inspected(objective, task, plan, seat, sample)
+    if config.compress != "none":
+        compress.register(ddp, config.compress, objective.ledger)
+    average = _average(config, rates, objective, plan, schedule)
     # After DDP, whose constructor may set every rank's buffers to rank 0's; before settling, which keeps them.
     saved, more = _resume(config, run, task)
     progress = state.Progress()
     if saved is not None:
-        more += state.restore(saved, model, optimizer)
+        more += state.restore(saved, model, optimizer, average)
         progress = dataclasses.replace(saved.progress)
     progress.session += 1
     settle(ddp, objective, sample)
@@ -90,7 +102,7 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
 
     if seat.env.rank == 0:
         manifest.clear_aside(run.checkpoints)
-        info = describe(Description(config, seat, task, plan, schedule, precision), model)
+        info = describe(Description(config, seat, task, plan, schedule, precision, rates), model)
         write_info(run, as_session(info, run))
     notes += [*seat.placement.notes, *more]
     if schedule.warmup_steps > schedule.total_steps:
@@ -110,10 +122,16 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
         keeper=state.Keeper(run, task.name, config.keep, recorder),
         stop=stop,
         progress=progress,
-        eval_every=_every(config.eval_every, "--eval-every", plan),
-        checkpoint_every=_every(config.checkpoint_every, "--checkpoint-every", plan),
+        eval_every=Cadence(Duration.parse(config.eval_every, "--eval-every"), plan),
+        checkpoint_every=Cadence(Duration.parse(config.checkpoint_every, "--checkpoint-every"), plan),
         target=target,
+        average=average,
+        clip_norm=config.clip_norm,
     )
+
+
+def _load(config: TrainConfig) -> Task:
+    return hold_out(load_task(config.task, config.task_options), config.holdout)
 
 
 def _shared(task: Task, seat: Seat) -> Task:
@@ -125,10 +143,6 @@ def _shared(task: Task, seat: Seat) -> Task:
         return data.with_columns(share_on_machine(list(data.columns), seat.env))
 
     return dataclasses.replace(task, train_data=share(task.train_data), eval_data=share(task.eval_data))
-
-
-def _every(text: str, flag: str, plan: Plan) -> int:
-    return max(1, Duration.parse(text, flag).steps(plan.steps_per_epoch))
 
 
 def _open_recorder(run: RunDir, seat: Seat, progress: state.Progress, notes: list[str]) -> Recorder:
@@ -160,7 +174,7 @@ def _plan(config: TrainConfig, task: Task, seat: Seat) -> Plan:
     return Plan(samples, batch, config.accumulate, config.seed, world, seat.env.rank)
 
 
-def _build_model(task: Task) -> nn.Module:
+def _build_model(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> nn.Module:
     model = task.model()
     if not isinstance(model, nn.Module):
         raise PacelineError(
@@ -169,7 +183,13 @@ def _build_model(task: Task) -> nn.Module:
         )
     if not any(p.requires_grad for p in model.parameters()):
         raise PacelineError(f"the model of task {task.name} has nothing to train", hint="give it parameters")
-    return model
+
+    def momentum(own: float) -> float:
+        return rates.bn_momentum(own if config.bn_momentum is None else config.bn_momentum)
+
+    return with_batch_norm(
+        model, config.batch_norm, ghost_size=config.ghost_size, momentum=momentum, device=seat.device
+    )
 
 
 def _place_model(model: nn.Module, precision: Precision, device: torch.device) -> nn.Module:
@@ -180,10 +200,50 @@ def _place_model(model: nn.Module, precision: Precision, device: torch.device) -
     return model
 
 
-def _schedule(config: TrainConfig, plan: Plan) -> Schedule:
-    total = config.steps if config.steps is not None else required(config.epochs) * plan.steps_per_epoch
-    warmup = Duration.parse(required(config.warmup), "--warmup").steps(plan.steps_per_epoch)
-    return Schedule(required(config.schedule), required(config.lr), total, warmup)
+def _timetable(config: TrainConfig, rates: Recipe, task: Task, seat: Seat) -> tuple[Plan, Schedule]:
+    """How the data are cut, and the rate of each step: they depend on each other when the batch grows."""
+    plan = _plan(config, task, seat)
+    at = parse_fractions("--decay-at", config.decay_at) if config.schedule == "step" else ()
+    if config.grow_batch:
+        epochs = required(config.epochs)
+        most = config.max_batch if config.max_batch is not None else plan.samples // 10
+        stages, late = grow(plan, epochs, at, config.decay_factor, most)
+        plan = dataclasses.replace(plan, growth=stages)
+        total = plan.first_step(epochs)
+        drops = tuple(plan.first_step(epoch) for epoch in late)
+    else:
+        asked = updates(config, plan.samples)
+        total = asked if asked is not None else required(config.epochs) * plan.steps_per_epoch
+        drops = tuple(round(fraction * total) for fraction in at)
+    return plan, Schedule(
+        shape=required(config.schedule),
+        lr=rates.optimizer.lr,
+        total_steps=total,
+        warmup_steps=_warmup_steps(config, rates, plan),
+        warmup_shape=config.warmup_shape,
+        warmup_from=rates.warmup_from,
+        cooldown_steps=round(config.cooldown * total),
+        drops=drops,
+        drop_factor=config.decay_factor,
+    )
+
+
+def _warmup_steps(config: TrainConfig, rates: Recipe, plan: Plan) -> int:
+    length = Duration.parse(required(config.warmup), "--warmup")
+    if length.in_epochs:  # what a rule does to a length in epochs leaves one in steps as it is
+        length = dataclasses.replace(length, value=length.value * rates.warmup)
+    return length.steps(plan.steps_per_epoch)
+
+
+def _average(
+    config: TrainConfig, rates: Recipe, objective: Objective, plan: Plan, schedule: Schedule
+) -> Average | None:
+    if config.average == "none":
+        return None
+    if config.average == "ema":
+        return Average(objective, plan, decay=rates.ema_decay, first_step=1, last_step=schedule.total_steps)
+    first = max(1, math.ceil(config.swa_from * schedule.total_steps))
+    return Average(objective, plan, decay=None, first_step=first, last_step=schedule.total_steps)
 
 
 def _wrap(objective: Objective, seat: Seat, *, find_unused: bool) -> DistributedDataParallel:

@@ -17,6 +17,7 @@ from paceline.checkpoint import manifest, state
 from paceline.parallel.reduce import gather_objects
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
+from paceline.train.averaging import Average
 from paceline.train.record import Recorder
 
 FORMAT = 1
@@ -45,7 +46,14 @@ class Progress:
 
 @dataclass(frozen=True)
 class Saved:
-    """A checkpoint in memory."""
+    """A checkpoint in memory.
+
+    Attributes:
+        model: the weights as anyone would load them; with an average, that.
+        raw: the weights that are trained, where an average stands in `model`.
+        average: its state.
+        ranks: of each rank its random state and buffers.
+    """
 
     path: str
     progress: Progress
@@ -53,6 +61,8 @@ class Saved:
     optimizer: dict[str, Any]
     ranks: list[dict[str, Any]]
     task: str
+    raw: dict[str, Tensor] | None = None
+    average: dict[str, Tensor] | None = None
 
 
 class Keeper:
@@ -73,6 +83,7 @@ class Keeper:
     def save(
         self,
         model: nn.Module,
+        average: Average | None,
         optimizer: torch.optim.Optimizer,
         progress: Progress,
         reason: Literal["periodic", "interrupted", "final"],
@@ -80,26 +91,35 @@ class Keeper:
         """Put everything down."""
         began = time.perf_counter()
         progress.elapsed_s = self.recorder.elapsed_s(began)
-        own = {"random": state.capture_random(), "buffers": {n: b.detach().cpu() for n, b in model.named_buffers()}}
+        own = {"random": state.capture_random(), "buffers": _buffers(model)}
+        if average is not None:
+            own["average"] = _buffers(average.model)
         ranks = gather_objects(own)
         if ranks is None:
             return
+        shown, buffers = (average.model, "average") if average is not None and average.begun else (model, "buffers")
+        saved = {
+            "format": FORMAT,
+            "task": self.task,
+            "progress": dataclasses.asdict(progress),
+            "optimizer": optimizer.state_dict(),
+            "ranks": ranks,
+        }
+        if average is not None:
+            saved["raw"] = {name: value.detach().cpu() for name, value in model.state_dict().items()}
+            saved["average"] = average.state()
         contents: dict[str, bytes | memoryview] = {
-            state.MODEL_FILE: state.encode_model(_with_merged_buffers(model, [r["buffers"] for r in ranks])),
-            state.STATE_FILE: state.encode_state(
-                {
-                    "format": FORMAT,
-                    "task": self.task,
-                    "progress": dataclasses.asdict(progress),
-                    "optimizer": optimizer.state_dict(),
-                    "ranks": ranks,
-                }
-            ),
+            state.MODEL_FILE: state.encode_model(_with_merged_buffers(shown, [r[buffers] for r in ranks])),
+            state.STATE_FILE: state.encode_state(saved),
         }
         path = self.run.checkpoints / manifest.directory_name(progress.step)
         size = manifest.write(self.run.checkpoints, progress.step, len(ranks), self.task, contents)
         manifest.prune(self.run.checkpoints, self.keep, progress.step)
         self.recorder.checkpoint(progress.step, path, began, size, reason)
+
+
+def _buffers(model: nn.Module) -> dict[str, Tensor]:
+    return {name: buffer.detach().cpu() for name, buffer in model.named_buffers()}
 
 
 def _with_merged_buffers(model: nn.Module, ranks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -140,10 +160,14 @@ def load(path: Path, task: str) -> Saved:
         optimizer=raw["optimizer"],
         ranks=raw["ranks"],
         task=raw["task"],
+        raw=raw.get("raw"),
+        average=raw.get("average"),
     )
 
 
-def restore(saved: Saved, model: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+def restore(
+    saved: Saved, model: nn.Module, optimizer: torch.optim.Optimizer, average: Average | None = None
+) -> list[str]:
     """Take everything up; return notes for people.
 
     Random state is not restored here but by `restore_random`, last of all, since building things draws numbers.
@@ -152,8 +176,10 @@ def restore(saved: Saved, model: nn.Module, optimizer: torch.optim.Optimizer) ->
         PacelineError: the model has other parameters than the checkpoint.
     """
     try:
-        model.load_state_dict(saved.model)
+        model.load_state_dict(saved.model if saved.raw is None else saved.raw)
         optimizer.load_state_dict(saved.optimizer)
+        if average is not None and saved.average is not None:
+            average.restore(saved.average)
     except (RuntimeError, ValueError, KeyError) as error:
         raise PacelineError(
             f"the checkpoint {saved.path} does not fit the model",
@@ -166,12 +192,18 @@ def restore(saved: Saved, model: nn.Module, optimizer: torch.optim.Optimizer) ->
             f"resumed on {world} rank(s) what {len(saved.ranks)} had begun: same batches, but not bit for bit the "
             "same numbers, and each rank draws new random numbers"
         ]
-    own = saved.ranks[dist.get_rank()]["buffers"]
-    with torch.no_grad():
-        for name, buffer in model.named_buffers():
-            if name in own:
-                buffer.copy_(own[name])
+    own = saved.ranks[dist.get_rank()]
+    _put_back(model, own["buffers"])
+    if average is not None and "average" in own:
+        _put_back(average.model, own["average"])
     return []
+
+
+@torch.no_grad()
+def _put_back(model: nn.Module, buffers: dict[str, Tensor]) -> None:
+    for name, buffer in model.named_buffers():
+        if name in buffers:
+            buffer.copy_(buffers[name])
 
 
 def restore_random(saved: Saved) -> None:

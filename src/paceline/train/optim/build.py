@@ -21,7 +21,8 @@ _NORMS = (
 def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
     """Matrices and filters decay; biases, and whatever belongs to a norm, do not (He et al. 2019, section 3.1).
 
-    A bias is what is called so, or what has at most one dimension.
+    A bias is what is called so, or what has at most one dimension. The same distinction decides what a layer-wise
+    optimizer adapts: `adapt` says so in each group (You et al. 2017 leave biases and norms out of trust ratios).
     """
     norms = (module for module in model.modules() if isinstance(module, _NORMS))
     of_norms = {id(parameter) for norm in norms for parameter in norm.parameters(recurse=False)}
@@ -32,7 +33,10 @@ def parameter_groups(model: nn.Module, weight_decay: float) -> Groups:
             continue
         is_bias = parameter.ndim <= 1 or name.rsplit(".", 1)[-1] == "bias"
         (kept if is_bias or id(parameter) in of_norms else decayed).append(parameter)
-    groups: Groups = [{"params": decayed, "weight_decay": weight_decay}, {"params": kept, "weight_decay": 0.0}]
+    groups: Groups = [
+        {"params": decayed, "weight_decay": weight_decay, "adapt": True},
+        {"params": kept, "weight_decay": 0.0, "adapt": False},
+    ]
     return [group for group in groups if group["params"]]
 
 

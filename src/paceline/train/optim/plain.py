@@ -18,4 +18,4 @@ def sgd(groups: Groups, settings: Settings) -> torch.optim.Optimizer:
 
 def adamw(groups: Groups, settings: Settings) -> torch.optim.Optimizer:
     """AdamW."""
-    return torch.optim.AdamW(groups, lr=settings.lr, fused=True)
+    return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=True)

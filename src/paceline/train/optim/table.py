@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True)
@@ -13,13 +14,23 @@ class OptimizerEntry:
         title: one line for people.
         factory: `module:function`, called as function(groups, settings) -> torch.optim.Optimizer.
         lr: the default rate for tasks that were tuned with another optimizer.
-        takes: names of the settings that it uses, of momentum and nesterov.
+        takes: names of the settings that it uses, of momentum, nesterov, betas, eps and trust.
+        momentum, betas, eps, trust: its own defaults, where it takes them.
+        decay: where weight decay stands: `coupled` is added to the gradient, `decoupled` shrinks weights beside it,
+            `in-update` is added to a normalised step.
+        adam: whether it follows Adam's equations, for which scaling rules of its own are known.
     """
 
     title: str
     factory: str
     lr: float
     takes: tuple[str, ...] = ()
+    momentum: float = 0.9
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    trust: float = 1e-3
+    decay: Literal["coupled", "decoupled", "in-update"] = "coupled"
+    adam: bool = False
 
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
@@ -30,18 +41,54 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         takes=("momentum", "nesterov"),
     ),
     "adamw": OptimizerEntry(
-        title="Adam with decoupled weight decay (Loshchilov and Hutter 2019), betas 0.9 and 0.999",
+        title="Adam with decoupled weight decay (Loshchilov and Hutter 2019)",
         factory="paceline.train.optim.plain:adamw",
         lr=1e-3,
+        takes=("betas", "eps"),
+        decay="decoupled",
+        adam=True,
+    ),
+    "lars": OptimizerEntry(
+        title="momentum whose step is a part of each layer's norm (You et al. 2017)",
+        factory="paceline.train.optim.lars:lars",
+        lr=1.0,
+        takes=("momentum", "nesterov", "trust"),
+    ),
+    "lamb": OptimizerEntry(
+        title="Adam's direction, as long as each layer's norm (You et al. 2020)",
+        factory="paceline.train.optim.lamb:lamb",
+        lr=5e-3,
+        takes=("betas", "eps"),
+        eps=1e-6,
+        decay="in-update",
+    ),
+    "novograd": OptimizerEntry(
+        title="momentum of gradients divided by their layer's norm (Ginsburg et al. 2019)",
+        factory="paceline.train.optim.novograd:novograd",
+        lr=1e-2,
+        takes=("betas", "eps"),
+        betas=(0.95, 0.98),
+        decay="in-update",
+    ),
+    "muon": OptimizerEntry(
+        title="orthogonalised momentum for matrices and filters, AdamW for the rest (Jordan et al. 2024)",
+        factory="paceline.train.optim.muon:muon",
+        lr=1e-3,
+        takes=("momentum",),
+        momentum=0.95,
+        decay="decoupled",
     ),
 }
 
 
 @dataclass(frozen=True)
 class Settings:
-    """What an optimizer is built with."""
+    """What an optimizer is built with; it ignores what it does not take."""
 
     lr: float
     momentum: float = 0.0
     nesterov: bool = False
     weight_decay: float = 0.0
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    trust: float = 1e-3

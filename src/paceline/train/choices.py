@@ -1,0 +1,38 @@
+"""Names that flags accept, and how a name that is not among them is refused. Never imports torch."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Collection
+
+from paceline.records.errors import PacelineError, choices
+from paceline.tasks.table import AUGMENTATIONS
+
+PRECISIONS = ("auto", "fp32", "bf16", "fp64")
+FORMATS = ("text", "json")
+AVERAGES = {
+    "none": "the weights as they are",
+    "ema": "an exponential moving average over steps (Polyak and Juditsky 1992)",
+    "swa": "the mean of the weights at the ends of epochs (Izmailov et al. 2018, arXiv 1803.05407)",
+}
+
+
+def flag_of(name: str) -> str:
+    """`--global-batch` of `global_batch`."""
+    return "--" + name.replace("_", "-")
+
+
+def one_of(flag: str, value: str, legal: Collection[str]) -> None:
+    """Refuse a name that is not among the legal ones, with the nearest that is."""
+    if value not in legal:
+        close = difflib.get_close_matches(value, list(legal), n=1)
+        meant = f"did you mean {close[0]}? " if close else ""
+        raise PacelineError(f"{flag} {value} is unknown", hint=f"{meant}legal values: {choices(legal)}")
+
+
+def parse_augment(text: str) -> tuple[str, ...]:
+    """`crop,flip` as names."""
+    names = tuple(name.strip() for name in text.split(",") if name.strip() and name.strip() != "none")
+    for name in names:
+        one_of("--augment", name, AUGMENTATIONS)
+    return names

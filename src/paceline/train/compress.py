@@ -1,0 +1,194 @@
+"""Gradients that travel in 16 bits: half the bytes of float32, and no longer the exact sum. Only when asked for.
+
+A hook of DDP's takes each bucket when its gradients are complete:
+
+    divide     by the number of ranks, before the cast: float16 ends at 65,504
+    cast       to 16 bits, and sum over ranks in them
+    cast back  to the parameters' own numbers
+
+What is lost: 16 bits round each part, and each sum of two. In a tensor of gradients that makes about 4e-4 of its norm
+in float16 and 3e-3 in bfloat16 on two ranks (tests/distributed/test_compress.py has the limits), and more on many.
+float16 also loses what is below 6e-8, and has nothing above 65,504.
+
+**The ledger stays exact.** It shares a bucket with gradients (see `objective`) but is taken out of it and summed in a
+message of its own, of 4 numbers, in its own dtype. So loss, count and stop are what they would be without compression.
+
+**An overflow ends the run.** A gradient that is no longer finite could vanish in a ReLU and leave a finite, wrong loss.
+So when any bucket comes back with an inf or a NaN, the step's loss in the ledger becomes NaN, on every rank alike, and
+the loop stops as for any loss that is not finite: before the optimizer takes the step, on CUDA two steps later. For
+that the ledger is handed to DDP last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.futures import Future
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.records.errors import PacelineError, choices
+from paceline.train.compress_table import COMPRESSIONS
+
+_DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def register(ddp: DistributedDataParallel, kind: str, ledger: nn.Parameter) -> None:
+    """Let the gradients of `ddp` travel in other numbers; every rank calls this together, before the first step.
+
+    Args:
+        ddp: around an `Objective`.
+        kind: a name of `COMPRESSIONS`; none registers nothing, and DDP's own sum stays.
+        ledger: the objective's, which stays exact.
+
+    Raises:
+        PacelineError: an unknown kind, or the process group's backend cannot sum these numbers; on all ranks.
+    """
+    if kind not in COMPRESSIONS:
+        raise PacelineError(f"--compress {kind} is unknown", hint=f"legal values: {choices(COMPRESSIONS)}")
+    if kind == "none":
+        return
+    _require_support(kind, ledger.device)
+    compression = Compression(kind, ledger)
+    # A lambda, because DDP compares a hook's annotations with types, and ours are text.
+    ddp.register_comm_hook(None, lambda _, bucket: compression.start(bucket))
+
+
+def sync_bytes(model: nn.Module, kind: str) -> int:
+    """Bytes of gradient that a rank hands to the sum over ranks in each step; the ledger (4 numbers) not counted.
+
+    Args:
+        model: whose trained parameters are summed.
+        kind: a name of `COMPRESSIONS`.
+    """
+    trained = (parameter for parameter in model.parameters() if parameter.requires_grad)
+    return sum(parameter.numel() * _travelling(parameter.dtype, kind).itemsize for parameter in trained)
+
+
+def _travelling(own: torch.dtype, kind: str) -> torch.dtype:
+    """16-bit parameters have nothing to gain, and keep their own."""
+    return own if kind == "none" or own.itemsize <= 2 else _DTYPES[kind]
+
+
+def _require_support(kind: str, device: torch.device) -> None:
+    """Older gloo cannot sum bfloat16; it says so at once and on all ranks."""
+    try:
+        dist.all_reduce(torch.zeros(1, dtype=_DTYPES[kind], device=device))
+    except RuntimeError as error:
+        raise PacelineError(
+            f"--compress {kind} is not supported by the backend {dist.get_backend()} of this torch {torch.__version__}",
+            why=str(error).splitlines()[0],
+            hint="a newer torch, or --compress none",
+        ) from error
+
+
+@dataclass
+class _Step:
+    """What is on its way in one synchronisation.
+
+    Attributes:
+        checks: of each bucket so far; it is back, and the value is 0, or NaN if not all of it is finite.
+        bucket: the ledger's, as DDP gets it back.
+        place: where in it the ledger belongs.
+        total: the ledger's sum, outside of it.
+        arrived: when `total` is the sum.
+        whole: promised to DDP for that bucket.
+    """
+
+    checks: list[Future[Tensor]] = field(default_factory=list)
+    bucket: Tensor | None = None
+    place: Tensor | None = None
+    total: Tensor | None = None
+    arrived: Future[Any] | None = None
+    whole: Future[Tensor] | None = None
+
+
+class Compression:
+    """The hook. DDP calls it with one bucket after another, in the same order on every rank.
+
+    Args:
+        kind: bf16 or fp16.
+        ledger: is summed apart, in its own dtype.
+    """
+
+    def __init__(self, kind: str, ledger: nn.Parameter) -> None:
+        self.kind = kind
+        self.ledger = ledger
+        self.world = dist.get_world_size()
+        self.step = _Step()
+
+    def start(self, bucket: Any) -> Future[Tensor]:
+        """Start the sum of a bucket (a `dist.GradBucket`); the future's value is the bucket, with means in it."""
+        if bucket.index() == 0:
+            self.step = _Step()
+        step, buffer = self.step, bucket.buffer()
+        place = self._place(bucket)
+        if place is not None:
+            self._send_ledger(step, buffer, place)
+        check = self._send(_around(buffer, place))
+        step.checks.append(check)
+        if bucket.is_last():
+            _hand_over(step, self.world)
+        if place is not None:
+            assert step.whole is not None
+            return step.whole
+        return check.then(lambda _: buffer)
+
+    def _place(self, bucket: Any) -> Tensor | None:
+        """The ledger's part of the bucket, if it is there: a view."""
+        pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
+        return next((gradient for parameter, gradient in pairs if parameter is self.ledger), None)
+
+    def _send_ledger(self, step: _Step, buffer: Tensor, place: Tensor) -> None:
+        step.bucket, step.place, step.total = buffer, place, place.clone()
+        step.arrived = _summed(step.total)
+        step.whole = Future(devices=[buffer.device]) if buffer.is_cuda else Future()
+
+    def _send(self, parts: list[Tensor]) -> Future[Tensor]:
+        """Sum over ranks in 16 bits; `parts` hold means when the check is there."""
+        sent = torch.cat([part.div_(self.world).to(_travelling(part.dtype, self.kind)) for part in parts])
+
+        def unpack(_: Future[Any]) -> Tensor:
+            for part, back in zip(parts, sent.split([len(part) for part in parts]), strict=True):
+                part.copy_(back)
+            # Nothing finite in 16 bits adds up to an inf in 32; inf and NaN stay what they are.
+            return torch.stack([part.sum() for part in parts]).sum() * 0
+
+        return _summed(sent).then(unpack)
+
+
+def _around(buffer: Tensor, place: Tensor | None) -> list[Tensor]:
+    """The bucket without the ledger: views."""
+    if place is None:
+        return [buffer]
+    start = place.storage_offset() - buffer.storage_offset()
+    return [buffer[:start], buffer[start + place.numel() :]]
+
+
+def _summed(tensor: Tensor) -> Future[Any]:
+    """Its sum over ranks, in place, started."""
+    work = dist.all_reduce(tensor, async_op=True)
+    assert work is not None
+    return work.get_future()
+
+
+def _hand_over(step: _Step, world: int) -> None:
+    """When all buckets are back: put the ledger into its own, and keep the promise to DDP."""
+    bucket, place, total, arrived, whole = step.bucket, step.place, step.total, step.arrived, step.whole
+    if bucket is None or place is None or total is None or arrived is None or whole is None:
+        raise AssertionError("the ledger was in no bucket")
+
+    def finish(_: Future[Any]) -> None:
+        try:
+            arrived.wait()  # all are back; on CUDA this also orders the streams
+            checks = torch.stack([check.wait() for check in step.checks])
+            place.copy_(total / world)
+            place[0] += checks.sum().to(place.dtype)
+            whole.set_result(bucket)
+        except Exception as error:  # noqa: BLE001  # a peer has died: without a word DDP would wait for ever
+            whole.set_exception(error)  # type: ignore[arg-type]
+
+    torch.futures.collect_all([*step.checks, arrived]).then(finish)

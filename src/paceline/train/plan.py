@@ -1,0 +1,158 @@
+"""How the data are cut into steps: which samples, how many, in which epoch. Pure functions of numbers.
+
+The batch may grow at the start of an epoch (Smith et al. 2018, arXiv 1711.00489). Then an epoch has fewer steps, so
+step and epoch are related by a table of stages instead of a division.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from paceline.parallel.partition import Span, batch_span, rank_spans, steps_per_epoch
+from paceline.train.duration import Duration
+
+_ROUNDING = 1e-9
+
+
+@dataclass(frozen=True)
+class Stage:
+    """From epoch `epoch` on, batches are cut so."""
+
+    epoch: int
+    global_batch: int
+    accumulation: int
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Everything that decides which sample goes where.
+
+    Attributes:
+        samples: in the training set.
+        global_batch: samples a step over all ranks, at the start.
+        accumulation: micro-batches a rank, at the start.
+        seed: of the order.
+        world, rank: this rank's place.
+        growth: later stages, by ascending epoch.
+    """
+
+    samples: int
+    global_batch: int
+    accumulation: int
+    seed: int
+    world: int
+    rank: int
+    growth: tuple[Stage, ...] = ()
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Batches in the first epoch."""
+        return self.steps_in(0)
+
+    @cached_property
+    def stages(self) -> tuple[Stage, ...]:
+        """All stages, the first one included."""
+        return (Stage(0, self.global_batch, self.accumulation), *self.growth)
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The first step of each stage."""
+        starts = [0]
+        for before, after in zip(self.stages, self.growth, strict=False):
+            starts.append(starts[-1] + (after.epoch - before.epoch) * self._steps(before))
+        return starts
+
+    def _steps(self, stage: Stage) -> int:
+        return steps_per_epoch(self.samples, stage.global_batch)
+
+    def stage(self, epoch: int) -> Stage:
+        """The stage to which an epoch belongs."""
+        return self.stages[bisect_right([stage.epoch for stage in self.stages], epoch) - 1]
+
+    def steps_in(self, epoch: int) -> int:
+        """Batches in an epoch."""
+        return self._steps(self.stage(epoch))
+
+    def first_step(self, epoch: int) -> int:
+        """Steps before an epoch."""
+        number = bisect_right([stage.epoch for stage in self.stages], epoch) - 1
+        stage = self.stages[number]
+        return self._starts[number] + (epoch - stage.epoch) * self._steps(stage)
+
+    def locate(self, step: int) -> tuple[int, int]:
+        """The epoch and the index within it of update `step`, both 0 for the first."""
+        number = bisect_right(self._starts, step) - 1
+        stage = self.stages[number]
+        epochs, index = divmod(step - self._starts[number], self._steps(stage))
+        return stage.epoch + epochs, index
+
+    def epochs_done(self, step: int) -> float:
+        """Epochs that lie behind after `step` steps."""
+        epoch, index = self.locate(step)
+        return epoch + index / self.steps_in(epoch)
+
+    def batch_size(self, epoch: int, index: int) -> int:
+        """Samples of all ranks in batch `index` of an epoch."""
+        return len(batch_span(self.samples, self.stage(epoch).global_batch, index))
+
+    @property
+    def usual_micro_batch(self) -> int:
+        """Samples in this rank's first micro-batch, at least 1 (a rank without samples borrows one to be settled)."""
+        return max(1, min(self.samples, len(self.micro_batches(0, 0)[0])))
+
+    def micro_batches(self, epoch: int, index: int) -> list[Span]:
+        """This rank's positions in the epoch's order, a span each micro-batch."""
+        stage = self.stage(epoch)
+        whole = batch_span(self.samples, stage.global_batch, index)
+        return rank_spans(whole, self.world, self.rank, stage.accumulation)
+
+
+@dataclass(frozen=True)
+class Cadence:
+    """Something that is due every so many steps or epochs."""
+
+    every: Duration
+    plan: Plan
+
+    def due(self, step: int) -> bool:
+        """Whether it is due after `step` steps, 1 or more."""
+        if not self.every.in_epochs:
+            return step % max(1, int(self.every.value)) == 0
+        return self._times(step) > self._times(step - 1)
+
+    def _times(self, step: int) -> int:
+        return math.floor(self.plan.epochs_done(step) / self.every.value + _ROUNDING)
+
+
+def grow(plan: Plan, epochs: int, at: Sequence[float], factor: float, most: int) -> tuple[tuple[Stage, ...], list[int]]:
+    """Where the rate would drop by `factor`, let the batch grow by 1 / factor instead, as long as it is at most `most`.
+
+    Micro-batches stay as large as they were (more of them are added up), so a device's memory does not have to grow.
+
+    Args:
+        plan: without growth.
+        epochs: of the run.
+        at: fractions of the run, ascending; each is moved to the nearest start of an epoch.
+        factor: above 0 and below 1.
+        most: the largest batch.
+
+    Returns:
+        the stages after the first, and the epochs at which the rate has to drop after all.
+    """
+    stages: list[Stage] = []
+    drops: list[int] = []
+    batch = plan.global_batch
+    for fraction in at:
+        epoch = max(1, round(fraction * epochs))
+        larger = round(batch / factor)
+        if larger > most:
+            drops.append(epoch)
+            continue
+        batch = larger
+        stages = [stage for stage in stages if stage.epoch < epoch]
+        stages.append(Stage(epoch, batch, plan.accumulation * math.ceil(batch / plan.global_batch)))
+    return tuple(stages), drops
