@@ -60,3 +60,25 @@ def test_an_interrupted_run_comes_back_bit_for_bit(action: str, tmp_path: Path) 
 
     assert case.left_over == 0
     assert case.identical, case
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        ("--batch-norm", "sync", "--average", "ema"),
+        ("--batch-norm", "ghost", "--ghost-size", "8", "--average", "swa", "--swa-from", "0.3"),
+        ("--compress", "bf16", "--optimizer", "lamb", "--clip-norm", "1"),
+        ("--compress", "fp16", "--optimizer", "lars"),
+        ("--optimizer", "muon", "--schedule", "wsd"),
+        ("--optimizer", "novograd", "--schedule", "cosine", "--warmup", "5"),
+    ],
+)
+def test_every_strategy_trains(flags: tuple[str, ...], tmp_path: Path, paceline: Paceline) -> None:
+    """Each finishes with finite losses at every step."""
+    result = paceline("train", CNN, "--steps", "20", "--global-batch", "64", "--run-dir", "r", *flags, timeout_s=300)
+
+    assert result.returncode == 0, result.stderr
+    events = [json.loads(line) for line in (tmp_path / "r/events/rank-00000.jsonl").read_text().splitlines()]
+    losses = [e["loss"] for e in events if e["type"] == "step"]
+    assert len(losses) == 20
+    assert None not in losses
