@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from paceline.parallel.placement import parse_workers
 from paceline.records.errors import PacelineError, choices
 from paceline.records.target import parse_target
-from paceline.train.choices import AVERAGES, FORMATS, PRECISIONS, flag_of, one_of, parse_augment
+from paceline.train.choices import AVERAGES, FORMATS, MONITORS, PRECISIONS, flag_of, one_of, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.config import TrainConfig
 from paceline.train.duration import Duration
@@ -49,6 +49,7 @@ NAMES: dict[str, Collection[str]] = {
     "batch_norm": BATCH_NORMS,
     "average": AVERAGES,
     "compress": COMPRESSIONS,
+    "monitor": MONITORS,
     "precision": PRECISIONS,
     "format": FORMATS,
 }
@@ -63,6 +64,7 @@ RANGES: dict[str, Range] = {
     "steps": AT_LEAST_ONE,
     "patience": AT_LEAST_ONE,
     "keep": AT_LEAST_ONE,
+    "monitor_samples": AT_LEAST_ONE,
     "lr": NOT_NEGATIVE,
     "weight_decay": NOT_NEGATIVE,
     "grace": NOT_NEGATIVE,

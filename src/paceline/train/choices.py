@@ -10,6 +10,10 @@ from paceline.tasks.table import AUGMENTATIONS
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp64")
 FORMATS = ("text", "json")
+MONITORS = {
+    "none": "nothing beside the metrics",
+    "sharpness": "the largest eigenvalue of the Hessian (Cohen et al. 2021, arXiv 2103.00065)",
+}
 AVERAGES = {
     "none": "the weights as they are",
     "ema": "an exponential moving average over steps (Polyak and Juditsky 1992)",

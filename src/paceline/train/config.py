@@ -16,7 +16,7 @@ import msgspec
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import AUGMENTATIONS, TaskOptions
-from paceline.train.choices import AVERAGES, flag_of, parse_augment
+from paceline.train.choices import AVERAGES, MONITORS, flag_of, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.norms.table import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS, Settings
@@ -81,6 +81,8 @@ class TrainConfig:
     target: str | None = _recipe(None, "Stop when reached, for instance accuracy=0.90 or loss=0.3.")
     patience: int = _recipe(1, "Evaluations in a row that must reach the target.")
     eval_every: str = _recipe("1ep", "Evaluate every so many steps (200) or epochs (1ep); always after the last step.")
+    monitor: str = _control("none", f"Also measured at each evaluation: {', '.join(MONITORS)}.")
+    monitor_samples: int = _control(1000, "Of --monitor: training samples that it is measured on.")
     seed: int = _recipe(0, "Of weights, order of samples and augmentation.")
     deterministic: bool = _recipe(False, "Refuse operations that have no deterministic form.")
     resume: str | None = _control(None, "auto, or a run directory: go on from its newest complete checkpoint.")

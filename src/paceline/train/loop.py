@@ -35,6 +35,7 @@ from paceline.train.averaging import Average
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import Feed
 from paceline.train.ledger import LedgerReader
+from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective, Totals
 from paceline.train.plan import Cadence, Plan
 from paceline.train.record import Recorder
@@ -65,6 +66,7 @@ class Job:
     target: Target | None
     average: Average | None = None
     clip_norm: float | None = None
+    monitor: Monitor | None = None
 
 
 @dataclass(frozen=True)
@@ -210,6 +212,11 @@ def measure(job: Job) -> dict[str, Measure]:
     if job.average is not None and job.average.begun:
         averaged = job.average.evaluate(job.task, job.eval_feed, job.train_feed)
         metrics = averaged | {f"raw_{name}": measure for name, measure in metrics.items()}
+    if job.monitor is not None:
+        measured, doubt = job.monitor.measure(job.schedule.at(progress.step - 1))
+        metrics |= measured
+        if doubt:
+            job.recorder.note(f"step {progress.step}: {doubt}", "warning")
     epochs = job.plan.epochs_done(progress.step)
     job.recorder.evaluation(progress.step, epochs, progress.samples, began, metrics)
     if job.target is not None:

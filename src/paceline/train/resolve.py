@@ -47,6 +47,12 @@ def resolve(config: TrainConfig, defaults: Defaults) -> TrainConfig:
     check(filled)
     if filled.nesterov and not filled.momentum:
         raise PacelineError("--nesterov needs a momentum", hint="--momentum 0.9")
+    if filled.monitor == "sharpness" and name != "sgd":
+        raise PacelineError(
+            f"--monitor sharpness does not know what {name} bears",
+            why="the limit of stability is known for gradient descent and its momenta",
+            hint="--optimizer sgd; paceline landscape measures the sharpness of any run",
+        )
     if RULES[filled.lr_rule].adam_only and not entry.adam:
         others = ", ".join(other for other, each in OPTIMIZERS.items() if each.adam)
         raise PacelineError(

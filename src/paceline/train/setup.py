@@ -32,6 +32,7 @@ from paceline.train.describe import Description, Seat, as_session, describe
 from paceline.train.duration import Duration
 from paceline.train.feed import make_feed
 from paceline.train.loop import Job
+from paceline.train.monitor import Monitor
 from paceline.train.norms.convert import synchronises, with_batch_norm, without_samples
 from paceline.train.objective import Objective
 from paceline.train.optim.build import build_optimizer
@@ -127,7 +128,14 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
         target=target,
         average=average,
         clip_norm=config.clip_norm,
+        monitor=_monitor(config, rates, task, model, like),
     )
+
+
+def _monitor(config: TrainConfig, rates: Recipe, task: Task, model: nn.Module, like: Like) -> Monitor | None:
+    if config.monitor == "none":
+        return None
+    return Monitor(task, model, like, samples=config.monitor_samples, settings=rates.optimizer)
 
 
 def _load(config: TrainConfig) -> Task:

@@ -59,6 +59,10 @@ class MuonWithAdamW(torch.optim.Optimizer):
         super().__init__(groups, defaults)
         self._adamw = inner
 
+    def __getstate__(self) -> dict[str, Any]:
+        # torch names what a copy of an optimizer takes along; without this, AdamW would be left behind.
+        return {**super().__getstate__(), "_adamw": self._adamw}
+
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """One update."""

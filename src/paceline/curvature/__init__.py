@@ -1,0 +1,1 @@
+"""The shape of the loss around a point: Hessian-vector products, eigenvalues, trace and spectral density."""

@@ -1,0 +1,122 @@
+"""The trace of a symmetric operator by random probes, with its standard error.
+
+    tr H = E[z^T H z]    for probes z with E[z z^T] = identity (Hutchinson 1990)
+
+With Rademacher probes (each number -1 or 1) the variance of a sample is 2 (|H|_F^2 - sum_i H_ii^2): nothing for a
+diagonal matrix. With Gaussian probes it is 2 |H|_F^2, never less.
+
+**When to stop.** At a stated relative standard error, not when the running mean changes little: that happens by chance
+after few probes, whatever the error.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from paceline.curvature.operator import Operator, Space, applied
+from paceline.curvature.vectors import probe
+from paceline.records.errors import PacelineError
+
+LEAST_PROBES = 8
+"""A standard error of fewer samples says little."""
+
+
+@dataclass(frozen=True)
+class Probing:
+    """How probes are drawn and when there are enough of them.
+
+    Attributes:
+        relative_error: stop when the standard error is at most this share of the mean; 0 < value < 1.
+        max_probes: stop there in any case; `LEAST_PROBES` and more.
+        seed: probe i depends on (seed, i) only.
+        kind: `rademacher` or `gaussian`.
+
+    Raises:
+        PacelineError: out of range.
+    """
+
+    relative_error: float = 0.05
+    max_probes: int = 100
+    seed: int = 0
+    kind: Literal["rademacher", "gaussian"] = "rademacher"
+
+    def __post_init__(self) -> None:
+        if not 0 < self.relative_error < 1:
+            raise PacelineError(f"a relative standard error of {self.relative_error:g}", hint="legal: above 0, below 1")
+        if self.max_probes < LEAST_PROBES:
+            raise PacelineError(f"{self.max_probes} probes are too few", hint=f"legal: {LEAST_PROBES} and more")
+        if self.kind not in ("rademacher", "gaussian"):
+            raise PacelineError(f"unknown probes {self.kind}", hint="legal values: rademacher, gaussian")
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """What is known after some probes.
+
+    Attributes:
+        mean: the estimate of the trace.
+        standard_error: of the mean, from the samples' spread; NaN for a single one.
+        samples: z^T H z of each probe, in order.
+        converged: the standard error is as small as was asked for.
+    """
+
+    mean: float
+    standard_error: float
+    samples: tuple[float, ...]
+    converged: bool
+
+    @property
+    def probes(self) -> int:
+        """How many there were."""
+        return len(self.samples)
+
+
+def estimate(samples: Sequence[float], probing: Probing) -> Estimate:
+    """Mean and standard error of samples, one or more."""
+    count = len(samples)
+    mean = math.fsum(samples) / count
+    if count == 1:
+        return Estimate(mean, math.nan, tuple(samples), converged=False)
+    variance = math.fsum((sample - mean) ** 2 for sample in samples) / (count - 1)
+    error = math.sqrt(variance / count)
+    converged = count >= LEAST_PROBES and error <= probing.relative_error * abs(mean)
+    return Estimate(mean, error, tuple(samples), converged)
+
+
+def probes(apply: Operator, space: Space, probing: Probing, done: Sequence[float] = ()) -> Iterator[Estimate]:
+    """The estimate after each probe, until it has converged or `max_probes` are made.
+
+    Args:
+        apply: H times a vector; `operator.weighted` makes the reparametrisation-aware form of one.
+        space: of its vectors.
+        probing: how.
+        done: samples of an earlier, interrupted run with the same seed and kind; they are yielded once, as a whole.
+
+    Raises:
+        PacelineError: H times a vector is not finite.
+    """
+    samples = list(done[: probing.max_probes])
+    if samples:
+        found = estimate(samples, probing)
+        yield found
+        if found.converged:
+            return
+    for number in range(len(samples), probing.max_probes):
+        vector = probe(space.size, probing.seed, number, probing.kind, space.dtype, space.device)
+        product = applied(apply, vector)
+        samples.append(float(torch.dot(vector.to(torch.float64), product.to(torch.float64))))
+        found = estimate(samples, probing)
+        yield found
+        if found.converged:
+            return
+
+
+def trace(apply: Operator, space: Space, probing: Probing) -> Estimate:
+    """The estimate when it has converged or `max_probes` were made: `converged` says which. See `probes`."""
+    *_, last = probes(apply, space, probing)
+    return last

@@ -1,0 +1,266 @@
+"""Eigenvalues by Lanczos, against numpy's."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from paceline.curvature.eigen import MemoryStore, Wanted
+from paceline.curvature.krylov import Krylov
+from paceline.curvature.lanczos import Lanczos, eigenpairs
+from paceline.curvature.operator import Space, weighted
+from paceline.curvature.vectors import start_vector
+from paceline.records.errors import Exit, PacelineError
+
+
+def product(matrix: np.ndarray, dtype: torch.dtype = torch.float64) -> tuple[Callable[[Tensor], Tensor], Space]:
+    """The operator of a matrix, or of a diagonal."""
+    held = torch.from_numpy(np.asarray(matrix, dtype=np.float64)).to(dtype)
+    return (lambda v: held * v if held.ndim == 1 else held @ v), Space(len(held), dtype)
+
+
+def symmetric(size: int, seed: int) -> np.ndarray:
+    """A random symmetric matrix."""
+    matrix = np.random.default_rng(seed).normal(size=(size, size))
+    return (matrix + matrix.T) / 2
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    size=st.integers(1, 12),
+    seed=st.integers(0, 10**6),
+    rank=st.integers(0, 12),
+    largest=st.integers(0, 5),
+    smallest=st.integers(0, 5),
+)
+def test_both_ends_of_any_small_spectrum_are_numpys(
+    size: int, seed: int, rank: int, largest: int, smallest: int
+) -> None:
+    """Of whole and deficient rank; values, residuals and vectors; as many as there are."""
+    values, columns = np.linalg.eigh(symmetric(size, seed))
+    values[rank:] = 0.0
+    matrix = columns * values @ columns.T
+    matrix = (matrix + matrix.T) / 2
+    wanted = np.linalg.eigvalsh(matrix)
+    largest = max(largest, 1 - smallest)
+
+    found = eigenpairs(*product(matrix), Wanted(largest, smallest, tol=1e-10))
+
+    assert found.converged, found.note
+    np.testing.assert_allclose([pair.value for pair in found.largest], wanted[::-1][:largest], atol=1e-10, rtol=1e-8)
+    np.testing.assert_allclose([pair.value for pair in found.smallest], wanted[:smallest], atol=1e-10, rtol=1e-8)
+    for pair in (*found.largest, *found.smallest):
+        vector = pair.vector.numpy()
+        assert np.linalg.norm(vector) == pytest.approx(1.0)
+        np.testing.assert_allclose(matrix @ vector, pair.value * vector, atol=1e-8)
+    for end in (found.largest, found.smallest):
+        basis = np.array([pair.vector.numpy() for pair in end]).reshape(len(end), size)
+        np.testing.assert_allclose(basis @ basis.T, np.eye(len(end)), atol=1e-7)
+
+
+@settings(deadline=None, max_examples=40)
+@given(
+    distinct=st.lists(st.integers(-5, 5), min_size=1, max_size=4, unique=True),
+    copies=st.lists(st.integers(1, 4), min_size=4, max_size=4),
+    wanted=st.integers(2, 6),
+    seed=st.integers(0, 1000),
+)
+def test_repeated_eigenvalues_come_as_often_as_they_are_there(
+    distinct: list[int], copies: list[int], wanted: int, seed: int
+) -> None:
+    """A diagonal with any multiplicities, to 1e-8, however few are wanted."""
+    spectrum = np.repeat(np.array(distinct, dtype=float), copies[: len(distinct)])
+
+    found = eigenpairs(*product(spectrum), Wanted(wanted, wanted, tol=1e-10, seed=seed))
+
+    assert found.converged, found.note
+    ascending = np.sort(spectrum)
+    np.testing.assert_allclose([pair.value for pair in found.largest], ascending[::-1][:wanted], atol=1e-8)
+    np.testing.assert_allclose([pair.value for pair in found.smallest], ascending[:wanted], atol=1e-8)
+
+
+def test_a_repeated_eigenvalue_is_found_before_the_spectrum_is_exhausted() -> None:
+    """Of 303 numbers; and not where it was not asked for, which is why one has to ask."""
+    spectrum = np.array([*np.linspace(0.0, 1.0, 300), 4.0, 4.0, 3.0])
+
+    asked = eigenpairs(*product(spectrum), Wanted(2, tol=1e-4))
+    not_asked = eigenpairs(*product(spectrum), Wanted(2, tol=1e-4, repeats=False))
+
+    np.testing.assert_allclose([pair.value for pair in asked.largest], [4.0, 4.0], atol=1e-6)
+    assert asked.converged
+    assert asked.steps < 60
+    np.testing.assert_allclose([pair.value for pair in not_asked.largest], [4.0, 3.0], atol=1e-6)
+    assert not_asked.steps < asked.steps
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_largest_eigenvalue_is_signed(dtype: torch.dtype) -> None:
+    """1 of diag(1, -1.5, 0.2), where power iteration goes to -1.5; that is the smallest."""
+    found = eigenpairs(*product(np.array([1.0, -1.5, 0.2]), dtype), Wanted(1, 1))
+
+    assert found.largest[0].value == pytest.approx(1.0, rel=1e-6)
+    assert found.smallest[0].value == pytest.approx(-1.5, rel=1e-6)
+    assert found.largest[0].vector.dtype == dtype
+
+
+def test_a_diagonal_spectrum_is_found_to_1e_8() -> None:
+    """The ten ends of 1/i, i = 1..200, with residuals that bound the errors."""
+    spectrum = 1.0 / np.arange(1, 201)
+
+    found = eigenpairs(*product(spectrum), Wanted(10, tol=1e-9))
+
+    assert found.converged
+    errors = np.abs([pair.value for pair in found.largest] - spectrum[:10])
+    assert errors.max() < 1e-8
+    assert all(error <= pair.residual + 1e-14 for error, pair in zip(errors, found.largest, strict=True))
+
+
+def test_what_has_not_converged_says_so_with_its_residual() -> None:
+    """Too few steps: not converged, in words, and residuals that are the true ones."""
+    matrix = symmetric(200, 1)
+    search = Lanczos(*product(matrix), Wanted(3, 1, tol=1e-6, max_steps=15))
+
+    steps = list(search.steps())
+    found, measured = search.result(), search.result(products=True)
+
+    assert len(steps) == found.steps == 15
+    assert not found.converged
+    assert "0 of 4 eigenvalues converged in 15 steps" in found.note
+    for pair, true in zip(found.largest + found.smallest, measured.largest + measured.smallest, strict=True):
+        assert not pair.converged
+        vector = true.vector.numpy()
+        assert true.residual == pytest.approx(np.linalg.norm(matrix @ vector - true.value * vector), rel=1e-9)
+        assert pair.residual == pytest.approx(true.residual, rel=1e-6)
+    assert steps[-1].worst == pytest.approx(max(p.residual / abs(p.value) for p in found.largest + found.smallest))
+
+
+def test_converged_values_whose_repeats_were_not_looked_for_to_the_end_are_not_certain() -> None:
+    """The steps were enough for the values, not for the second search."""
+    spectrum = np.array([*np.linspace(0.0, 1.0, 300), 4.0, 4.0, 3.0])
+    needed = eigenpairs(*product(spectrum), Wanted(2, tol=1e-6, repeats=False)).steps
+
+    found = eigenpairs(*product(spectrum), Wanted(2, tol=1e-6, max_steps=needed))
+
+    assert not found.converged
+    assert "whether eigenvalues repeat was not settled" in found.note
+
+
+def test_fewer_steps_than_values_is_said() -> None:
+    """Not the values that there are, as if they were all."""
+    found = eigenpairs(*product(symmetric(50, 1)), Wanted(5, max_steps=3))
+
+    assert not found.converged
+    assert "3 eigenvalues were found in 3 steps" in found.note
+
+
+def test_a_basis_stays_orthogonal_long_after_convergence() -> None:
+    """150 steps on a spectrum whose ends converge at once: without re-orthogonalisation copies would appear."""
+    spectrum = np.concatenate([np.linspace(0.0, 1.0, 300), [50.0, 100.0, 1000.0]])
+    krylov = Krylov(*product(spectrum))
+    krylov.advance(krylov.first(start_vector(len(spectrum), 0, 1)))
+
+    while len(krylov) < 150:
+        krylov.advance(krylov.following())
+
+    basis = torch.stack(krylov.vectors)
+    assert float((basis @ basis.T - torch.eye(150, dtype=torch.float64)).abs().max()) < 1e-13
+    assert np.sum(krylov.eigen()[0] > 40.0) == 3
+
+
+def counted(matrix: np.ndarray) -> tuple[Callable[[Tensor], Tensor], Space, list[int]]:
+    """The operator, and how often it was called."""
+    apply, space = product(matrix)
+    calls = [0]
+
+    def counting(vector: Tensor) -> Tensor:
+        calls[0] += 1
+        return apply(vector)
+
+    return counting, space, calls
+
+
+@pytest.mark.parametrize("spectrum", [np.linspace(0.0, 1.0, 40) ** 3, np.array([5.0, 5.0, 3.0, 3.0, 1.0, 0.0, -2.0])])
+def test_a_search_goes_on_from_its_store_with_the_same_bits(spectrum: np.ndarray) -> None:
+    """Stopped at every step in turn, breakdowns and second searches included; one product more than undisturbed."""
+    wanted = Wanted(3, 1, tol=1e-6)
+    apply, space, calls = counted(spectrum)
+    whole = Lanczos(apply, space, wanted)
+    steps = list(whole.steps())
+    undisturbed, needed = whole.result(), calls[0]
+
+    for stop in range(1, len(steps) + 1):
+        store = MemoryStore()
+        first = Lanczos(apply, space, wanted, store)
+        for step in first.steps():
+            if step.number == stop:
+                break
+        calls[0] = 0
+        second = Lanczos(apply, space, wanted, store)
+        again = list(second.steps())
+        result = second.result()
+
+        assert [(s.largest, s.smallest, s.worst) for s in again] == [(s.largest, s.smallest, s.worst) for s in steps]
+        assert [s.repeated for s in again] == [s.number <= stop for s in again]
+        assert calls[0] <= needed - stop + 1
+        assert [p.value for p in result.largest] == [p.value for p in undisturbed.largest]
+        assert all(torch.equal(a.vector, b.vector) for a, b in zip(result.largest, undisturbed.largest, strict=True))
+
+
+def test_a_store_of_another_problem_is_refused() -> None:
+    """Its vectors have another length."""
+    store = MemoryStore()
+    eigenpairs(*product(np.arange(4.0)), Wanted(), store)
+
+    with pytest.raises(PacelineError, match="belong to another problem"):
+        Lanczos(*product(np.arange(5.0)), Wanted(), store)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_the_start_depends_on_the_seed_and_not_on_the_dtype(dtype: torch.dtype) -> None:
+    """Drawn in float64 on the CPU, then rounded: every rank and device starts alike."""
+    first = Krylov(*product(np.ones(9), dtype)).first(start_vector(9, 5, 1))
+    wide = start_vector(9, 5, 1)
+
+    torch.testing.assert_close(first, (wide / wide.norm()).to(dtype))
+    assert not torch.equal(start_vector(9, 5, 1), start_vector(9, 6, 1))
+    assert not torch.equal(start_vector(9, 5, 1), start_vector(9, 5, 2))
+
+
+def test_a_product_that_is_not_finite_is_an_error() -> None:
+    """With the exit code of diverged mathematics."""
+    with pytest.raises(PacelineError, match="not finite") as caught:
+        eigenpairs(lambda v: v * float("nan"), Space(4), Wanted())
+
+    assert caught.value.exit_code == Exit.DIVERGED
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"largest": 0}, {"largest": -1}, {"tol": 0.0}, {"tol": 1.0}, {"max_steps": 0}],
+    ids=lambda wrong: "-".join(f"{k}={v}" for k, v in wrong.items()),
+)
+def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
+    """With the legal range."""
+    with pytest.raises(PacelineError) as caught:
+        Wanted(**wrong)
+
+    assert "legal" in caught.value.hint
+
+
+@pytest.mark.parametrize(("a", "plain"), [(1.0, 2.0), (2.0, 4.25), (5.0, 25.04), (10.0, 100.01)])
+def test_dinhs_table(a: float, plain: float) -> None:
+    """f = (w1 w2 - 1)^2 / 2 at (a, 1/a) is one function, yet its plain sharpness grows; the weighted one does not."""
+    point = torch.tensor([a, 1.0 / a], dtype=torch.float64)
+    hessian = torch.autograd.functional.hessian(lambda w: 0.5 * (w[0] * w[1] - 1.0) ** 2, point)
+
+    sharpness = eigenpairs(*product(hessian.numpy()), Wanted(tol=1e-9))
+    relative = eigenpairs(weighted(lambda v: hessian @ v, point), Space(2), Wanted(tol=1e-9))
+
+    assert sharpness.largest[0].value == pytest.approx(plain, rel=1e-8)
+    assert relative.largest[0].value == pytest.approx(2.0, rel=1e-8)
