@@ -15,7 +15,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export OMP_NUM_THREADS := 1
 
 .PHONY: demo test lint test-parallel test-serial test-gpu bench bench-throughput bench-accuracy bench-interruptions \
-	bench-allocator clean
+	bench-allocator bench-regimes bench-ladder bench-minima clean
 
 demo: $(READY)
 	@$(BIN)/paceline train fashion-mnist --epochs 3
@@ -51,6 +51,20 @@ bench-interruptions: $(READY)
 
 bench-allocator: $(READY)
 	$(BIN)/python bench/allocator.py
+
+# Studies: a record a cell, so each goes on where it was stopped. STUDY=--dry-run shows the cells and what they cost.
+bench-regimes: $(READY)
+	$(BIN)/python -m bench.studies.regimes $(STUDY)
+	$(BIN)/python -m bench.studies.report
+
+bench-ladder: $(READY)
+	$(BIN)/python -m bench.studies.ladder search $(STUDY)
+	$(BIN)/python -m bench.studies.ladder confirm $(STUDY)
+	$(BIN)/python -m bench.studies.report
+
+bench-minima: $(READY)
+	$(BIN)/python -m bench.studies.minima $(STUDY)
+	$(BIN)/python -m bench.studies.report
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
