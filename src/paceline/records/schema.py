@@ -67,7 +67,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """run.json: everything about a run that is known when it starts. `config` is the verb's own settings."""
 
     schema: int
-    verb: Literal["train", "run"]
+    verb: Literal["train", "run", "landscape"]
     name: str
     command: list[str]
     started_at: str
@@ -186,7 +186,35 @@ class End(Event, frozen=True, kw_only=True, tag="end"):
     message: str = ""
 
 
-AnyEvent = Start | Step | Evaluation | Checkpoint | Note | End
+class Measuring(Event, frozen=True, kw_only=True, tag="measuring"):
+    """How far one measure of `paceline landscape` has come."""
+
+    measure: str
+    """A name that --measure takes."""
+    done: int
+    """About, over all ranks, of what `unit` names."""
+    total: int
+    """At most; fewer are needed where a search converges earlier."""
+    unit: str
+    elapsed_s: float
+    """Since the session began."""
+    shown: str = ""
+    """What is known so far, in a few words."""
+
+
+class Measured(Event, frozen=True, kw_only=True, tag="measured"):
+    """One measure has ended."""
+
+    measure: str
+    elapsed_s: float
+    duration_s: float
+    summary: str
+    """Its main numbers, in a line."""
+    level: Literal["info", "warning"] = "info"
+    """A warning where it did not converge."""
+
+
+AnyEvent = Start | Step | Evaluation | Checkpoint | Note | End | Measuring | Measured
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

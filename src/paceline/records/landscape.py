@@ -1,0 +1,247 @@
+"""What `paceline landscape` leaves in a run directory, as types, and the names of its arrays.
+
+    result.json    one `LandscapeResult`: every number, its error, and the curves along a line
+    landscape.npz  the arrays of `ARRAY_NAMES`; a measure that was not taken has none
+
+What was not measured is None, never a guess. JSON has no NaN: a value that is no finite number stands there as null.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from pathlib import Path
+
+import msgspec
+
+from paceline.records.errors import PacelineError
+from paceline.records.rundir import RunDir, write_atomic
+
+SCHEMA = 1
+
+ARRAY_NAMES = {
+    "surface_x": "(n,) coordinates along the first direction",
+    "surface_y": "(m,) coordinates along the second direction",
+    "surface_loss": "(m, n) loss; row i belongs to surface_y[i], column j to surface_x[j]",
+    "surface_<metric>": "(m, n) each metric of the task that is a mean",
+    "line_t": "(n,) coordinates along the first direction",
+    "line_loss": "(n,) and line_<metric> likewise",
+    "interpolation_t": "(n,) 0 is the run, 1 the run of --with",
+    "interpolation_loss": "(n,) and interpolation_<metric> likewise",
+    "trajectory_step": "(k,) optimizer steps of the checkpoints, the last of them the origin",
+    "trajectory_xy": "(k, 2) their least-squares coordinates in the plane, in units of the weights",
+    "trajectory_loss": "(k,) loss at each checkpoint, not at its place in the plane; trajectory_<metric> likewise",
+    "trajectory_variance": "(min(k - 1, 10),) shares of the variance of the path's main axes",
+    "eigenvalues": "(k,) of the Hessian, the largest first",
+    "eigenvalues_residual": "(k,) |H u - value u|; an eigenvalue lies within it of each value",
+    "weighted_eigenvalues": "(1,) the largest of D H D with D = diag(|weights|), and weighted_eigenvalues_residual",
+    "trace_samples": "(probes,) z' H z of each probe, and weighted_trace_samples",
+    "density_grid": "(n,) eigenvalues",
+    "density_value": "(n,) density, its integral is 1; density_error (n,) is its standard error over probes",
+}
+
+
+class Eigenvalues(msgspec.Struct, frozen=True, kw_only=True):
+    """The largest eigenvalues, in the order of numbers."""
+
+    values: list[float]
+    residuals: list[float]
+    """|H u - value u|: an eigenvalue lies within it of the value."""
+    converged: bool
+    steps: int
+    """Products with the Hessian."""
+    note: str
+    weighted_values: list[float]
+    """Of D H D, D = diag(|weights|): curvature by relative changes of the weights."""
+    weighted_residuals: list[float]
+    weighted_converged: bool
+    weighted_steps: int
+    weighted_note: str
+
+
+class Trace(msgspec.Struct, frozen=True, kw_only=True):
+    """Hutchinson's estimate with its standard error."""
+
+    value: float
+    error: float | None
+    """Standard error."""
+    probes: int
+    converged: bool
+    """Whether the standard error is as small as was asked for."""
+    weighted_value: float
+    """sum_i w_i^2 H_ii."""
+    weighted_error: float | None
+    weighted_probes: int
+    weighted_converged: bool
+
+
+class Density(msgspec.Struct, frozen=True, kw_only=True):
+    """How the eigenvalues are distributed, by stochastic Lanczos quadrature."""
+
+    grid: list[float]
+    density: list[float]
+    bandwidth: float
+    probes: int
+    steps: int
+    lowest: float
+    """The smallest node, near the smallest eigenvalue."""
+    highest: float
+
+
+class Keskar(msgspec.Struct, frozen=True, kw_only=True):
+    """100 (max f - f) / (1 + f) in a small box: lower bounds, since a search finds the maximum only if it is lucky."""
+
+    epsilon: float
+    value: float | None
+    """A = identity."""
+    starts: list[float | None]
+    subspace_value: float | None
+    """In a random subspace."""
+    subspace_starts: list[float | None]
+    subspace_size: int
+
+
+class Sam(msgspec.Struct, frozen=True, kw_only=True):
+    """max L(w + e) - L(w) over |e| <= rho, and over |e / |w|| <= rho: lower bounds."""
+
+    rho: float
+    value: float | None
+    starts: list[float | None]
+    adaptive_value: float | None
+    adaptive_starts: list[float | None]
+
+
+class Surface(msgspec.Struct, frozen=True, kw_only=True):
+    """A plane; its values are in landscape.npz."""
+
+    plane: str
+    directions: str
+    """In words."""
+    points: list[int]
+    lowest: float | None
+    highest: float | None
+    failed: int
+    """Points whose loss is no finite number."""
+
+
+class Line(msgspec.Struct, frozen=True, kw_only=True):
+    """Along the first direction."""
+
+    directions: str
+    points: list[float]
+    loss: list[float | None]
+
+
+class Interpolation(msgspec.Struct, frozen=True, kw_only=True):
+    """On the straight line between two runs."""
+
+    other: str
+    other_checkpoint: int | None
+    points: list[float]
+    loss: list[float | None]
+    ends: list[float | None]
+    barrier: float | None
+    """max over 0 <= t <= 1 of the loss less the straight line between the ends' losses."""
+    barrier_at: float | None
+    distance: float
+    """Between the two runs' weights."""
+
+
+class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
+    """A run's path, seen in the plane of its two main axes."""
+
+    steps: list[int]
+    variance: list[float]
+    """Shares of the two axes in the sum of squared distances from the last weights."""
+    loss: list[float | None]
+
+
+class LandscapeResult(msgspec.Struct, frozen=True, kw_only=True):
+    """result.json."""
+
+    schema: int = SCHEMA
+    target: str
+    """The run or the task."""
+    task: str
+    checkpoint: int | None
+    """The step of the weights; None for fresh ones."""
+    parameters: int
+    data: str
+    """`train` or `eval`."""
+    samples: int
+    curvature_samples: int
+    chunk: int
+    batch_norm: str
+    """In words."""
+    precision: str
+    loss: float | None
+    """At the weights, on `samples` samples."""
+    metrics: dict[str, float | None]
+    curvature_loss: float | None
+    """At the weights, on `curvature_samples` samples; None where no curvature was asked for."""
+    gradient_norm: float | None
+    """There, of the mean loss: curvature describes a minimum only where it is small."""
+    warnings: list[str]
+    seconds: dict[str, float]
+    """By measure, of this session."""
+    world: int
+    eigenvalues: Eigenvalues | None = None
+    trace: Trace | None = None
+    density: Density | None = None
+    keskar: Keskar | None = None
+    sam: Sam | None = None
+    surface: Surface | None = None
+    line: Line | None = None
+    interpolation: Interpolation | None = None
+    trajectory: Trajectory | None = None
+
+
+def finite(value: float | None) -> float | None:
+    """The value, None when it is no finite number."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def finites(values: Iterable[float]) -> list[float | None]:
+    """Each of them."""
+    return [finite(float(value)) for value in values]
+
+
+def result_path(run: RunDir) -> Path:
+    """result.json."""
+    return run.path / "result.json"
+
+
+def arrays_path(run: RunDir) -> Path:
+    """landscape.npz."""
+    return run.path / "landscape.npz"
+
+
+def write_result(run: RunDir, result: LandscapeResult) -> None:
+    """Write result.json whole or not at all."""
+    write_atomic(result_path(run), msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n")
+
+
+def read_result(run: RunDir) -> LandscapeResult:
+    """Read result.json.
+
+    Raises:
+        PacelineError: there is none, it is damaged, or of a newer schema.
+    """
+    path = result_path(run)
+    try:
+        head = msgspec.json.decode(path.read_bytes())
+    except FileNotFoundError:
+        raise PacelineError(
+            f"{run.path} has no result yet",
+            why="the measurement was stopped before its end",
+            hint=f"paceline landscape --resume {run.path}",
+        ) from None
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise PacelineError(f"{path} cannot be read", why=str(error)) from error
+    schema = head.get("schema") if isinstance(head, dict) else None
+    if isinstance(schema, int) and schema > SCHEMA:
+        raise PacelineError(f"{path} was written by a newer Paceline", hint="pip install --upgrade paceline")
+    try:
+        return msgspec.convert(head, LandscapeResult)
+    except msgspec.ValidationError as error:
+        raise PacelineError(f"{path} is damaged", why=str(error)) from error
