@@ -156,7 +156,9 @@ def _rule(info: RunInfo) -> str:
     if not isinstance(rule, dict):
         return ""
     times, base, batch = rule.get("batch_times"), info.config.get("lr"), info.config.get("base_batch")
-    return f" ({rule.get('name')} rule: {times:g} × batch, {base:g} at {batch})"
+    if not isinstance(times, int | float) or not isinstance(base, int | float) or not isinstance(batch, int):
+        return ""
+    return f" ({rule.get('name')} rule: {times:g} × batch, {base:g} at {integer(batch)})"
 
 
 def environment(info: RunInfo) -> list[tuple[str, str]]:

@@ -4,8 +4,9 @@
     O = orthogonalised((1 - momentum) g + momentum buffer)
     w = (1 - lr decay) w - lr 0.2 sqrt(max(rows, columns)) O
 
-Filters (out, in, height, width) are matrices of `out` rows here. The factor before O makes the root mean square of a
-step that of AdamW's (Liu et al. 2025, arXiv 2502.16982), so one rate serves both parts.
+Filters (out, in, height, width) are matrices of `out` rows here. So are embeddings and the last layer: nothing in a
+model says reliably which they are. AdamW has biases and norms, with the betas and eps of `Settings`. The factor before
+O makes the root mean square of a step that of AdamW's (Liu et al. 2025, arXiv 2502.16982), so one rate serves both.
 
 torch has Muon, too (`torch.optim.Muon`), and in float32 this is its update bit for bit (tested). It takes matrices
 only, though, and always orthogonalises in bfloat16, where the last bit of a sum over ranks decides about a rounding of
