@@ -415,6 +415,15 @@ def test_a_run_may_be_made_longer() -> None:
     assert for_resume(for_resume(STORED, {"steps": 99}), {"epochs": 4}) == dataclasses.replace(STORED, epochs=4)
 
 
+def test_a_run_whose_batch_grows_keeps_its_length() -> None:
+    """Where it grew depends on the length; steps that are done would mean other samples."""
+    growing = dataclasses.replace(STORED, grow_batch=True, schedule="step")
+
+    assert for_resume(growing, {"epochs": 3}) == growing
+    with pytest.raises(PacelineError, match="a run whose batch grows cannot be made longer"):
+        for_resume(growing, {"epochs": 9})
+
+
 def test_an_automatic_precision_stays_what_it_came_to() -> None:
     """Also on a machine where auto would be something else."""
     assert for_resume(STORED, {"precision": "auto"}).precision == "fp32"

@@ -168,6 +168,33 @@ def test_a_larger_batch_and_a_lower_rate_leave_the_same_noise() -> None:
     assert stationary(lr / q, batch) == pytest.approx(stationary(lr, batch * q), rel=lr)
 
 
+@pytest.mark.parametrize(("momentum", "expected"), [(0.9, 0.513514), (0.0, 0.0526316)])
+def test_the_noise_around_a_minimum_is_that_of_a_heavy_ball(momentum: float, expected: float) -> None:
+    """Our SGD on h w^2 / 2 with unit noise, rate 0.1: its covariance, iterated to rest, in closed form.
+
+    eta s^2 (1 + m) / (B h (1 - m) (2 (1 + m) - eta h)) with h = s = B = 1; the matrix is read off the optimizer's steps.
+    """
+
+    def one_step(weight: float, buffer: float, noise: float) -> np.ndarray:
+        model = nn.Linear(1, 1, bias=False).double()
+        model.weight.data.fill_(weight)
+        optimizer = build_optimizer("sgd", model, Settings(lr=0.1, momentum=momentum))
+        if momentum:
+            optimizer.state[model.weight]["momentum_buffer"] = torch.full_like(model.weight, buffer)
+        model.weight.grad = model.weight.detach() + noise
+        optimizer.step()
+        after = optimizer.state[model.weight]["momentum_buffer"].item() if momentum else 0.0
+        return np.array([model.weight.item(), after])
+
+    matrix = np.stack([one_step(1, 0, 0), one_step(0, 1, 0)], axis=1)
+    push = one_step(0, 0, 1)
+    covariance = np.zeros((2, 2))
+    for _ in range(2000):
+        covariance = matrix @ covariance @ matrix.T + np.outer(push, push)
+
+    assert covariance[0, 0] == pytest.approx(expected, rel=2e-6)
+
+
 def config(**given: object) -> TrainConfig:
     """Resolved, of a task whose own batch is 128."""
     return resolve(TrainConfig("t", **given), Defaults(128, 10, 0.05))  # type: ignore[arg-type]

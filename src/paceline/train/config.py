@@ -176,6 +176,12 @@ def for_resume(stored: TrainConfig, given: Mapping[str, Any]) -> TrainConfig:
                 hint=f"leave {flag} out, or start a new run with another --run-dir",
             )
     changed = {name: value for name, value in given.items() if name != "precision"}
+    if stored.grow_batch and changed.get("epochs", stored.epochs) != stored.epochs:
+        raise PacelineError(
+            "a run whose batch grows cannot be made longer",
+            why="its batches would have grown at other steps, so it would see samples twice or never",
+            hint="leave --epochs out, or start a new run",
+        )
     if "steps" in changed and "epochs" not in changed:
         changed["epochs"] = None
     if "epochs" in changed and "steps" not in changed:
