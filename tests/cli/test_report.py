@@ -19,6 +19,7 @@ from paceline.cli.report import register
 from paceline.records.errors import PacelineError
 from paceline.report.load import load_run
 from paceline.report.summary import summarise
+from tests.report import landscapes
 
 _spec = importlib.util.spec_from_file_location("report_builder", Path(__file__).parents[1] / "report" / "conftest.py")
 builder = importlib.util.module_from_spec(_spec)
@@ -189,9 +190,61 @@ def test_a_name_cannot_command_the_terminal(runs):
     assert "[bold]x[/bold]" in text
 
 
-def test_reporting_works_where_torch_is_not(runs):
+def test_a_landscape_has_its_own_card_page_and_pictures(tmp_path, paceline):
+    """The verb in run.json decides: numbers with their errors, the page in the run directory, its path at the end."""
+    path = landscapes.write(tmp_path / "sharp", *landscapes.everything())
+
+    out = paceline(path)
+
+    assert "residual 0.004; 30 products; not converged" in out
+    assert out.rstrip().endswith(f"page: {path / 'report.html'}")
+    assert (path / "report.html").read_text().startswith("<!DOCTYPE html>")
+    assert (path / "surface.png").exists()
+
+
+def test_several_landscapes_stand_side_by_side(tmp_path, paceline, monkeypatch):
+    """One table, and one page in the working directory."""
+    paths = [landscapes.write(tmp_path / name, *landscapes.only(name)) for name in ("line", "trace")]
+    monkeypatch.chdir(tmp_path)
+
+    out = paceline(*paths)
+
+    (row,) = [line.split() for line in out.splitlines() if line.startswith("trace ")]
+    assert row == ["trace", "not", "measured", "123.5"]
+    assert "2 landscapes compared" in (tmp_path / "report.html").read_text()
+    assert not (paths[0] / "report.html").exists()
+
+
+def test_json_of_landscapes_holds_their_results_and_writes_no_page(tmp_path, paceline):
+    """The results as they were recorded, one each."""
+    path = landscapes.write(tmp_path / "sharp", *landscapes.everything())
+
+    document = json.loads(paceline(path, "--format", "json"))
+
+    assert document["landscapes"] == [json.loads((path / "result.json").read_text())]
+    assert not (path / "report.html").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [(["plain"], "do not share a page"), (["--target", "accuracy=0.9"], "a landscape has no target")],
+)
+def test_what_has_no_meaning_for_landscapes_is_one_message(runs, tmp_path, paceline, more, said):
+    """A training run beside a landscape, or a target for it; nothing is written."""
+    runs.plain()
+    path = landscapes.write(tmp_path / "sharp", *landscapes.everything())
+
+    with pytest.raises(PacelineError) as caught:
+        paceline(path, *(tmp_path / one if one == "plain" else one for one in more))
+
+    assert said in caught.value.what
+    assert not (path / "report.html").exists()
+
+
+@pytest.mark.parametrize("verb", ["train", "landscape"])
+def test_reporting_works_where_torch_is_not(runs, tmp_path, verb):
     """The verb runs without torch, and its module costs neither numpy nor jinja2 until then."""
-    path = runs.plain()
+    path = runs.plain() if verb == "train" else landscapes.write(tmp_path / "sharp", *landscapes.everything())
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import typer; from paceline.cli.report import register\n"

@@ -26,7 +26,12 @@ FLAGS = (
     "--disable-sync",
     "--hide-scrollbars",
     "--remote-debugging-pipe",
+    # WebGL drawn by the processor, asked for by name: falling back to it is announced on the console.
+    "--use-gl=angle",
+    "--use-angle=swiftshader",
+    "--enable-unsafe-swiftshader",
 )
+WITHOUT_WEBGL = ("--disable-3d-apis",)
 
 # The browser reads commands from descriptor 3 and answers on 4, whatever numbers the pipes have here.
 _AS_3_AND_4 = """
@@ -46,12 +51,15 @@ def chromium() -> str | None:
 class Browser:
     """One page in one browser; use as a context manager.
 
+    Args:
+        more: further flags, such as `WITHOUT_WEBGL`.
+
     Attributes:
         problems: console errors, uncaught exceptions and log entries of the level error, as text.
         requests: addresses that the page asked for, the page itself included.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, more: tuple[str, ...] = ()) -> None:
         program = chromium()
         assert program is not None
         self.problems: list[str] = []
@@ -59,7 +67,7 @@ class Browser:
         self._profile = tempfile.mkdtemp(prefix="paceline-chromium-")
         to_browser, self._write = os.pipe()
         self._read, from_browser = os.pipe()
-        flags = [*FLAGS, f"--user-data-dir={self._profile}"]
+        flags = [*FLAGS, *more, f"--user-data-dir={self._profile}"]
         self._process = subprocess.Popen(
             [sys.executable, "-c", _AS_3_AND_4, str(to_browser), str(from_browser), program, *flags, "about:blank"],
             pass_fds=(to_browser, from_browser),
@@ -161,6 +169,20 @@ class Browser:
         typed = {"text": {"Enter": "\r", " ": " "}[key]} if key in ("Enter", " ") else {}
         self.call("Input.dispatchKeyEvent", type="keyDown", **fields, **typed)
         self.call("Input.dispatchKeyEvent", type="keyUp", **fields)
+
+    def drag(self, selector: str, right: int, down: int) -> None:
+        """Press on the middle of an element, move by so many pixels in a few steps, let go."""
+        self.value(f"document.querySelector('{selector}').scrollIntoView({{block: 'center', behavior: 'instant'}})")
+        box = self.value(f"document.querySelector('{selector}').getBoundingClientRect().toJSON()")
+        x, y = box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+        button = {"button": "left", "buttons": 1, "clickCount": 1}
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        self.call("Input.dispatchMouseEvent", type="mousePressed", x=x, y=y, **button)
+        for part in (0.25, 0.5, 0.75, 1):
+            self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x + part * right, y=y + part * down, **button)
+            self.value("new Promise((done) => requestAnimationFrame(() => done(1)))")
+        self.call("Input.dispatchMouseEvent", type="mouseReleased", x=x + right, y=y + down, **button)
+        self.value("new Promise((done) => requestAnimationFrame(() => done(1)))")
 
     def screenshot(self, path: Path) -> None:
         """The whole page as PNG."""

@@ -172,7 +172,7 @@ def test_a_larger_batch_and_a_lower_rate_leave_the_same_noise() -> None:
 def test_the_noise_around_a_minimum_is_that_of_a_heavy_ball(momentum: float, expected: float) -> None:
     """Our SGD on h w^2 / 2 with unit noise, rate 0.1: its covariance, iterated to rest, in closed form.
 
-    eta s^2 (1 + m) / (B h (1 - m) (2 (1 + m) - eta h)) with h = s = B = 1; the matrix is read off the optimizer's steps.
+    eta s^2 (1 + m) / (B h (1 - m) (2 (1 + m) - eta h)), h = s = B = 1; the matrix is read off the optimizer's steps.
     """
 
     def one_step(weight: float, buffer: float, noise: float) -> np.ndarray:

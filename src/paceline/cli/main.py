@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import paceline
-from paceline.cli import data, report, run, train
+from paceline.cli import data, landscape, report, run, train
 from paceline.records.errors import Exit, PacelineError, render
 
 
@@ -33,6 +33,7 @@ def build_app() -> typer.Typer:
 
     train.register(app)
     run.register(app)
+    landscape.register(app)
     report.register(app)
     app.add_typer(data.data_app)
     return app

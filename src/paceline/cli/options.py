@@ -20,7 +20,8 @@ def command_from(
     Every option is None until it is given, so that `run` can tell what the user asked for from what is a default.
 
     Args:
-        config: a dataclass whose fields have `metadata["help"]`.
+        config: a dataclass whose fields have `metadata["help"]`; `metadata["flag"]` names a flag that is not called as
+            its field, for instance because that word means something in Python.
         positional: the field that is an argument; it may be left out.
         run: gets what was given, by field name.
         text: the command's help.
@@ -32,7 +33,9 @@ def command_from(
         if field.name == positional:
             info: Any = typer.Argument(metavar=field.name.upper(), help=field.metadata["help"])
         else:
-            info = typer.Option(_flag(field.name, kind), help=_help(field), show_default=False)
+            info = typer.Option(
+                _flag(field.metadata.get("flag") or field.name, kind), help=_help(field), show_default=False
+            )
         parameters.append(
             inspect.Parameter(
                 field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]

@@ -57,6 +57,11 @@ def report(
     from paceline.report.load import load_run
     from paceline.report.summary import summarise
 
+    if _are_landscapes(runs, target):
+        from paceline.cli.report_landscape import report_landscapes
+
+        report_landscapes(runs, output, output_format is Format.JSON)
+        return
     goal = parse_target(target) if target is not None else None
     loaded = [load_run(path) for path in runs]
     if goal is not None:
@@ -75,6 +80,23 @@ def report(
     else:
         _print_cards(loaded, summaries, comparison)
         typer.echo(f"page: {page}")
+
+
+def _are_landscapes(paths: Sequence[Path], target: str | None) -> bool:
+    """Whether these are measurements of `paceline landscape`; refuses what cannot stand on one page."""
+    from paceline.records.errors import PacelineError
+    from paceline.records.rundir import read_info
+
+    measured = [read_info(path).verb == "landscape" for path in paths]
+    if any(measured) and not all(measured):
+        raise PacelineError(
+            "runs of paceline landscape and other runs do not share a page",
+            why=f"{paths[measured.index(True)]} is a landscape, {paths[measured.index(False)]} is not",
+            hint="call paceline report for each kind",
+        )
+    if all(measured) and target is not None:
+        raise PacelineError(f"--target {target}: a landscape has no target", hint="leave --target out")
+    return all(measured)
 
 
 def _default_page(runs: Sequence[Run]) -> Path:

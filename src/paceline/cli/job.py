@@ -1,0 +1,55 @@
+"""What every verb that starts a job of ours needs around it: data in place, an environment for ranks, no litter."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.rundir import DEFAULT_ROOT, RunDir
+from paceline.tasks.table import BUILT_IN
+
+
+@contextlib.contextmanager
+def tidy(run: RunDir) -> Iterator[None]:
+    """A request that fails before anything was recorded leaves no directory behind."""
+    try:
+        yield
+    except (PacelineError, KeyboardInterrupt) as error:
+        ours = {"run.lock", "logs", "events", "parts"}
+        asked_wrongly = getattr(error, "exit_code", Exit.USAGE) == Exit.USAGE
+        if not run.exists() and asked_wrongly and {p.name for p in run.path.iterdir()} <= ours:
+            shutil.rmtree(run.path, ignore_errors=True)
+            with contextlib.suppress(OSError):
+                DEFAULT_ROOT.rmdir()  # ours too, when this was the first run; refused when it is not empty
+        raise
+
+
+def obtain_data(task: str, data_dir: str | None) -> None:
+    """Fetch what a built-in task needs, with a bar, before any worker waits for it."""
+    entry = BUILT_IN.get(task)
+    if entry is not None and entry.data is not None:
+        from paceline.cli.data import show_progress
+        from paceline.tasks.data.obtain import obtain
+
+        with show_progress() as tell:
+            obtain(entry.data, Path(data_dir) if data_dir else None, tell)
+
+
+def worker_environment(workers: str) -> tuple[dict[str, str], int]:
+    """Variables for ranks of this machine, and how many ranks there are."""
+    import torch
+
+    from paceline.launch.tuning import cpu_settings
+    from paceline.parallel.placement import Machine, place, usable_cores
+    from paceline.parallel.seat import LAUNCHER_PID
+
+    placement = place(Machine(torch.cuda.device_count(), usable_cores()), workers)
+    env = {LAUNCHER_PID: str(os.getpid())}
+    cpu = placement.device == "cpu"
+    settings = cpu_settings(os.environ, threads=1 if cpu else None, allocator=cpu)
+    env.update({setting.name: setting.value for setting in settings})
+    return env, placement.workers

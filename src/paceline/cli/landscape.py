@@ -1,0 +1,173 @@
+"""`paceline landscape`: start a measurement of the loss around trained weights, show it, and say what came of it."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from paceline.cli.options import command_from
+from paceline.landscape.config import LandscapeConfig, check, for_resume, from_dict, to_dict
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.rundir import RunDir, new_run_dir, read_info, run_lock
+from paceline.tasks.names import check_task_name
+from paceline.tasks.table import BUILT_IN
+
+if TYPE_CHECKING:
+    from paceline.cli.follow import Follower
+    from paceline.launch.elastic import Ended
+
+HELP = """Look at the loss around the weights of a run: surface, curvature, sharpness, and the way to another run.
+
+\b
+    paceline landscape runs/2026-01-31_12-00-00_fashion-mnist
+    paceline landscape RUN --measure surface,trajectory --plane pca
+    paceline landscape RUN --with RUN2
+    paceline landscape digits --measure eigenvalues,trace --precision fp64
+    paceline landscape --resume runs/2026-01-31_12-30-00_landscape-fashion-mnist
+"""
+
+
+def register(app: typer.Typer) -> None:
+    """Add the verb."""
+    app.command("landscape", help=HELP)(command_from(LandscapeConfig, "target", run_landscape, HELP))
+
+
+def run_landscape(given: dict[str, Any]) -> None:
+    """Carry out `paceline landscape` with what the user gave; raises typer.Exit."""
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        raise PacelineError(
+            "paceline landscape starts its own workers", hint="call it by itself, not under torchrun; see --workers"
+        )
+    config, run = settle_request(given)
+    raise typer.Exit(_launch(config, run))
+
+
+def settle_request(given: dict[str, Any]) -> tuple[LandscapeConfig, RunDir]:
+    """From flags to a complete request: settings, and the directory that the measurement shall have.
+
+    Raises:
+        PacelineError: anything that can be known to be wrong before torch is loaded.
+    """
+    if "resume" in given:
+        return _resume_of(RunDir(given["resume"]), given)
+    if "target" not in given:
+        raise PacelineError(
+            "nothing to look at was named", hint=f"a run directory; or a task, of: {', '.join(BUILT_IN)}"
+        )
+    config = LandscapeConfig(**given)
+    check(config)
+    name = _check_target(config)
+    if config.run_dir is not None:
+        run = RunDir(config.run_dir)
+        if run.exists():
+            raise PacelineError(
+                f"{run.path} already holds a run",
+                hint=f"--resume {run.path} goes on with a measurement; or choose another --run-dir",
+            )
+        return config, run
+    return config, new_run_dir(f"landscape-{name}")
+
+
+def _check_target(config: LandscapeConfig) -> str:
+    """The name of what is looked at; refuses what is neither a run of `paceline train` nor a task."""
+    if config.other is not None:
+        _require_train(Path(config.other), "--with")
+    path = Path(config.target)
+    if path.is_dir():
+        return _require_train(path, "TARGET")
+    if path.parent != Path() and path.suffix != ".py":
+        raise PacelineError(f"there is no run directory {path}", hint="runs stand below runs/; or name a task")
+    check_task_name(config.target)
+    needs_run = [name for name in ("trajectory", "interpolation") if name in config.measures]
+    if needs_run:
+        raise PacelineError(
+            f"--measure {needs_run[0]} needs a run, and {config.target} is a task",
+            hint=f"paceline train {config.target} --keep 100, then paceline landscape RUN",
+        )
+    return path.stem
+
+
+def _require_train(path: Path, flag: str) -> str:
+    info = read_info(path)
+    if info.verb != "train":
+        raise PacelineError(
+            f"{flag} {path} is a run of paceline {info.verb}",
+            why="only runs of paceline train have weights that can be looked at",
+        )
+    return info.name
+
+
+def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[LandscapeConfig, RunDir]:
+    if given.get("run_dir") not in (None, str(run.path)):
+        raise PacelineError(
+            f"--resume {run.path} and --run-dir {given['run_dir']} name two directories", hint="leave --run-dir out"
+        )
+    info = read_info(run.path)
+    if info.verb != "landscape":
+        raise PacelineError(
+            f"{run.path} is a run of paceline {info.verb}", hint=f"paceline {info.verb} --resume {run.path}"
+        )
+    config = for_resume(from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)})
+    check(config)
+    _check_target(config)
+    return config, run
+
+
+def _launch(config: LandscapeConfig, run: RunDir) -> int:
+    import msgspec
+
+    from paceline.cli.follow import Follower, console_for
+    from paceline.cli.job import obtain_data, tidy, worker_environment
+    from paceline.cli.landscape_progress import MeasureProgress
+    from paceline.landscape.choices import HANDOVER
+
+    console = console_for(config.format)
+    with run_lock(run), tidy(run):
+        task, data_dir = _task_of(config)
+        obtain_data(task, data_dir)
+        env, workers = worker_environment(config.workers)
+        handover = {
+            "config": to_dict(config),
+            "run_dir": str(run.path.absolute()),
+            "command": ["paceline", *sys.argv[1:]],
+        }
+        env[HANDOVER] = msgspec.json.encode(handover).decode()
+        with MeasureProgress(console) as progress, Follower(run, console, progress) as follower:
+            from paceline.launch.elastic import Job, run_job
+
+            ended = run_job(Job(module="paceline.landscape.worker", workers=workers, logs=run.logs, env=env))
+        return _conclude(config, run, follower, ended)
+
+
+def _task_of(config: LandscapeConfig) -> tuple[str, str | None]:
+    path = Path(config.target)
+    if not path.is_dir():
+        return config.target, config.data_dir
+    stored = read_info(path).config
+    return str(stored.get("task")), config.data_dir or stored.get("data_dir")
+
+
+def _conclude(config: LandscapeConfig, run: RunDir, follower: Follower, ended: Ended) -> int:
+    resume = f"paceline landscape --resume {shlex.quote(str(run.path))}"
+    stopped = follower.end is not None and follower.end.reason == "interrupted"
+    if ended.stopped_by is not None or stopped:
+        interrupted = ended.stopped_by is not None and ended.stopped_by.name == "SIGINT"
+        code = Exit.INTERRUPTED if interrupted else Exit.TERMINATED
+        if follower.end is not None and ended.stopped_by is None:
+            code = Exit(follower.end.exit_code)
+        kept = "what was computed is kept" if run.exists() else "nothing had been computed"
+        sys.stderr.write(f"stopped: {kept}\n" + (f"  next: {resume}\n" if run.exists() else ""))
+        return int(code)
+    if ended.failures:
+        from paceline.cli.failure import failure_of
+
+        raise failure_of(ended, resume if run.exists() else "")
+    from paceline.cli.landscape_card import show_landscape
+
+    show_landscape(run, config.format)
+    return int(Exit.OK)

@@ -1,0 +1,69 @@
+"""The card of a measurement, and the one JSON object."""
+
+from __future__ import annotations
+
+import sys
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from paceline.cli.card import safe
+from paceline.records.landscape import LandscapeResult, arrays_path, result_path
+from paceline.records.rundir import RunDir
+from paceline.report.landscape.facts import Fact, facts, headline
+from paceline.report.landscape.load import load_landscape
+from paceline.report.landscape.page import write_landscape_page
+from paceline.report.landscape.pictures import write_pictures
+
+
+def show_landscape(run: RunDir, format_: str) -> None:
+    """Write page and pictures, and show the numbers."""
+    loaded = load_landscape(run.path)
+    write_pictures(loaded, run.path)
+    write_landscape_page(loaded, run.report)
+    if format_ == "json":
+        import msgspec
+
+        sys.stdout.write(msgspec.json.encode(loaded.result).decode() + "\n")
+        return
+    console = Console()
+    console.print(landscape_card(loaded.result, run))
+
+
+def landscape_card(result: LandscapeResult, run: RunDir) -> RenderableType:
+    """Numbers with their errors, warnings, and where everything is."""
+    parts: list[RenderableType] = [
+        Text(""),
+        Text(safe(f"{result.task}: landscape"), style="bold"),
+        Text(safe(headline(result)), style="dim"),
+        Text(f"batch norm: {result.batch_norm}", style="dim"),
+        Text(""),
+        _table(facts(result)),
+        Text(""),
+        _places(run),
+    ]
+    parts += [Text.assemble(("note: ", "yellow"), safe(warning)) for warning in result.warnings]
+    return Group(*parts)
+
+
+def _table(rows: list[Fact]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(overflow="fold", style="dim")
+    grid.add_column(no_wrap=True, style="bold", justify="right")
+    grid.add_column(overflow="fold")
+    for row in rows:
+        grid.add_row(safe(row.label), row.value, Text(safe(row.detail), style="" if row.sure else "yellow"))
+    return grid
+
+
+def _places(run: RunDir) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column(no_wrap=True, style="dim")
+    grid.add_column(overflow="fold")
+    rows = [("run", run.path), ("result", result_path(run)), ("arrays", arrays_path(run)), ("page", run.report)]
+    rows += [("picture", path) for path in sorted(run.path.glob("*.png"))]
+    for label, path in rows:
+        if path.exists():
+            grid.add_row(label, safe(str(path)))
+    return grid

@@ -1,0 +1,66 @@
+"""How far a measurement is: on a terminal a bar for the present measure, and everywhere a line when one has ended."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+
+from paceline.records.schema import AnyEvent, Measured, Measuring
+from paceline.report.words import duration
+
+
+class MeasureProgress:
+    """Draws events of a measurement; what the Follower calls with each event. Use as a context.
+
+    Args:
+        console: where to draw.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._progress: Progress | None = None
+        self._bars: dict[str, TaskID] = {}
+
+    def __enter__(self) -> MeasureProgress:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def __call__(self, event: AnyEvent) -> None:
+        """One event of rank 0."""
+        if isinstance(event, Measuring):
+            self._move(event)
+        elif isinstance(event, Measured):
+            self._finish(event)
+
+    def _move(self, event: Measuring) -> None:
+        if not self._console.is_terminal:
+            return
+        if self._progress is None:
+            self._progress = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[shown]}", style="dim"),
+                TimeRemainingColumn(),
+                console=self._console,
+                transient=True,
+            )
+            self._progress.start()
+        shown = f"{event.unit}  {event.shown}"
+        if event.measure not in self._bars:
+            self._bars[event.measure] = self._progress.add_task(event.measure, total=event.total, shown=shown)
+        self._progress.update(self._bars[event.measure], completed=event.done, total=event.total, shown=shown)
+
+    def _finish(self, event: Measured) -> None:
+        if self._progress is not None and event.measure in self._bars:
+            self._progress.remove_task(self._bars.pop(event.measure))
+        line = f"{event.measure}: {event.summary} ({duration(event.duration_s)})"
+        style = "yellow" if event.level == "warning" else None
+        self._console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)

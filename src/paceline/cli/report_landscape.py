@@ -1,0 +1,73 @@
+"""`paceline report` on measurements of `paceline landscape`: their card and page, or several side by side."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table as Grid
+
+from paceline.cli.card import safe
+from paceline.cli.landscape_card import landscape_card
+from paceline.records.rundir import RunDir
+from paceline.report.landscape import write_landscape
+from paceline.report.landscape.facts import facts
+from paceline.report.landscape.load import Landscape, load_landscape
+from paceline.report.landscape.page import names_of, write_comparison_page, write_landscape_page
+from paceline.report.landscape.tables import side_by_side
+
+
+def report_landscapes(paths: Sequence[Path], output: Path | None, as_json: bool) -> None:
+    """Write the page and print numbers.
+
+    Args:
+        paths: run directories of `paceline landscape`, at least one.
+        output: where the page goes; None: one measurement's page and pictures into its directory, the page of several
+            into the working directory, with `as_json` nowhere.
+        as_json: print one JSON document instead of cards.
+
+    Raises:
+        PacelineError: a record is missing or damaged, or the page cannot be written.
+    """
+    loaded = [load_landscape(path) for path in paths]
+    page = _write(loaded, output, as_json)
+    if as_json:
+        import msgspec
+
+        document = {"schema": 1, "landscapes": [one.result for one in loaded]}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+        return
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:  # a pipe has no width, and paths are better left whole there
+        console = Console(highlight=False, markup=False, emoji=False, width=160)
+    if len(loaded) == 1:
+        console.print(landscape_card(loaded[0].result, RunDir(loaded[0].path)))
+    else:
+        console.print(_comparison(loaded))
+    sys.stdout.write(f"\npage: {page}\n")
+
+
+def _write(loaded: Sequence[Landscape], output: Path | None, as_json: bool) -> Path | None:
+    if output is None and as_json:
+        return None
+    if output is None and len(loaded) == 1:
+        return write_landscape(loaded[0].path)[0]
+    page = output or Path("report.html")
+    page = page / "report.html" if page.is_dir() else page
+    if len(loaded) == 1:
+        write_landscape_page(loaded[0], page)
+    else:
+        write_comparison_page(loaded, page)
+    return page
+
+
+def _comparison(loaded: Sequence[Landscape]) -> Grid:
+    table = side_by_side([facts(one.result) for one in loaded], names_of(loaded))
+    grid = Grid(box=None, padding=(0, 2, 0, 0))
+    for index, name in enumerate(table.columns):
+        grid.add_column(safe(name), justify="right" if index else "left", style="" if index else "dim", overflow="fold")
+    for row in table.rows:
+        grid.add_row(*(safe(cell) for cell in row))
+    return grid

@@ -1,0 +1,195 @@
+"""The settings of `paceline landscape`: one frozen dataclass from which the flags, the record in run.json and the rules
+of `--resume` are derived. Nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import msgspec
+
+from paceline.landscape.choices import BATCH_NORMS, DATA, DIRECTIONS, FORMATS, MEASURES, PLANES, PRECISIONS
+from paceline.parallel.placement import parse_workers
+from paceline.records.errors import PacelineError, choices
+
+LEAST_PROBES = 8
+
+
+def _result(default: Any, text: str, flag: str = "") -> Any:
+    """A field that decides the numbers: a resumed measurement must have the same."""
+    return field(default=default, metadata={"help": text, "recipe": True, "flag": flag})
+
+
+def _control(default: Any, text: str) -> Any:
+    """A field that decides how it is carried out."""
+    return field(default=default, metadata={"help": text, "recipe": False})
+
+
+@dataclass(frozen=True)
+class LandscapeConfig:
+    """All settings of a measurement."""
+
+    target: str = field(metadata={"help": "A run directory, or a task (its fresh weights).", "recipe": True})
+    other: str | None = _result(None, "A second run of the same task: interpolation and barrier.", "with")
+    measure: str | None = _result(
+        None,
+        f"Comma-separated, of: {', '.join(MEASURES)}. [default: surface,eigenvalues,trace; interpolation with --with]",
+    )
+    samples: int | None = _result(None, "Samples of slices. [default: 10000, or all there are]")
+    curvature_samples: int = _result(2000, "Samples of everything about curvature and sharpness.")
+    on: str = _result("train", f"Whose samples: {' or '.join(DATA)}.")
+    points: int = _result(25, "Points along each direction.")
+    span: float = _result(1.0, "How far slices go, in lengths of the direction.")
+    directions: str = _result("filter", "filter: each filter's direction as long as the filter; raw: the whole only.")
+    plane: str = _result("random", "Of the surface: random, or pca, the run's own path (needs its checkpoints).")
+    top: int = _result(5, "Eigenvalues.")
+    probes: int = _result(100, "Random vectors of the trace at most; a thirtieth of them for the density.")
+    steps: int = _result(100, "Lanczos steps at most; of the density 60.")
+    tolerance: float = _result(1e-3, "Relative residual at which an eigenvalue has converged.")
+    epsilon: float = _result(1e-3, "Keskar's box: epsilon * (|w| + 1).")
+    rho: float = _result(0.05, "Radius of SAM's ball.")
+    batch_norm: str = _result("batch", "Statistics: batch, those of each chunk; saved, the running ones.")
+    precision: str = _result("fp32", f"{' or '.join(PRECISIONS)}.")
+    seed: int = _result(0, "Of directions, probes and starts, and of a task's fresh weights.")
+    chunk: int = _result(250, "Samples at once; with --batch-norm batch it is part of what is measured.")
+    checkpoint: int | None = _result(None, "The step of the run to look at. [default: the newest]")
+    other_checkpoint: int | None = _result(None, "Likewise, of the run of --with.", "with-checkpoint")
+    workers: str = _control("auto", "Ranks on this machine: auto (one a CUDA device, else one a core) or a number.")
+    run_dir: str | None = _control(None, "Exactly this directory, instead of runs/<date>_<time>_landscape-<name>.")
+    resume: str | None = _control(None, "A run directory of this verb: go on where it was stopped.")
+    data_dir: str | None = _control(None, "Where the data set is. [default: where the run had it]")
+    format: str = _control("text", "text, or json: one object at the end.")
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """Names of `MEASURES`, in their order."""
+        if self.measure is None:
+            asked = {"interpolation"} if self.other is not None else {"surface", "eigenvalues", "trace"}
+        else:
+            asked = {name.strip() for name in self.measure.split(",") if name.strip()}
+        if self.plane == "pca" and "surface" in asked:
+            asked.add("trajectory")  # the plane is made from it
+        return tuple(name for name in MEASURES if name in asked)
+
+    @property
+    def density_probes(self) -> int:
+        """Each costs as much as `density_steps` probes of the trace; with many weights few of them are enough."""
+        return max(1, round(self.probes / 30))
+
+    @property
+    def density_steps(self) -> int:
+        """Lanczos steps of each: more show more of the spectrum's end, which `eigenvalues` is for."""
+        return min(self.steps, 60)
+
+
+_NAMES: dict[str, Collection[str]] = {
+    "on": DATA,
+    "directions": DIRECTIONS,
+    "plane": PLANES,
+    "batch_norm": BATCH_NORMS,
+    "precision": PRECISIONS,
+    "format": FORMATS,
+}
+_AT_LEAST = {
+    "samples": 1, "curvature_samples": 1, "points": 2, "top": 1, "probes": LEAST_PROBES, "steps": 1, "seed": 0,
+    "chunk": 1, "checkpoint": 0, "other_checkpoint": 0,
+}  # fmt: skip
+_ABOVE_ZERO = ("span", "epsilon", "rho")
+
+
+def flag_of(name: str) -> str:
+    """How a setting is typed."""
+    if name == "target":
+        return "TARGET"
+    own = next((f.metadata.get("flag") for f in dataclasses.fields(LandscapeConfig) if f.name == name), "")
+    return "--" + (own or name).replace("_", "-")
+
+
+def check(config: LandscapeConfig) -> None:
+    """Refuse what cannot be right, with the legal values.
+
+    Raises:
+        PacelineError: naming the flag.
+    """
+    for name, legal in _NAMES.items():
+        if getattr(config, name) not in legal:
+            raise PacelineError(
+                f"{flag_of(name)} {getattr(config, name)} is unknown", hint=f"legal values: {choices(legal)}"
+            )
+    for name, least in _AT_LEAST.items():
+        value = getattr(config, name)
+        if value is not None and value < least:
+            raise PacelineError(f"{flag_of(name)} {value} is out of range", hint=f"legal: {least} <= value")
+    for name in _ABOVE_ZERO:
+        value = getattr(config, name)
+        if not (math.isfinite(value) and value > 0):
+            raise PacelineError(f"{flag_of(name)} {value:g} is out of range", hint="legal: 0 < value")
+    if not 0 < config.tolerance < 1:
+        raise PacelineError(f"--tolerance {config.tolerance:g} is out of range", hint="legal: 0 < value < 1")
+    parse_workers(config.workers)
+    _check_measures(config)
+
+
+def _check_measures(config: LandscapeConfig) -> None:
+    asked = [name.strip() for name in (config.measure or "").split(",") if name.strip()]
+    for name in asked:
+        if name not in MEASURES:
+            raise PacelineError(f"--measure {name} is unknown", hint=f"legal values: {choices(MEASURES)}")
+    if not config.measures:
+        raise PacelineError("--measure names nothing", hint=f"legal values: {choices(MEASURES)}")
+    if ("interpolation" in config.measures) != (config.other is not None):
+        raise PacelineError(
+            "--measure interpolation and --with belong together",
+            why="an interpolation goes from one run to another",
+            hint="paceline landscape RUN --with RUN2",
+        )
+    if config.other_checkpoint is not None and config.other is None:
+        raise PacelineError("--with-checkpoint needs --with", hint="paceline landscape RUN --with RUN2")
+    if config.plane == "pca" and "surface" not in config.measures:
+        raise PacelineError(
+            "--plane pca is of the surface, which is not measured", hint="--measure surface, or leave --plane out"
+        )
+
+
+def to_dict(config: LandscapeConfig) -> dict[str, Any]:
+    """For run.json."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(values: Mapping[str, Any]) -> LandscapeConfig:
+    """From run.json; settings that this version does not know are refused, since they may have decided the result.
+
+    Raises:
+        PacelineError: unknown settings, or values of another type.
+    """
+    unknown = sorted(set(values) - {f.name for f in dataclasses.fields(LandscapeConfig)})
+    try:
+        if unknown:
+            raise msgspec.ValidationError(f"unknown to this version: {', '.join(unknown)}")
+        return msgspec.convert(dict(values), LandscapeConfig)
+    except msgspec.ValidationError as error:
+        raise PacelineError(
+            "the settings of the measurement cannot be read",
+            why=str(error),
+            hint="use the version of Paceline that wrote them (see versions in run.json), or start a new one",
+        ) from error
+
+
+def for_resume(stored: LandscapeConfig, given: Mapping[str, Any]) -> LandscapeConfig:
+    """The stored settings with what the user gave anew.
+
+    Raises:
+        PacelineError: a setting that decides the numbers was changed.
+    """
+    for f in dataclasses.fields(LandscapeConfig):
+        if f.name in given and f.metadata["recipe"] and given[f.name] != getattr(stored, f.name):
+            raise PacelineError(
+                f"the measurement to be resumed has {flag_of(f.name)} {getattr(stored, f.name)}, not {given[f.name]}",
+                why="a resumed measurement goes on with the settings that decide its numbers",
+                hint=f"leave {flag_of(f.name)} out, or start a new one with another --run-dir",
+            )
+    return dataclasses.replace(stored, **given)

@@ -1,0 +1,92 @@
+"""Directions in the space of weights, and points along them.
+
+A direction of standard normal numbers says little about a network whose layers have different sizes: the same step is
+long for one layer and short for another, and rescaling a layer before a batch norm, which changes no output, changes
+what is seen. **Filter normalisation** makes the part of each filter as long as the filter itself,
+
+    d_f <- d_f * |w_f| / |d_f|,    and 0 for biases and norms (tensors of one dimension)
+
+(Li et al. 2018, arXiv 1712.09913). `raw` has the whole direction as long as the weights as a whole, and nothing more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paceline.curvature.weights import Slice
+
+_STREAM = 2  # keeps directions apart from the probes and starts of the same seed
+_BLOCK = 1 << 18
+_TINY = 1e-10
+"""Added to the length of a filter's direction, as in Li et al.'s own code."""
+
+IN_WORDS = {
+    "filter": "random, each filter's part as long as the filter; biases and norms stay (Li et al. 2018)",
+    "raw": "random, as long as the weights as a whole",
+    "pca": "the run's two main axes, in units of the weights",
+}
+
+
+def random_direction(weights: Tensor, layout: Sequence[Slice], *, kind: str, seed: int, number: int) -> Tensor:
+    """(P,) a direction of standard normal numbers, scaled as `kind` says.
+
+    Args:
+        weights: (P,) the point that it starts from.
+        layout: where each parameter stands in it.
+        kind: `filter` or `raw`.
+        seed, number: directions of one seed and different numbers are independent; the same for every world size.
+    """
+    direction = torch.empty_like(weights)
+    for index, place in enumerate(layout):
+        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STREAM, number, index))))
+        drawn = torch.from_numpy(generator.standard_normal(place.stop - place.start))
+        own = weights[place.start : place.stop].to("cpu", torch.float64)
+        if kind == "filter":
+            drawn = _by_filter(drawn, own, place.shape)
+        direction[place.start : place.stop] = drawn.to(direction)
+    if kind == "raw":
+        direction.mul_(float(weights.double().norm() / direction.double().norm()))
+    return direction
+
+
+def _by_filter(drawn: Tensor, weights: Tensor, shape: tuple[int, ...]) -> Tensor:
+    if len(shape) < 2:
+        return torch.zeros_like(drawn)
+    drawn, weights = drawn.view(shape[0], -1), weights.view(shape[0], -1)
+    lengths = weights.norm(dim=1, keepdim=True) / (drawn.norm(dim=1, keepdim=True) + _TINY)
+    scaled: Tensor = (drawn * lengths).flatten()
+    return scaled
+
+
+class Axes:
+    """Directions in a file that is mapped, so that no rank holds a copy of them.
+
+    Args:
+        path: an .npy file of shape (k, P).
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._rows: NDArray[Any] = np.load(path, mmap_mode="r")
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def step(self, point: Tensor, coordinates: Sequence[float]) -> Tensor:
+        """`point` (P,) moved by the sum of coordinate * axis, in place; axes beyond the coordinates are left out."""
+        for row, coordinate in zip(self._rows, coordinates, strict=False):
+            for start in range(0, len(point), _BLOCK) if coordinate else ():
+                block = torch.from_numpy(np.array(row[start : start + _BLOCK]))
+                point[start : start + _BLOCK].add_(block.to(point), alpha=float(coordinate))
+        return point
+
+    def cosine(self) -> float:
+        """Between the first two."""
+        one, two = (torch.from_numpy(np.array(row)).double() for row in self._rows[:2])
+        return float(one @ two / (one.norm() * two.norm()))

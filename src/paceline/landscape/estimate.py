@@ -1,0 +1,67 @@
+"""What a measurement will cost, said before it begins: units of work, and the time that each takes here."""
+
+from __future__ import annotations
+
+from paceline.landscape import bounds, keskar, sam
+from paceline.landscape.choices import MEASURES
+from paceline.landscape.config import LandscapeConfig
+from paceline.landscape.session import Pace
+
+_GRADIENT = 3.0
+"""A gradient in units of a value: forward, and a backward of about twice its work."""
+
+
+def work_units(config: LandscapeConfig) -> dict[str, tuple[float, int, str]]:
+    """For each measure its most units, and what one costs: samples-passes of the kind `value` or `product`.
+
+    Returns:
+        measure -> (units, how many of `kind` one is, kind).
+    """
+    line = config.points
+    return {
+        "trajectory": (0, 1, "value"),  # checkpoints are not counted before they are looked at
+        "surface": (line * line, 1, "value"),
+        "line": (line, 1, "value"),
+        "interpolation": (line + 2 * (line // 4), 1, "value"),
+        "eigenvalues": (2 * config.steps, 1, "product"),
+        "trace": (2 * config.probes, 1, "product"),
+        "density": (config.density_probes * config.density_steps, 1, "product"),
+        "keskar": (2 * bounds.KESKAR_STARTS * (keskar.ITERATIONS + 2), int(_GRADIENT), "value"),
+        "sam": (2 * bounds.SAM_STARTS * sam.STEPS, int(_GRADIENT), "value"),
+    }
+
+
+def cost_lines(config: LandscapeConfig, pace: Pace, samples: int, curvature_samples: int, world: int) -> list[str]:
+    """One line a measure, and the sum; times are those of this machine as it is now.
+
+    Args:
+        config: what is asked for.
+        pace: seconds a sample.
+        samples, curvature_samples: as they came out.
+        world: ranks.
+    """
+    lines, total = [], 0.0
+    units = work_units(config)
+    for name in config.measures:
+        count, each, kind = units[name]
+        used = curvature_samples if MEASURES[name].curvature else samples
+        chunks = max(1, -(-used // config.chunk))
+        # Slices share out points, curvature shares out chunks of samples.
+        shared = min(world, chunks) if MEASURES[name].curvature else min(world, max(1, count))
+        seconds = count * each * used * (pace.value if kind == "value" else pace.product) / shared
+        total += seconds
+        what = {"value": "passes", "product": "Hessian-vector products"}[kind]
+        if count:
+            number = f"at most {count * each:,.0f}" if MEASURES[name].curvature else f"{count * each:,.0f}"
+            lines.append(f"{name}: {number} {what} over {used:,} samples, about {_duration(seconds)}")
+    lines.append(
+        f"cost: about {_duration(total)} on {world} worker{'s' if world != 1 else ''}, most of it an upper bound"
+    )
+    return lines
+
+
+def _duration(seconds: float) -> str:
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 1 else "1 s"
+    minutes = seconds / 60
+    return f"{minutes:.0f} min" if minutes < 120 else f"{minutes / 60:.1f} h"

@@ -1,0 +1,201 @@
+"""Keskar's sharpness: how much the loss can rise in a small box around the weights.
+
+    phi = 100 * (max f(x + A y) - f(x)) / (1 + f(x))    over |y_i| <= epsilon * (|(A^+ x)_i| + 1)
+
+(Keskar et al. 2017, arXiv 1609.04836, metric 2.1), with A the identity, or a random matrix of p columns, so that the
+box lies in a random subspace.
+
+**The search.** L-BFGS-B as in the paper, but in z = y / (half width of the box): unscaled, its stopping rules see a box
+of 1e-3 as nothing. At y = 0 of a minimum the gradient vanishes and the search would not move, so it begins at random
+points inside the box, several of them. `ftol` is 0 for the same reason: what rises is small beside the loss.
+
+**A lower bound.** The maximum of a function that is not concave is found only if one is lucky; the largest of a few
+starts is reported as what it is.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from scipy import optimize
+from torch import Tensor
+
+Floats = NDArray[np.float64]
+Objective = Callable[[Tensor], tuple[float, Tensor]]
+"""f(x (P,)) -> f(x), its gradient (P,)."""
+
+ITERATIONS = 10
+"""Of L-BFGS-B, as in the paper."""
+SUBSPACE = 100
+"""Columns of the random A, as in the paper."""
+_STARTS, _COLUMNS = 3, 4  # keys of the random streams
+_BLOCK_BYTES = 1 << 26
+_KEEP_BYTES = 1 << 29
+"""A is kept in memory up to that size, and made anew for each product beyond it."""
+
+
+class Embedding(Protocol):
+    """y -> A y and its counterparts, for a box."""
+
+    size: int
+
+    def apply(self, y: Floats) -> Tensor:
+        """A y (P,)."""
+        ...
+
+    def transposed(self, gradient: Tensor) -> Floats:
+        """A^T g."""
+        ...
+
+    def inverse(self, x: Tensor) -> Floats:
+        """A^+ x."""
+        ...
+
+
+class Identity:
+    """A = 1.
+
+    Args:
+        like: a point.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.size = len(like)
+        self._like = like
+
+    def apply(self, y: Floats) -> Tensor:
+        """See `Embedding`."""
+        return torch.from_numpy(y).to(self._like)
+
+    def transposed(self, gradient: Tensor) -> Floats:
+        """See `Embedding`."""
+        return _wide(gradient)
+
+    def inverse(self, x: Tensor) -> Floats:
+        """See `Embedding`."""
+        return _wide(x)
+
+
+class RandomSubspace:
+    """A = P x p standard normal numbers divided by sqrt(P), so that its columns have about length 1.
+
+    Args:
+        like: a point.
+        columns: p, at most P.
+        seed: the same A for the same seed on all ranks.
+    """
+
+    def __init__(self, like: Tensor, columns: int, seed: int) -> None:
+        self.size = columns
+        self._like, self._seed = like, seed
+        self._rows = max(1, _BLOCK_BYTES // (8 * columns))
+        self._kept: list[Tensor] | None = None
+        if len(like) * columns * 4 <= _KEEP_BYTES:
+            self._kept = [block for _, block in self._made()]
+
+    def _made(self) -> Iterator[tuple[slice, Tensor]]:
+        for number, start in enumerate(range(0, len(self._like), self._rows)):
+            rows = slice(start, min(start + self._rows, len(self._like)))
+            generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((self._seed, _COLUMNS, number))))
+            drawn = generator.standard_normal((rows.stop - rows.start, self.size), dtype=np.float32)
+            yield rows, torch.from_numpy(drawn).div_(math.sqrt(len(self._like)))
+
+    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
+        if self._kept is None:
+            yield from self._made()
+            return
+        for number, block in enumerate(self._kept):
+            start = number * self._rows
+            yield slice(start, start + len(block)), block
+
+    def apply(self, y: Floats) -> Tensor:
+        """See `Embedding`."""
+        moved = torch.empty_like(self._like)
+        for rows, block in self._blocks():
+            moved[rows] = (block.to(moved.dtype) @ torch.from_numpy(y).to(moved.dtype)).to(moved)
+        return moved
+
+    def transposed(self, gradient: Tensor) -> Floats:
+        """See `Embedding`."""
+        total = torch.zeros(self.size, dtype=torch.float64)
+        for rows, block in self._blocks():
+            total += (block.to(gradient.dtype).T @ gradient[rows].cpu()).double()
+        return total.numpy()
+
+    def inverse(self, x: Tensor) -> Floats:
+        """A^+ x = (A^T A)^-1 A^T x."""
+        gram = torch.zeros(self.size, self.size, dtype=torch.float64)
+        for _, block in self._blocks():
+            wide = block.double()
+            gram += wide.T @ wide
+        solved: Floats = np.linalg.solve(gram.numpy(), self.transposed(x.double()))
+        return solved
+
+
+@dataclass(frozen=True)
+class Box:
+    """Where the maximum is looked for.
+
+    Attributes:
+        embedding: A.
+        half: (n,) half widths, epsilon * (|A^+ x| + 1).
+    """
+
+    embedding: Embedding
+    half: Floats
+
+    @classmethod
+    def around(cls, x: Tensor, embedding: Embedding, epsilon: float) -> Box:
+        """The box of the paper around x (P,)."""
+        return cls(embedding, epsilon * (np.abs(embedding.inverse(x)) + 1.0))
+
+
+def sharpness(highest: float, at_centre: float) -> float:
+    """phi from max f and f(x), in percent."""
+    return 100.0 * (highest - at_centre) / (1.0 + at_centre)
+
+
+def climb(objective: Objective, x: Tensor, box: Box, *, seed: int, start: int, iterations: int = ITERATIONS) -> float:
+    """The highest f that one search has seen in the box; never below that of its start, a lower bound of the maximum.
+
+    Args:
+        objective: f; called with points of x's dtype.
+        x: (P,) the weights.
+        box: around them.
+        seed, start: choose the start, a random point inside the box.
+        iterations: of L-BFGS-B.
+
+    Returns:
+        max f, -inf where f was not finite at any point.
+    """
+    highest = -math.inf
+    largest_slope = 0.0
+
+    def descend(z: Floats) -> tuple[float, Floats]:
+        nonlocal highest, largest_slope
+        value, gradient = objective(x + box.embedding.apply(z * box.half))
+        if not math.isfinite(value):
+            return math.inf, np.zeros_like(z)  # the line search steps back from it
+        highest = max(highest, value)
+        slope = box.embedding.transposed(gradient) * box.half
+        largest_slope = largest_slope or float(np.abs(slope).max())
+        scale = 1.0 / largest_slope if largest_slope else 1.0  # the first step is then of the order of the box
+        return -value * scale, -slope * scale
+
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STARTS, start))))
+    begin = generator.uniform(-1.0, 1.0, box.embedding.size)
+    options: dict[str, Any] = {"maxiter": iterations, "ftol": 0.0, "gtol": 0.0}
+    bounds = optimize.Bounds(-1.0, 1.0)
+    optimize.minimize(descend, begin, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
+    return highest
+
+
+def _wide(vector: Tensor) -> Floats:
+    wide: Floats = vector.detach().cpu().double().numpy()
+    return wide

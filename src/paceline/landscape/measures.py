@@ -1,0 +1,256 @@
+"""What each name of `--measure` does: a function from a session to an outcome, all ranks together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from paceline.checkpoint.state import load_model
+from paceline.curvature.fixed_loss import FixedLoss, Value
+from paceline.landscape import interpolate, trajectory
+from paceline.landscape.bounds import keskar_sharpness, sam_sharpness
+from paceline.landscape.directions import IN_WORDS, Axes, random_direction
+from paceline.landscape.session import Outcome, Session, as_array
+from paceline.landscape.slices import Floats, Grid, along, coordinates, evaluate
+from paceline.landscape.spectrum import density, eigenvalues, trace
+from paceline.landscape.store import Entries, save_array
+from paceline.landscape.subject import all_checkpoints, find_checkpoint, flat_weights, task_settings, train_run
+from paceline.records.errors import PacelineError
+from paceline.records.landscape import Interpolation, Line, Surface, Trajectory, finite, finites
+
+
+def surface(session: Session) -> Outcome:
+    """Loss and metrics over a plane."""
+    config = session.config
+    if config.plane == "pca":
+        path = pca_path(session)
+        axes = Axes(path.folder / "plane.npy")
+        grid = Grid(*(trajectory.window(path.xy[:, axis], config.span, config.points) for axis in (0, 1)))
+    else:
+        axes = random_axes(session)
+        line = coordinates(config.points, config.span)
+        grid = Grid(line, line)
+    values = evaluate(session.work, "surface", len(grid), along(session.slices, axes.step, grid))
+    words = IN_WORDS["pca" if config.plane == "pca" else config.directions]
+    result = Surface(
+        plane=config.plane,
+        directions=words,
+        points=[len(grid.x), len(grid.y)],
+        lowest=_extreme(values.loss, np.nanmin),
+        highest=_extreme(values.loss, np.nanmax),
+        failed=int((~np.isfinite(values.loss)).sum()),
+    )
+    arrays = {"surface_x": grid.x, "surface_y": grid.y, **values.arrays("surface", grid.shape)}
+    warnings = [f"surface: the loss is no finite number at {result.failed} points"] if result.failed else []
+    summary = f"{len(grid.x)} x {len(grid.y)} points, loss {_shown(result.lowest)} to {_shown(result.highest)}"
+    return Outcome(result, arrays, summary, warnings)
+
+
+def line(session: Session) -> Outcome:
+    """Loss and metrics along the first random direction."""
+    config = session.config
+    where = coordinates(config.points, config.span)
+    axes = random_axes(session)
+    values = evaluate(session.work, "line", len(where), along(session.slices, axes.step, where[:, None]))
+    words = IN_WORDS[config.directions]
+    result = Line(directions=words, points=where.tolist(), loss=finites(values.loss))
+    arrays = {"line_t": where, **values.arrays("line")}
+    low, high = _extreme(values.loss, np.nanmin), _extreme(values.loss, np.nanmax)
+    return Outcome(result, arrays, f"{len(where)} points, loss {_shown(low)} to {_shown(high)}")
+
+
+def random_axes(session: Session) -> Axes:
+    """Two directions, made by rank 0 and kept in a file that every rank maps."""
+    config, path = session.config, session.work.parts / "directions.npy"
+
+    def make() -> None:
+        if path.exists():
+            return
+        weights, layout = session.slices.point(), session.slices.layout
+        rows = [
+            random_direction(weights, layout, kind=config.directions, seed=config.seed, number=number).cpu().numpy()
+            for number in (0, 1)
+        ]
+        if not any(np.any(row) for row in rows):
+            raise PacelineError(
+                "the directions have length 0",
+                why="filter normalisation leaves tensors of one dimension where they are, and there is no other",
+                hint="--directions raw",
+            )
+        save_array(path, np.stack(rows))
+
+    session.work.from_rank_zero(make)
+    return Axes(path)
+
+
+def refuse_early(session: Session, loss: FixedLoss) -> None:
+    """What cannot be measured is refused before anything is written; rank 0 looks for all.
+
+    Raises:
+        PacelineError: too few checkpoints for a path, or another run that does not fit.
+    """
+    run, last = session.subject.run, session.subject.step
+    if "trajectory" in session.config.measures and run is not None and last is not None:
+        _checkpoints_of_path(session, run, last)
+    if "interpolation" in session.config.measures:
+        _other_end(session, loss)
+
+
+def _checkpoints_of_path(session: Session, run: Path, last: int) -> list[tuple[int, Path]]:
+    found = all_checkpoints(run, last)
+    if len(found) < trajectory.LEAST:
+        raise PacelineError(
+            f"{run} has {len(found)} complete checkpoints up to step {last:,}, and a path needs {trajectory.LEAST}",
+            why="paceline train keeps the newest two, unless told otherwise",
+            hint=f"train with --keep 100: paceline train {task_settings(session.config)[0]} --keep 100",
+        )
+    return found
+
+
+class _Path:
+    def __init__(self, folder: Path, steps: list[int], xy: Floats, variance: Floats) -> None:
+        self.folder, self.steps, self.xy, self.variance = folder, steps, xy, variance
+
+
+def pca_path(session: Session) -> _Path:
+    """The path of the run and its plane, made by rank 0 and kept.
+
+    Raises:
+        PacelineError: too few checkpoints.
+    """
+    folder = session.work.parts / "path"
+    run, last = session.subject.run, session.subject.step
+    if run is None or last is None:
+        raise PacelineError(
+            "a task's fresh weights have no path", hint="--plane pca and --measure trajectory need a run"
+        )
+
+    def make() -> tuple[list[int], list[list[float]], list[float]]:
+        kept = Entries.read(folder / "path.jsonl")
+        if "path" in kept:
+            return kept["path"][0], kept["path"][1], kept["path"][2]
+        found = _checkpoints_of_path(session, run, last)
+        like, layout = session.slices.point().cpu(), session.slices.layout
+        rows = [flat_weights(load_model(path), layout, like, path).numpy() for _, path in found]
+        save_array(folder / "weights.npy", np.stack(rows))
+        del rows
+        made = trajectory.principal_plane(np.load(folder / "weights.npy", mmap_mode="r"))
+        save_array(folder / "plane.npy", made.axes)
+        value = ([step for step, _ in found], made.xy.tolist(), made.variance.tolist())
+        Entries(folder / "path.jsonl", {}, writes=True).add("path", value)
+        return value
+
+    steps, xy, variance = session.work.from_rank_zero(make)
+    return _Path(folder, steps, as_array(xy), as_array(variance))
+
+
+def path_of(session: Session) -> Outcome:
+    """The path with the loss at each checkpoint."""
+    path = pca_path(session)
+    weights = np.load(path.folder / "weights.npy", mmap_mode="r")
+
+    def at(index: int) -> Value:
+        return session.slices.value_alone(torch.from_numpy(np.array(weights[index])).to(session.slices.point()))
+
+    values = evaluate(session.work, "trajectory", len(path.steps), at)
+    shares = path.variance[:2].tolist()
+    result = Trajectory(steps=path.steps, variance=shares, loss=finites(values.loss))
+    arrays = {
+        "trajectory_step": as_array(path.steps),
+        "trajectory_xy": path.xy,
+        "trajectory_variance": path.variance[:10],
+        **values.arrays("trajectory"),
+    }
+    return Outcome(
+        result, arrays, f"{len(path.steps)} checkpoints; two axes hold {100 * sum(shares):.1f} % of the variance"
+    )
+
+
+def interpolation(session: Session) -> Outcome:
+    """Loss and metrics on the line to the other run, and the barrier."""
+    config = session.config
+    loss = session.slices
+    step, there, state = _other_end(session, loss)
+    here = loss.point()
+    buffers = {name: tensor for name, tensor in state.items() if name in dict(session.subject.model.named_buffers())}
+    where = interpolate.positions(config.points)
+
+    def at(index: int) -> Value:
+        t = float(where[index])
+        with _buffers_between(session, buffers, t):
+            return loss.value_alone(interpolate.between(here, there, t))
+
+    values = evaluate(session.work, "interpolation", len(where), at)
+    height, place = interpolate.barrier(where, values.loss)
+    result = Interpolation(
+        other=config.other or "",
+        other_checkpoint=step,
+        points=where.tolist(),
+        loss=finites(values.loss),
+        ends=finites(values.loss[(where == 0) | (where == 1)]),
+        barrier=finite(height),
+        barrier_at=finite(place),
+        distance=float((there.double() - here.double()).norm()),
+    )
+    arrays = {"interpolation_t": where, **values.arrays("interpolation")}
+    warnings = [] if np.isfinite(height) else ["interpolation: the loss between the runs is no finite number"]
+    ends = " and ".join(_shown(end) for end in result.ends)
+    return Outcome(result, arrays, f"barrier {_shown(result.barrier)} at t = {place:.2f}; ends {ends}", warnings)
+
+
+def _other_end(session: Session, loss: FixedLoss) -> tuple[int, torch.Tensor, dict[str, torch.Tensor]]:
+    """Of the run of `--with`: the step, the weights (P,), and all tensors of its checkpoint."""
+    config = session.config
+    run = Path(config.other or "")
+    own, theirs = task_settings(config)[0], train_run(run).config.get("task")
+    if own != theirs:
+        raise PacelineError(
+            f"{config.target} is of the task {own}, and {config.other} of {theirs}",
+            hint="a straight line joins two runs of one task",
+        )
+    step, checkpoint = find_checkpoint(run, config.other_checkpoint)
+    state = load_model(checkpoint)
+    return step, flat_weights(state, loss.layout, loss.point(), checkpoint), state
+
+
+@contextmanager
+def _buffers_between(session: Session, there: dict[str, torch.Tensor], t: float) -> Iterator[None]:
+    """Saved statistics go along, since at t = 1 everything has to be the other run's."""
+    if session.config.batch_norm != "saved":
+        yield
+        return
+    floating = {n: b for n, b in session.subject.model.named_buffers() if b.is_floating_point() and n in there}
+    before = {name: buffer.clone() for name, buffer in floating.items()}
+    try:
+        for name, buffer in floating.items():
+            buffer.copy_(interpolate.between(before[name], there[name].to(buffer), t))
+        yield
+    finally:
+        for name, buffer in floating.items():
+            buffer.copy_(before[name])
+
+
+def _extreme(values: Floats, choose: Callable[[Floats], float]) -> float | None:
+    kept = values[np.isfinite(values)]
+    return float(choose(kept)) if len(kept) else None
+
+
+def _shown(value: float | None) -> str:
+    return "not finite" if value is None else f"{value:.4g}"
+
+
+TAKE: dict[str, Callable[[Session], Outcome]] = {
+    "trajectory": path_of,
+    "surface": surface,
+    "line": line,
+    "interpolation": interpolation,
+    "eigenvalues": eigenvalues,
+    "trace": trace,
+    "density": density,
+    "keskar": keskar_sharpness,
+    "sam": sam_sharpness,
+}

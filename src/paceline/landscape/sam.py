@@ -1,0 +1,86 @@
+"""SAM sharpness: how much the loss can rise within a small distance of the weights.
+
+    max L(w + e) - L(w)    over |e| <= rho                   (Foret et al. 2021, arXiv 2010.01412)
+    max L(w + e) - L(w)    over |e / |w|| <= rho             (adaptive: Kwon et al. 2021, arXiv 2102.11600)
+
+The adaptive form measures steps in units of each weight, so that rescaling a layer and its counterpart leaves it as it
+is. SAM itself takes one step along the gradient; that is the first start here, and it is then improved.
+
+**The search.** Over a ball, a linear function is largest at rho * g / |g|. Going there again and again is steepest
+ascent; at a minimum, where L is quadratic, it is power iteration, and ends at rho^2 * (largest eigenvalue) / 2. Where a
+step does not raise the loss it is halved. Several starts; the largest value is a lower bound of the maximum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+Objective = Callable[[Tensor], tuple[float, Tensor]]
+"""L(w (P,)) -> L(w), its gradient (P,)."""
+
+STEPS = 20
+"""Gradients of one start at most."""
+_LEAST_STEP = 1 / 16
+_SETTLED = 1e-9
+"""Relative gain of a step at which a search ends."""
+_STREAM = 5
+
+
+def climb(
+    objective: Objective,
+    weights: Tensor,
+    rho: float,
+    *,
+    adaptive: bool = False,
+    seed: int = 0,
+    start: int = 0,
+    steps: int = STEPS,
+) -> float:
+    """The highest L that one search has seen within the ball; -inf where none was finite.
+
+    Args:
+        objective: L and its gradient.
+        weights: (P,) w, in the middle.
+        rho: radius, above 0.
+        adaptive: measure steps in units of |w|.
+        seed, start: start 0 goes along the gradient at w, unless that is zero; the others are random.
+        steps: gradients at most.
+    """
+    scale = weights.abs() if adaptive else torch.ones_like(weights)
+    begin = torch.zeros_like(weights) if start == 0 else _random(weights, rho, seed, start)
+    value, gradient = objective(weights + scale * begin)
+    if start == 0 and not bool((scale * gradient).any()):
+        return climb(objective, weights, rho, adaptive=adaptive, seed=seed, start=1, steps=steps)
+    if not math.isfinite(value):
+        return -math.inf
+    place, size, used = begin, 1.0, 1
+    while used < steps and size >= _LEAST_STEP:
+        target = scale * gradient
+        length = float(target.double().norm())
+        if length == 0 or not math.isfinite(length):
+            break
+        # Toward the best point of the ball by the present slope: a point between two of the ball lies in it.
+        tried = place + size * (rho / length * target - place)
+        found, slope = objective(weights + scale * tried)
+        used += 1
+        if math.isfinite(found) and found > value:
+            gain, value, gradient, place = found - value, found, slope, tried
+            size = min(1.0, 2 * size)
+            if gain <= _SETTLED * abs(value):
+                break
+        else:
+            size /= 2
+    return value
+
+
+def _random(weights: Tensor, rho: float, seed: int, start: int) -> Tensor:
+    """A point on the sphere."""
+    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STREAM, start))))
+    drawn = torch.from_numpy(generator.standard_normal(len(weights)))
+    point: Tensor = (drawn * (rho / drawn.norm())).to(weights)
+    return point

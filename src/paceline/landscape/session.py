@@ -1,0 +1,172 @@
+"""A measurement on one rank: settings, what is looked at, the loss on its samples, and where results are gathered."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from paceline.curvature.fixed_loss import FixedLoss, Value
+from paceline.curvature.operator import Operator, Space, weighted
+from paceline.landscape.config import LandscapeConfig
+from paceline.landscape.subject import Subject, first_samples
+from paceline.landscape.work import Work
+from paceline.records.errors import PacelineError
+
+DEFAULT_SAMPLES = 10_000
+
+
+@dataclass
+class Outcome:
+    """What one measure found.
+
+    Attributes:
+        result: a struct of `records.landscape`, for the field of the measure's name.
+        arrays: for landscape.npz.
+        summary: its main numbers in a line.
+        warnings: for people.
+    """
+
+    result: Any
+    arrays: dict[str, NDArray[Any]]
+    summary: str
+    warnings: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Session:
+    """What measures are made from.
+
+    Attributes:
+        config: with `samples`, `checkpoint` and the like filled in.
+        subject: what is looked at.
+        work: its surroundings.
+    """
+
+    config: LandscapeConfig
+    subject: Subject
+    work: Work
+
+    def fixed_loss(self, samples: int) -> FixedLoss:
+        """L on the first samples of `--on`."""
+        subject = self.subject
+        return FixedLoss(
+            subject.task,
+            subject.model,
+            first_samples(subject.data, samples),
+            subject.like,
+            samples=samples,
+            chunk=self.config.chunk,
+            batch_norm=self.config.batch_norm,
+        )
+
+    @cached_property
+    def slices(self) -> FixedLoss:
+        """L on `--samples`."""
+        return self.fixed_loss(slice_samples(self.config, self.subject))
+
+    @cached_property
+    def curvature(self) -> FixedLoss:
+        """L on `--curvature-samples`."""
+        return self.fixed_loss(curvature_samples(self.config, self.subject))
+
+    @cached_property
+    def weights(self) -> Tensor:
+        """(P,) a copy of the weights that curvature is taken at."""
+        return self.curvature.point()
+
+    @cached_property
+    def centre(self) -> Value:
+        """L and metrics at the weights, on `--samples`; all ranks together."""
+        self.work.pause()
+        return self.slices.value(self.slices.point())
+
+    @cached_property
+    def centre_gradient(self) -> tuple[float, float]:
+        """L and the norm of its gradient at the weights, on `--curvature-samples`; all ranks together."""
+        loss, gradient = self.gradient(self.weights)
+        return loss, float(gradient.double().norm())
+
+    @property
+    def space(self) -> Space:
+        """Of vectors that the Hessian takes."""
+        return Space.of(self.weights)
+
+    def gradient(self, point: Tensor) -> tuple[float, Tensor]:
+        """L and its gradient, unless all stop here."""
+        self.work.pause()
+        return self.curvature.gradient(point)
+
+    def operator(self, *, aware: bool) -> Operator:
+        """H at the weights, or D H D with D = diag(|weights|); stops where all stop."""
+
+        def apply(vector: Tensor) -> Tensor:
+            self.work.pause()
+            return self.curvature.hvp(self.weights, vector)
+
+        return weighted(apply, self.weights) if aware else apply
+
+
+def slice_samples(config: LandscapeConfig, subject: Subject) -> int:
+    """`--samples`, or its default."""
+    total = len(subject.data)
+    return _within("--samples", config.samples, total) if config.samples is not None else min(DEFAULT_SAMPLES, total)
+
+
+def curvature_samples(config: LandscapeConfig, subject: Subject) -> int:
+    """`--curvature-samples`; its default is cut to what there is."""
+    total = len(subject.data)
+    default = LandscapeConfig.curvature_samples
+    if config.curvature_samples == default:
+        return min(default, total)
+    return _within("--curvature-samples", config.curvature_samples, total)
+
+
+def _within(flag: str, value: int, total: int) -> int:
+    if value > total:
+        raise PacelineError(f"{flag} {value:,} is more than there are", hint=f"legal: 1 <= value <= {total:,}")
+    return value
+
+
+@dataclass(frozen=True)
+class Pace:
+    """What one unit of work costs on this rank, in seconds.
+
+    Attributes:
+        value: of the loss, a sample.
+        product: of a Hessian-vector product, a sample; with one rank.
+    """
+
+    value: float
+    product: float
+
+
+def measure_pace(session: Session) -> Pace:
+    """Time both on a few samples; all ranks do the same and nobody waits for another."""
+    samples = min(2 * session.config.chunk, len(session.subject.data))
+    few = session.fixed_loss(samples)
+    point = few.point()
+    few.value_alone(point)  # caches, allocator
+    began = time.perf_counter()
+    few.value_alone(point)
+    value = (time.perf_counter() - began) / samples
+    curved = any(name in session.config.measures for name in ("eigenvalues", "trace", "density"))
+    if not curved:
+        return Pace(value, 4 * value)
+    vector = point / max(float(point.double().norm()), 1e-12)
+    few.hvp(point, vector)
+    began = time.perf_counter()
+    few.hvp(point, vector)
+    spent = time.perf_counter() - began
+    share = min(session.work.world, max(1, -(-samples // session.config.chunk)))
+    return Pace(value, spent * share / samples)
+
+
+def as_array(values: Any) -> NDArray[np.float64]:
+    """float64."""
+    return np.asarray(values, dtype=np.float64)

@@ -1,0 +1,201 @@
+"""What is looked at: the weights of a run, or the fresh ones of a task, in a model on this rank's device."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from paceline.checkpoint import manifest
+from paceline.checkpoint.state import load_model
+from paceline.curvature.weights import Slice
+from paceline.landscape.config import LandscapeConfig
+from paceline.parallel.seat import Seat
+from paceline.records.errors import PacelineError, choices
+from paceline.records.rundir import RunDir, read_info
+from paceline.records.schema import RunInfo
+from paceline.tasks.data.arrays import Arrays, Like
+from paceline.tasks.holdout import hold_out
+from paceline.tasks.load import load_task
+from paceline.tasks.table import TaskOptions
+from paceline.tasks.task import Task
+
+DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What is looked at.
+
+    Attributes:
+        task: as the run had it.
+        model: with the weights, in eval mode or not: measuring does not care.
+        like: what batches shall be like.
+        data: samples of `--on`.
+        run: the directory of a run; None for fresh weights.
+        step: of the checkpoint; None for fresh weights.
+        fingerprint: of the weights and buffers, hexadecimal.
+        batch_norm: whether the model has any.
+    """
+
+    task: Task
+    model: nn.Module
+    like: Like
+    data: Any
+    run: Path | None
+    step: int | None
+    fingerprint: str
+    batch_norm: bool
+
+
+def train_run(path: Path) -> RunInfo:
+    """run.json of a run whose weights can be looked at.
+
+    Raises:
+        PacelineError: not a run directory, or not one of `paceline train`.
+    """
+    info = read_info(path)
+    if info.verb != "train":
+        raise PacelineError(
+            f"{path} is a run of paceline {info.verb}",
+            why="only runs of paceline train have weights that can be looked at",
+            hint="paceline landscape RUN, with a run of paceline train",
+        )
+    return info
+
+
+def task_settings(config: LandscapeConfig) -> tuple[str, TaskOptions, int]:
+    """The task of the target, its options, and how many training samples it holds out."""
+    path = Path(config.target)
+    if not path.is_dir():
+        return config.target, TaskOptions(data_dir=config.data_dir), 0
+    stored = train_run(path).config
+    options = TaskOptions(width=stored.get("width"), data_dir=config.data_dir or stored.get("data_dir"))
+    return str(stored.get("task")), options, int(stored.get("holdout") or 0)
+
+
+def load_subject(config: LandscapeConfig, seat: Seat) -> Subject:
+    """Build it on this rank.
+
+    Raises:
+        PacelineError: no such task, run, checkpoint or data.
+    """
+    spec, options, holdout = task_settings(config)
+    task = hold_out(load_task(spec, options), holdout)
+    _seed(config.seed)
+    model = task.model()
+    run = Path(config.target) if Path(config.target).is_dir() else None
+    step = None
+    if run is not None:
+        step, checkpoint = find_checkpoint(run, config.checkpoint)
+        load_into(model, load_model(checkpoint), checkpoint)
+    elif config.checkpoint is not None:
+        raise PacelineError("--checkpoint is of a run, and the target is a task", hint="leave it out")
+    convolutional = any(isinstance(module, nn.Conv2d) for module in model.modules())
+    model = model.to(device=seat.device, dtype=DTYPES[config.precision])
+    if convolutional:
+        model = model.to(memory_format=torch.channels_last)
+    data = task.train_data if config.on == "train" else task.eval_data
+    return Subject(
+        task=task,
+        model=model,
+        like=Like(seat.device, DTYPES[config.precision], convolutional),
+        data=data,
+        run=run,
+        step=step,
+        fingerprint=fingerprint(model.state_dict()),
+        batch_norm=any(isinstance(module, _BatchNorm) for module in model.modules()),
+    )
+
+
+def first_samples(data: Any, samples: int) -> Any:
+    """`data` cut to its first samples, so that the rest need not stay in memory."""
+    if isinstance(data, Arrays) and samples < len(data):
+        return data.with_columns([column[:samples].clone() for column in data.columns])
+    return data
+
+
+def _seed(seed: int) -> None:
+    # As `paceline train` does, so that the fresh weights are those that a training with this seed starts from.
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def find_checkpoint(run: Path, step: int | None) -> tuple[int, Path]:
+    """The checkpoint of that step, or the newest complete one.
+
+    Raises:
+        PacelineError: there is none; the message lists those that are there.
+    """
+    checkpoints = RunDir(run).checkpoints
+    if step is None:
+        path, _ = manifest.newest_complete(checkpoints)
+        if path is None:
+            raise PacelineError(f"{run} has no complete checkpoint", hint=f"paceline train --resume {run} makes one")
+        return manifest.read_manifest(path).step, path
+    path = checkpoints / manifest.directory_name(step)
+    if not path.is_dir():
+        there = sorted(found for found, _ in manifest.steps_newest_first(checkpoints))
+        raise PacelineError(f"{run} has no checkpoint of step {step:,}", hint=f"it has: {choices(there) or 'none'}")
+    manifest.require(path)
+    return step, path
+
+
+def all_checkpoints(run: Path, last: int) -> list[tuple[int, Path]]:
+    """All complete checkpoints up to that step, the oldest first."""
+    found = manifest.steps_newest_first(RunDir(run).checkpoints)
+    return sorted((step, path) for step, path in found if step <= last and manifest.damage(path) is None)
+
+
+def load_into(model: nn.Module, state: Mapping[str, Tensor], where: Path) -> None:
+    """Give `model` the weights of a checkpoint.
+
+    Raises:
+        PacelineError: they do not fit.
+    """
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise _does_not_fit(where, " ".join(str(error).split())[:300]) from error
+
+
+def flat_weights(state: Mapping[str, Tensor], layout: Sequence[Slice], like: Tensor, where: Path) -> Tensor:
+    """(P,) the trained weights of a checkpoint, as `like` (P,).
+
+    Raises:
+        PacelineError: one is missing or has another shape.
+    """
+    flat = torch.empty_like(like)
+    for place in layout:
+        tensor = state.get(place.name)
+        if tensor is None or tuple(tensor.shape) != place.shape:
+            found = "missing" if tensor is None else f"of shape {tuple(tensor.shape)}"
+            raise _does_not_fit(where, f"{place.name} of shape {place.shape} is {found} there")
+        flat[place.start : place.stop] = tensor.flatten().to(flat)
+    return flat
+
+
+def _does_not_fit(where: Path, why: str) -> PacelineError:
+    return PacelineError(
+        f"the checkpoint {where} does not fit the model",
+        why=why,
+        hint="it is of another task or width, or the task's code changed since",
+    )
+
+
+def fingerprint(state: Mapping[str, Tensor]) -> str:
+    """A digest of names and bits."""
+    digest = hashlib.sha256()
+    for name, tensor in state.items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return digest.hexdigest()

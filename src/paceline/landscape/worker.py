@@ -1,0 +1,197 @@
+"""One rank of a measurement: `python -m paceline.landscape.worker`, started by the launcher.
+
+The launcher hands over in the environment: PACELINE_LANDSCAPE (settings, command, run directory, as JSON) and
+PACELINE_LAUNCHER_PID. Nothing is drawn here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import os
+import time
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import msgspec
+import numpy as np
+
+from paceline.landscape.choices import HANDOVER, MEASURES, NOT_INVARIANT
+from paceline.landscape.config import LandscapeConfig, from_dict
+from paceline.landscape.describe import batch_norm_words, describe, first_words
+from paceline.landscape.estimate import cost_lines
+from paceline.landscape.measures import TAKE, refuse_early
+from paceline.landscape.record import Recorder
+from paceline.landscape.session import Outcome, Session, curvature_samples, measure_pace, slice_samples
+from paceline.landscape.subject import find_checkpoint, load_subject
+from paceline.landscape.work import Stopped, Work
+from paceline.parallel import agree
+from paceline.parallel.seat import Seat, StopRequest, join, run_as_rank, take_seat
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.landscape import LandscapeResult, arrays_path, finite, write_result
+from paceline.records.rundir import RunDir, read_info, write_atomic, write_info
+from paceline.records.schema import End, Measured
+
+PATIENCE_S = 86_400.0
+"""Ranks may finish their points at very different times; a dead one is noticed at once all the same."""
+_FLAT = 0.1
+"""A gradient longer than this is worth a word: the weights are no minimum, where most of sharpness is defined."""
+
+
+@dataclass(frozen=True)
+class Handover:
+    """What the launcher tells its ranks."""
+
+    config: dict[str, Any]
+    run_dir: str
+    command: list[str]
+
+
+def run_rank(stop: StopRequest) -> int:
+    """Join the process group, build what is needed, measure; return the exit code."""
+    handover = msgspec.json.decode(os.environ[HANDOVER], type=Handover)
+    config, run = from_dict(handover.config), RunDir(handover.run_dir)
+    seat = take_seat(handover.command)
+    join(seat, PATIENCE_S)
+    session, recorder = build(config, seat, run, stop)
+    try:
+        measure(session, recorder, run, seat)
+    except Stopped as stopped:
+        recorder.end(_end("interrupted", stopped.exit_code, recorder))
+        return int(stopped.exit_code)
+    except PacelineError as error:
+        recorder.end(_end("failed", error.exit_code, recorder, error.what))
+        raise
+    recorder.end(_end("finished", Exit.OK, recorder))
+    return int(Exit.OK)
+
+
+def build(config: LandscapeConfig, seat: Seat, run: RunDir, stop: StopRequest) -> tuple[Session, Recorder]:
+    """Everything that is made once; every rank calls this together.
+
+    Raises:
+        PacelineError: on all ranks when it happens on one.
+    """
+    config = agree.from_rank_zero(lambda: settle(config))
+    subject = agree.all_or_none(lambda: load_subject(config, seat))
+    agree.require_equal("model", subject.fingerprint)
+    agree.all_or_none(lambda: (slice_samples(config, subject), curvature_samples(config, subject)))
+    work = Work(run.path / "parts", stop, None, seat.device)
+    session = Session(config, subject, work)
+    first = agree.all_or_none(lambda: session.curvature if _curved(config) else session.slices)
+    agree.from_rank_zero(lambda: refuse_early(session, first))
+    number = agree.from_rank_zero(lambda: _begin(session, seat, run, first.size))
+    recorder = Recorder(run, seat.env.rank, seat.env.world, number)
+    session.work = Work(run.path / "parts", stop, recorder, seat.device)
+    for note in seat.placement.notes:
+        recorder.note(note)
+    return session, recorder
+
+
+def settle(config: LandscapeConfig) -> LandscapeConfig:
+    """Fill in which checkpoints are meant, so that a resumed measurement looks at the same."""
+    target, other = RunDir(config.target), RunDir(config.other) if config.other is not None else None
+    if config.checkpoint is None and target.path.is_dir():
+        config = dataclasses.replace(config, checkpoint=find_checkpoint(target.path, None)[0])
+    if other is not None and config.other_checkpoint is None:
+        config = dataclasses.replace(config, other_checkpoint=find_checkpoint(other.path, None)[0])
+    return config
+
+
+def _curved(config: LandscapeConfig) -> bool:
+    return any(MEASURES[name].curvature for name in config.measures)
+
+
+def _begin(session: Session, seat: Seat, run: RunDir, parameters: int) -> int:
+    """Write run.json, or compare with the one that is there; return the number of the session."""
+    info = describe(session.config, session.subject, seat, parameters)
+    if not run.exists():
+        write_info(run, msgspec.structs.replace(info, facts={**info.facts, "sessions": 1}))
+        return 1
+    first = read_info(run.path)
+    if first.facts.get("weights") != session.subject.fingerprint:
+        raise PacelineError(
+            f"{session.config.target} has other weights than when {run.path} was begun",
+            why="the checkpoint was written again, or another version of torch draws other fresh weights",
+            hint="start a new measurement",
+        )
+    number = int(first.facts.get("sessions", 1)) + 1
+    write_info(run, msgspec.structs.replace(first, facts={**first.facts, "sessions": number}))
+    return number
+
+
+def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> None:
+    """Take every measure in turn and write what came of it."""
+    config = session.config
+    samples, curved = slice_samples(config, session.subject), curvature_samples(config, session.subject)
+    recorder.note(first_words(config, session.subject, samples, curved))
+    for line in cost_lines(config, measure_pace(session), samples, curved, seat.env.world):
+        recorder.note(line)
+    centre = session.centre
+    outcomes: dict[str, Outcome] = {}
+    seconds: dict[str, float] = {}
+    for name in config.measures:
+        began = time.perf_counter()
+        outcomes[name] = TAKE[name](session)
+        seconds[name] = time.perf_counter() - began
+        outcome = outcomes[name]
+        recorder.measured(
+            Measured(
+                measure=name,
+                elapsed_s=recorder.elapsed_s(),
+                duration_s=seconds[name],
+                summary=outcome.summary,
+                level="warning" if outcome.warnings else "info",
+            )
+        )
+    curvature, slope = session.centre_gradient if _curved(config) else (None, None)
+    size = (session.curvature if _curved(config) else session.slices).size
+    result = LandscapeResult(
+        target=config.target,
+        task=session.subject.task.name,
+        checkpoint=session.subject.step,
+        parameters=size,
+        data=config.on,
+        samples=samples,
+        curvature_samples=curved,
+        chunk=config.chunk,
+        batch_norm=batch_norm_words(config, session.subject),
+        precision=config.precision,
+        loss=finite(centre.loss),
+        metrics={name: finite(value) for name, value in centre.metrics.items()},
+        curvature_loss=finite(curvature),
+        gradient_norm=finite(slope),
+        warnings=_warnings(session, outcomes, slope),
+        seconds=seconds,
+        world=seat.env.world,
+        **{name: outcome.result for name, outcome in outcomes.items()},
+    )
+    agree.from_rank_zero(lambda: _write(run, result, outcomes))
+
+
+def _warnings(session: Session, outcomes: dict[str, Outcome], slope: float | None) -> list[str]:
+    found = [warning for outcome in outcomes.values() for warning in outcome.warnings]
+    if slope is not None and slope > _FLAT:
+        found.append(
+            f"the gradient at these weights has length {slope:.3g}: they are no minimum of this loss, so curvature and "
+            "sharpness describe a slope"
+        )
+    if _curved(session.config):
+        found.append(NOT_INVARIANT)
+    return found
+
+
+def _write(run: RunDir, result: LandscapeResult, outcomes: dict[str, Outcome]) -> None:
+    buffer = io.BytesIO()
+    arrays: dict[str, Any] = {name: array for outcome in outcomes.values() for name, array in outcome.arrays.items()}
+    np.savez_compressed(buffer, **arrays)
+    write_atomic(arrays_path(run), buffer.getvalue())
+    write_result(run, result)
+
+
+def _end(reason: Literal["finished", "interrupted", "failed"], code: int, recorder: Recorder, message: str = "") -> End:
+    return End(step=0, reason=reason, exit_code=int(code), elapsed_s=recorder.elapsed_s(), message=message)
+
+
+if __name__ == "__main__":
+    run_as_rank(run_rank)

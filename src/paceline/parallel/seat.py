@@ -1,0 +1,161 @@
+"""One rank of a job of ours: where it sits, how it joins the others, how it is told to stop, how it leaves.
+
+`run_as_rank` is the frame around every worker module. A rank draws nothing; a failure is left in torch elastic's error
+file, where the launcher finds it.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import signal
+import sys
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+import torch
+import torch.distributed as dist
+
+from paceline.parallel.exit import die_with_parent, leave
+from paceline.parallel.placement import Machine, Placement, RankEnv, place_rank, usable_cores
+from paceline.records.errors import Exit, PacelineError
+
+LAUNCHER_PID = "PACELINE_LAUNCHER_PID"
+
+
+@dataclass(frozen=True)
+class Seat:
+    """Where this rank sits.
+
+    Attributes:
+        env: its place in the job.
+        placement: device and backend.
+        device: its own.
+        command: how the user started the job, for the record.
+    """
+
+    env: RankEnv
+    placement: Placement
+    device: torch.device
+    command: list[str]
+
+
+class StopRequest:
+    """What this rank was asked to do. Handlers only set a flag, so they are safe at any moment."""
+
+    def __init__(self) -> None:
+        self.terminate = False
+        self.interrupt = False
+
+    def install(self) -> None:
+        """Take over SIGTERM and SIGINT of this process."""
+        signal.signal(signal.SIGTERM, self._note)
+        signal.signal(signal.SIGINT, self._note)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if number == signal.SIGTERM:
+            self.terminate = True
+        else:
+            self.interrupt = True
+
+    def wishes(self) -> tuple[float, float]:
+        """Terminate, interrupt; 1 for yes."""
+        return float(self.terminate), float(self.interrupt)
+
+
+def run_as_rank(work: Callable[[StopRequest], int]) -> NoReturn:
+    """Call `work` as this rank's whole life and leave with its exit code; failures are told to the launcher."""
+    launcher = os.environ.get(LAUNCHER_PID)
+    if launcher is not None:
+        die_with_parent(int(launcher))
+    stop = StopRequest()
+    stop.install()
+    try:
+        code = work(stop)
+    except PacelineError as error:
+        report_failure(error)
+        sys.stderr.write(f"{error}\n")
+        leave(error.exit_code)
+    except BaseException as error:  # noqa: BLE001  # whatever it is, the launcher must hear of it
+        report_failure(error)
+        traceback.print_exc()
+        leave(Exit.FAILED)
+    leave(code)
+
+
+def take_seat(command: list[str]) -> Seat:
+    """This rank's place and device.
+
+    Raises:
+        PacelineError: this process is no rank.
+    """
+    env = RankEnv.read(os.environ)
+    if env is None:
+        raise PacelineError("RANK and WORLD_SIZE are not set", hint="start it with paceline, or under torchrun")
+    placement = place_rank(Machine(torch.cuda.device_count(), usable_cores()), env)
+    if placement.device == "cuda":
+        device = torch.device("cuda", env.local_rank)
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+        if "OMP_NUM_THREADS" not in os.environ:
+            torch.set_num_threads(1)  # ranks whose threads spin on each other's cores were 100 times slower
+    return Seat(env, placement, device, command)
+
+
+def join(seat: Seat, patience_s: float) -> None:
+    """Make the process group.
+
+    Args:
+        seat: this rank's.
+        patience_s: how long ranks may wait for the slowest. A dead peer is noticed at once, by its closed connection.
+
+    Raises:
+        PacelineError: the ranks do not find each other.
+    """
+    device_id = seat.device if seat.device.type == "cuda" else None
+    timeout = datetime.timedelta(seconds=patience_s)
+    try:
+        dist.init_process_group(seat.placement.backend, timeout=timeout, device_id=device_id)
+    except (RuntimeError, ValueError) as error:
+        raise PacelineError(
+            "the ranks cannot find each other",
+            why=str(error).splitlines()[0],
+            hint="check MASTER_ADDR and MASTER_PORT, and that the port is free and not filtered",
+            exit_code=Exit.FAILED,
+        ) from error
+
+
+def report_failure(error: BaseException) -> None:
+    """Leave the failure where torch elastic looks for it, in the form that it knows, with our parts added."""
+    path = os.environ.get("TORCHELASTIC_ERROR_FILE")
+    if not path:
+        return
+    detail: dict[str, Any] = {
+        "message": {
+            "message": f"{type(error).__name__}: {error}",
+            "extraInfo": {
+                "py_callstack": "".join(traceback.format_exception(error)),
+                "timestamp": str(int(time.time())),
+            },
+        },
+        "time_unix_s": time.time(),
+    }
+    if isinstance(error, PacelineError):
+        detail["paceline"] = {
+            "what": error.what,
+            "why": error.why,
+            "hint": error.hint,
+            "exit_code": error.exit_code,
+        }
+    try:
+        Path(path).write_text(json.dumps(detail), encoding="utf-8")
+    except OSError as problem:
+        sys.stderr.write(f"could not write {path}: {problem}\n")

@@ -1,0 +1,178 @@
+"""Measurements of `paceline landscape` as one HTML page: surface and contour, slices, curvature, every number."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Any
+
+from paceline.records.landscape import arrays_path, result_path
+from paceline.records.rundir import RunDir
+from paceline.report import words
+from paceline.report.landscape import tables
+from paceline.report.landscape.facts import facts, headline, tiles
+from paceline.report.landscape.load import Landscape
+from paceline.report.landscape.series import on_surface, payload
+from paceline.report.page.shell import Parts, render, write_html
+from paceline.report.page.theme import look
+
+_PARTS = Parts(Path(__file__).parent, "landscape.html.j2", "landscape.js", "landscape.css", kind="landscape")
+_LOG_FROM = 30.0
+"""Losses that differ by more than this factor are shown on a logarithmic axis at first."""
+
+
+def render_landscape(runs: Sequence[Landscape], names: Sequence[str]) -> str:
+    """One self-contained page.
+
+    Args:
+        runs: at least one. Surfaces and paths are drawn for one only; of several, curves lie over each other, and
+            numbers stand side by side.
+        names: how each is called, no two the same.
+    """
+    alone = runs[0] if len(runs) == 1 else None
+    rows = [facts(run.result) for run in runs]
+    common = [w for w in runs[0].result.warnings if all(w in run.result.warnings for run in runs)]
+    title = f"{alone.result.task}: landscape" if alone else f"{len(runs)} landscapes compared"
+    return render(
+        _PARTS,
+        title,
+        payload(runs, names),
+        runs=[_card(*one, common) for one in zip(runs, names, range(len(runs)), strict=True)],
+        common=common,
+        surface=_surface(alone) if alone else None,
+        slices=_slices(runs, names),
+        path=_path(alone) if alone else None,
+        curvature=_curvature(runs, names),
+        columns=_columns(runs),
+        log=_log(runs),
+        numbers=tables.numbers_table(rows[0]) if alone else tables.side_by_side(rows, names),
+    )
+
+
+def write_landscape_page(loaded: Landscape, path: Path) -> None:
+    """Write the page of one measurement whole or not at all.
+
+    Raises:
+        PacelineError: it cannot be written; an older page of that name is untouched.
+    """
+    write_html(render_landscape([loaded], [loaded.info.name]), path)
+
+
+def write_comparison_page(runs: Sequence[Landscape], path: Path) -> None:
+    """Write the page of several measurements; raises like `write_landscape_page`."""
+    write_html(render_landscape(runs, names_of(runs)), path)
+
+
+def names_of(runs: Sequence[Landscape]) -> list[str]:
+    """A short name for each, no two the same: what was measured, else the directory's name, else numbered."""
+    for named in ([run.result.target for run in runs], [run.path.resolve().name for run in runs]):
+        if len(set(named)) == len(named):
+            return named
+    return [f"{number}: {run.result.target}" for number, run in enumerate(runs, start=1)]
+
+
+def _card(run: Landscape, name: str, index: int, common: Sequence[str]) -> dict[str, Any]:
+    result = run.result
+    return {
+        "id": f"run-{index + 1}",
+        "name": name,
+        "look": look(index),
+        "first_line": headline(result),
+        "batch_norm": result.batch_norm,
+        "tiles": tiles(result),
+        "warnings": [warning for warning in result.warnings if warning not in common],
+        "command": words.command(run.info),
+        "environment": words.environment(run.info),
+        "where": _where(run),
+        "times": [(name, words.duration(seconds)) for name, seconds in result.seconds.items()],
+    }
+
+
+def _where(run: Landscape) -> list[tuple[str, str]]:
+    at = RunDir(run.path)
+    rows = [("run directory", str(run.path)), ("numbers", str(result_path(at))), ("arrays", str(arrays_path(at)))]
+    return rows + [("picture", str(path)) for path in sorted(run.path.glob("*.png"))]
+
+
+def _surface(run: Landscape) -> dict[str, Any] | None:
+    columns = run.columns("surface", ("x", "y"))
+    if run.result.surface is None or not columns:
+        return None
+    part = run.result.surface
+    note = f"Directions: {part.directions}."
+    if part.failed:
+        note += f" Left blank: {words.plural(part.failed, 'point')} without a finite loss."
+    if on_surface(run):
+        note += " Line: the run's path, seen in this plane; its last point is the weights."
+    return {"note": note, "tables": [tables.surface_table(run, name) for name in columns]}
+
+
+def _slices(runs: Sequence[Landscape], names: Sequence[str]) -> list[dict[str, Any]]:
+    line = tables.curve_table("Along the first direction", runs, names, "line")
+    between = tables.curve_table("Between two runs", runs, names, "interpolation")
+    found = []
+    if line is not None:
+        words_of = _distinct(run.result.line.directions for run in runs if run.result.line is not None)
+        note = f"Direction: {words_of}. t = 0 is the weights."
+        found.append({"id": "plot-line", "heading": "Along one direction", "note": note, "table": line})
+    if between is not None:
+        note = f"t = 0 is {_ends(runs)}. Dashed: the straight line between the losses of the two ends."
+        found.append({"id": "plot-interpolation", "heading": "Between two runs", "note": note, "table": between})
+    return found
+
+
+def _ends(runs: Sequence[Landscape]) -> str:
+    if len(runs) > 1:
+        return "the run, t = 1 the one it is compared with"
+    other = runs[0].result.interpolation
+    return f"{runs[0].result.target}, t = 1 is {other.other if other is not None else 'the other run'}"
+
+
+def _path(run: Landscape) -> dict[str, Any] | None:
+    part = run.result.trajectory
+    if part is None or "trajectory_xy" not in run.arrays:
+        return None
+    share = words.share(sum(part.variance))
+    return {
+        "own_figure": not on_surface(run),
+        "note": f"The plane of the two main axes holds {share} of the squared distances from the last weights.",
+        "table": tables.path_table(run),
+    }
+
+
+def _curvature(runs: Sequence[Landscape], names: Sequence[str]) -> list[dict[str, Any]]:
+    values = tables.eigenvalue_table(runs, names)
+    density = tables.density_table(runs, names)
+    found = []
+    if values is not None:
+        converged = all(run.result.eigenvalues.converged for run in runs if run.result.eigenvalues is not None)
+        note = "Whiskers: residual; an eigenvalue of the Hessian lies within it."
+        if not converged:
+            note += " Not all have converged: see the notes above."
+        found.append({"id": "plot-eigenvalues", "heading": "Largest eigenvalues", "note": note, "table": values})
+    if density is not None:
+        note = "Of the Hessian; its integral is 1. Faint: one standard error over probes."
+        found.append({"id": "plot-density", "heading": "Density of eigenvalues", "note": note, "table": density})
+    return found
+
+
+def _columns(runs: Sequence[Landscape]) -> list[str]:
+    """The loss and the metrics that any slice of any run has."""
+    groups = (("surface", ("x", "y")), ("line", ("t",)), ("interpolation", ("t",)))
+    return list(dict.fromkeys(name for run in runs for prefix, axes in groups for name in run.columns(prefix, axes)))
+
+
+def _log(runs: Sequence[Landscape]) -> bool | None:
+    """Whether losses start on a logarithmic axis; None where they cannot stand on one."""
+    found = [array for run in runs for name, array in run.arrays.items() if name in _LOSSES]
+    numbers = [float(value) for array in found for value in array.ravel() if value == value]
+    if not numbers or min(numbers) <= 0:
+        return None
+    return max(numbers) / min(numbers) > _LOG_FROM
+
+
+_LOSSES = ("surface_loss", "line_loss", "interpolation_loss")
+
+
+def _distinct(texts: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(texts))

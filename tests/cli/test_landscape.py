@@ -1,0 +1,181 @@
+"""`paceline landscape` from the command line: what people see, what is left, and what an interruption costs."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.conftest import Paceline
+
+pytestmark = pytest.mark.serial
+QUICK = ("--points", "5", "--top", "2", "--probes", "8", "--steps", "30", "--samples", "200")
+SMALL = ("--curvature-samples", "200", "--chunk", "50")
+
+
+@pytest.fixture
+def trained(tmp_path: Path, paceline: Paceline) -> Path:
+    """A short run of digits with all its checkpoints, in `A`."""
+    done = paceline("train", "digits", "--epochs", "3", "--workers", "1", "--keep", "100", "--run-dir", "A")
+    assert done.returncode == 0, done.stderr
+    return tmp_path / "A"
+
+
+def test_a_measurement_says_what_it_costs_and_what_it_found(tmp_path: Path, trained: Path, paceline: Paceline) -> None:
+    """The cost first, a line a measure, a card with errors and the warning; files as documented."""
+    measures = "surface,line,eigenvalues,trace,trajectory"
+
+    done = paceline("landscape", "A", *QUICK, *SMALL, "--measure", measures, "--workers", "2", "--run-dir", "L")
+
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[0] == "2 × cpu, gloo · fp32"
+    cost = next(index for index, line in enumerate(lines) if line.startswith("note: cost: about"))
+    taken = [lines.index(next(line for line in lines if line.startswith(f"{name}: "))) for name in measures.split(",")]
+    assert cost < min(taken)
+    for part in ("the model has no batch norm", "residual", "standard error", "Dinh", "L/report.html", "L/surface.png"):
+        assert part in " ".join(done.stdout.split())
+    assert {path.name for path in (tmp_path / "L").iterdir()} >= {
+        "run.json", "result.json", "landscape.npz", "report.html", "surface.png", "line.png", "events",
+    }  # fmt: skip
+    info = json.loads((tmp_path / "L" / "run.json").read_text())
+    assert (info["verb"], info["facts"]["batch_norm"]) == ("landscape", "the model has no batch norm")
+
+
+def test_arrays_have_the_names_that_are_documented(tmp_path: Path, trained: Path, paceline: Paceline) -> None:
+    """Each stands in the table of names, with the shape that it states."""
+    from paceline.records.landscape import ARRAY_NAMES
+
+    flags = ["--measure", "surface,line,density,eigenvalues,trace,trajectory", "--run-dir", "L", "--workers", "1"]
+
+    done = paceline("landscape", "A", *QUICK, *SMALL, *flags)
+
+    assert done.returncode == 0, done.stderr
+    arrays = np.load(tmp_path / "L" / "landscape.npz")
+    said = " ".join([*ARRAY_NAMES, *ARRAY_NAMES.values()])
+    for name in arrays.files:
+        assert name.replace("accuracy", "<metric>") in said
+    assert arrays["surface_loss"].shape == arrays["surface_accuracy"].shape == (5, 5)
+    assert arrays["trajectory_xy"].shape == (3, 2)
+    assert arrays["trajectory_loss"][-1] == arrays["line_loss"][2] == arrays["surface_loss"][2, 2]
+
+
+def test_json_is_one_object_and_the_same_for_every_number_of_workers(trained: Path, paceline: Paceline) -> None:
+    """Nothing else on stdout; in float64, one and two workers agree to 1e-10."""
+    flags = [*QUICK, *SMALL, "--precision", "fp64", "--format", "json", "--measure", "line,eigenvalues,trace,sam"]
+
+    found = []
+    for workers in ("1", "2"):
+        done = paceline("landscape", "A", *flags, "--workers", workers)
+        assert done.returncode == 0, done.stderr
+        assert done.stderr == ""
+        found.append(json.loads(done.stdout))
+
+    one, two = found
+    assert two["line"]["loss"] == one["line"]["loss"]
+    assert two["eigenvalues"]["values"] == pytest.approx(one["eigenvalues"]["values"], rel=1e-10)
+    assert two["trace"]["weighted_value"] == pytest.approx(one["trace"]["weighted_value"], rel=1e-10)
+    assert two["sam"]["adaptive_value"] == pytest.approx(one["sam"]["adaptive_value"], rel=1e-10)
+    assert any("not a property of what a network computes" in warning for warning in one["warnings"])
+
+
+def test_fresh_weights_are_those_that_a_training_starts_from(tmp_path: Path, paceline: Paceline) -> None:
+    """A task in place of a run; its loss is that of a training with rate 0 and the same seed."""
+    still = ["--lr", "0", "--steps", "1", "--seed", "4", "--workers", "1", "--weight-decay", "0", "--run-dir", "still"]
+    trained = paceline("train", "digits", *still, "--format", "json")
+    assert trained.returncode == 0, trained.stderr
+
+    flags = ["--measure", "line", "--points", "3", "--on", "eval", "--seed", "4", "--format", "json"]
+    done = paceline("landscape", "digits", *flags, "--workers", "1")
+
+    assert done.returncode == 0, done.stderr
+    result = json.loads(done.stdout)
+    wanted = next(metric for metric in json.loads(trained.stdout)["metrics"] if metric["name"] == "loss")
+    assert result["checkpoint"] is None
+    assert result["loss"] == pytest.approx(wanted["final"]["value"], rel=1e-5)
+    assert result["samples"] == 360
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+def test_an_interrupted_measurement_goes_on_where_it_was(
+    tmp_path: Path, trained: Path, paceline: Paceline, number: int, code: int
+) -> None:
+    """What was computed is kept and is not computed again; the numbers are those of an undisturbed one."""
+    flags = ["--measure", "surface,eigenvalues", "--points", "31", "--precision", "fp64", "--workers", "2"]
+    whole = paceline("landscape", "A", *flags, "--run-dir", "whole", "--format", "json")
+    command = [sys.executable, "-m", "paceline", "landscape", "A", *flags, "--run-dir", "L"]
+    process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
+    points = tmp_path / "L" / "parts" / "surface" / "rank-00001.jsonl"
+    deadline = time.monotonic() + 60
+    while not (points.exists() and points.stat().st_size > 200) and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+    process.send_signal(number)
+    said = process.communicate(timeout=60)[1]
+    kept = points.read_text().count("\n")
+    resumed = paceline("landscape", "--resume", "L", "--workers", "1", "--format", "json")
+
+    assert process.returncode == code, said
+    assert "paceline landscape --resume L" in said
+    assert 0 < kept < 480
+    assert points.read_text().count("\n") == kept
+    assert resumed.returncode == 0, resumed.stderr
+    one, other = (np.load(tmp_path / name / "landscape.npz") for name in ("whole", "L"))
+    assert np.array_equal(one["surface_loss"], other["surface_loss"])
+    assert json.loads(resumed.stdout)["eigenvalues"]["values"] == pytest.approx(
+        json.loads(whole.stdout)["eigenvalues"]["values"], rel=1e-10
+    )
+
+
+REFUSED = {
+    "unknown task": (["digit"], "did you mean digits"),
+    "no such run": (["runs/none"], "no run directory runs/none"),
+    "nothing named": ([], "a run directory; or a task"),
+    "too many samples": (["A", "--samples", "5000"], "1 <= value <= 1,437"),
+    "no such checkpoint": (["A", "--checkpoint", "7"], "it has: 23, 46, 69"),
+    "a path of a task": (["digits", "--measure", "trajectory"], "paceline train digits --keep 100"),
+    "a path of two": (["A", "--checkpoint", "46", "--measure", "trajectory"], "--keep 100"),
+    "with nothing": (["A", "--measure", "interpolation"], "--with RUN2"),
+    "with a task": (["A", "--with", "digits"], "not a run directory"),
+    "a bad number": (["A", "--points", "1"], "2 <= value"),
+}
+
+
+def test_what_cannot_be_done_is_one_message_and_leaves_nothing(
+    tmp_path: Path, trained: Path, paceline: Paceline
+) -> None:
+    """Exit code 2, no traceback, no directory; also where only a worker can know."""
+    for name, (arguments, hint) in REFUSED.items():
+        done = paceline("landscape", *arguments)
+
+        assert (name, done.returncode) == (name, 2), done.stderr
+        assert done.stderr.startswith("error: "), name
+        assert hint in done.stderr, name
+        assert "Traceback" not in done.stderr, name
+        assert not (tmp_path / "runs").exists(), name
+
+
+def test_a_resumed_measurement_must_be_the_same(tmp_path: Path, trained: Path, paceline: Paceline) -> None:
+    """Other settings, another verb's run, other weights: each is refused."""
+    done = paceline("landscape", "A", "--measure", "line", "--points", "3", "--run-dir", "L", "--workers", "1")
+    assert done.returncode == 0, done.stderr
+
+    other = paceline("landscape", "--resume", "L", "--points", "5")
+    verb = paceline("landscape", "--resume", "A")
+    again = paceline("landscape", "A", "--run-dir", "L")
+    info = json.loads((tmp_path / "L" / "run.json").read_text())
+    info["facts"]["weights"] = "others"
+    (tmp_path / "L" / "run.json").write_text(json.dumps(info))
+    weights = paceline("landscape", "--resume", "L")
+
+    assert [each.returncode for each in (other, verb, again, weights)] == [2, 2, 2, 2]
+    assert "--points 3, not 5" in other.stderr
+    assert "a run of paceline train" in verb.stderr
+    assert "already holds a run" in again.stderr
+    assert "other weights" in weights.stderr
