@@ -15,7 +15,7 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export OMP_NUM_THREADS := 1
 
 .PHONY: demo test lint test-parallel test-serial test-gpu bench bench-throughput bench-accuracy bench-interruptions \
-	bench-allocator bench-regimes bench-ladder bench-minima clean
+	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape clean
 
 demo: $(READY)
 	@$(BIN)/paceline train fashion-mnist --epochs 3
@@ -65,6 +65,9 @@ bench-ladder: $(READY)
 bench-minima: $(READY)
 	$(BIN)/python -m bench.studies.minima $(STUDY)
 	$(BIN)/python -m bench.studies.report
+
+bench-landscape: $(READY)
+	$(BIN)/python bench/landscape.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

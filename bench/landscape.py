@@ -1,6 +1,6 @@
 """`paceline landscape` beside the obvious single-process loop: a surface of the CNN, and the top 5 eigenvalues.
 
-    python bench/landscape.py            # a 7 x 7 grid on 2,000 images, eigenvalues on 500, 3 rounds: about 5 minutes
+    python bench/landscape.py            # a 5 x 5 grid on 1,000 images, eigenvalues on 500, 3 rounds: about 5 minutes
     python bench/landscape.py --full     # 25 x 25 on 10,000 and 2,000: about 2 hours a round; leave the machine alone
 
 Contestants, each one command in processes of its own, in an order shuffled anew each round: the tool with 1 and 2
@@ -65,7 +65,7 @@ class Size:
     tolerance: float = 1e-3
 
 
-SMALL, FULL = Size(7, 2_000, 500), Size(25, 10_000, 2_000)
+SMALL, FULL = Size(5, 1_000, 500), Size(25, 10_000, 2_000)
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,13 @@ class Stage:
         folder: for everything that is written.
         data: root of Fashion-MNIST in torchvision's layout.
         size: how much is computed.
-        train_samples: of the run that gives the weights, per epoch; it has one epoch.
     """
 
     def __init__(self, folder: Path, data: Path, size: Size) -> None:
         self.folder, self.data, self.size = folder, data, size
         self._number = 0
         train = ["train", "fashion-mnist", "--epochs", "1", "--data-dir", str(data)]
-        paceline(train + ["--run-dir", str(folder / "run"), "--format", "json"])
+        paceline([*train, "--run-dir", str(folder / "run"), "--format", "json"])
         first = folder / "first"  # a line of two points: cheap, and it leaves the directions behind
         least = ["--measure", "line", "--points", "2", "--samples", "2", "--chunk", "2"]
         paceline([*self._landscape(1, first), *least])
@@ -254,8 +253,10 @@ def main() -> None:
 
         def measure(name: str) -> float:
             found[name].append(stage.measure(name))
-            print(f"  {CONTESTANTS[name]}: {found[name][-1].all_s:.1f} s", flush=True)
-            return found[name][-1].all_s
+            taken = found[name][-1]
+            parts = f"surface {taken.surface_s:.1f} s, eigenvalues {taken.eigenvalues_s:.1f} s"
+            print(f"  {CONTESTANTS[name]}: {taken.all_s:.1f} s ({parts})", flush=True)
+            return taken.all_s
 
         interleave(options.only, rounds, measure, on_round=lambda number: print(f"round {number + 1} of {rounds} done"))
     wrong = disagreement({name: many[-1] for name, many in found.items()})

@@ -252,3 +252,22 @@ def test_progress_goes_to_stdout_for_people_and_nowhere_for_programs(capsys) -> 
 
     captured = capsys.readouterr()
     assert (captured.out, captured.err) == ("hello\n", "")
+
+
+def test_an_average_and_a_monitor_are_shown_beside_what_they_belong_to() -> None:
+    """Raw weights behind the average's number, the limit of stability behind the sharpness."""
+    metrics = {
+        "loss": Measure(value=0.3, count=360),
+        "accuracy": Measure(value=0.91, count=360),
+        "raw_loss": Measure(value=0.4, count=360),
+        "raw_accuracy": Measure(value=0.9, count=360),
+        "sharpness": Measure(value=5.125, count=1000),
+        "stability_limit": Measure(value=6.6666, count=1000),
+    }
+
+    line = evaluation_line(Evaluation(step=9, epoch=1.0, samples=900, elapsed_s=2.0, duration_s=0.1, metrics=metrics))
+
+    assert line == (
+        "epoch    1 · step      9 · accuracy 0.9100 of 360 (raw 0.9000) · sharpness 5.125 (limit 6.667) · "
+        "loss 0.3000 (raw 0.4000) · 2.0 s"
+    )

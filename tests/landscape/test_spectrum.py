@@ -86,7 +86,7 @@ def test_what_was_kept_is_not_computed_again(tmp_path: Path, name: str) -> None:
 
 
 def test_a_torn_lanczos_step_is_made_again(tmp_path: Path) -> None:
-    """A file that ends within a step, or was left after a few, leads to the same eigenvalues."""
+    """A file that ends within a step leads to the same eigenvalues, and is whole again afterwards."""
     whole = TAKE["eigenvalues"](session(image_task(), conv_net(), tmp_path, top=2)).result
     path = tmp_path / "eigenvalues.lanczos"
     content = path.read_bytes()
@@ -96,5 +96,10 @@ def test_a_torn_lanczos_step_is_made_again(tmp_path: Path) -> None:
     products = counted(again)
     resumed = TAKE["eigenvalues"](again).result
 
+    third = session(image_task(), conv_net(), tmp_path, top=2)
+    repeated = counted(third)
+    assert TAKE["eigenvalues"](third).result == resumed
+
     assert resumed.values == pytest.approx(whole.values, rel=1e-9)
     assert 0 < products[0] < whole.steps
+    assert repeated[0] <= 2

@@ -183,11 +183,19 @@ class _Nothing:
 
 def evaluation_line(event: Evaluation) -> str:
     """One evaluation as a line."""
-    names = sorted(event.metrics, key=lambda name: name == "loss")
     parts = []
-    for name in names:
+    for name in sorted(event.metrics, key=lambda name: name == "loss"):
         measure = event.metrics[name]
-        parts.append(f"{name} {measure.value:.4f}" + (f" of {measure.count:,.0f}" if name != "loss" else ""))
+        if name.startswith("raw_") or name == "stability_limit":
+            continue  # they stand behind the number that they belong to
+        text = f"{name} {measure.value:.4f}" if name != "sharpness" else f"sharpness {measure.value:.4g}"
+        if name not in ("loss", "sharpness"):
+            text += f" of {measure.count:,.0f}"
+        if (raw := event.metrics.get(f"raw_{name}")) is not None:
+            text += f" (raw {raw.value:.4f})"
+        if name == "sharpness" and (limit := event.metrics.get("stability_limit")) is not None:
+            text += f" (limit {limit.value:.4g})"
+        parts.append(text)
     epoch = f"{event.epoch:g}" if event.epoch == int(event.epoch) else f"{event.epoch:.2f}"
     return f"epoch {epoch:>4} · step {event.step:>6,} · {' · '.join(parts)} · {event.elapsed_s:.1f} s"
 

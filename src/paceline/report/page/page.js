@@ -82,6 +82,17 @@
         ? { type: "log", tickformat: ".3~g", ...logTicks(traces), minor: { showgrid: false } }
         : { rangemode: "tozero", tickformat: ".3~g" })];
     },
+    "plot-sharpness": (axis) => {
+      const traces = [];
+      for (const run of data.runs.filter((one) => one.evaluation["metric sharpness"])) {
+        const paint = color("run-" + run.colour);
+        traces.push(trace(run, axis, run.evaluation, "metric stability_limit", {
+          label: "limit of stability", line: { color: paint, width: 1, dash: "2px,3px" },
+        }));
+        traces.push(trace(run, axis, run.evaluation, "metric sharpness", { mode: "lines+markers", label: "sharpness" }));
+      }
+      return [traces, layout(axis, { rangemode: "tozero", tickformat: ".3~g" })];
+    },
     "plot-speed": (axis) => [
       data.runs.map((run) => trace(run, axis, run.mean, "samples_per_s", { label: "samples/s", ...marked(run) })),
       layout(axis, { rangemode: "tozero", tickformat: ",.4~r" }),

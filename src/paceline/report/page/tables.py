@@ -55,6 +55,24 @@ def metric_table(metric: str, runs: Sequence[Run], names: Sequence[str]) -> Tabl
     return _one_or_many(Table(f"{metric.capitalize()} of the evaluation set", columns, rows), names)
 
 
+def sharpness_table(runs: Sequence[Run], names: Sequence[str]) -> Table | None:
+    """The largest eigenvalue beside what the step size bears, for runs with --monitor sharpness; None without one."""
+    rows = []
+    for run, name in zip(runs, names, strict=True):
+        evaluations = run.evaluations
+        if not {"sharpness", "stability_limit"} <= evaluations.value.keys():
+            continue
+        for index in evenly(len(evaluations.step), EVALUATIONS):
+            value = float(evaluations.value["sharpness"][index])
+            limit = float(evaluations.value["stability_limit"][index])
+            shown = [words.integer(evaluations.step[index]), f"{value:.4g}", f"{limit:.4g}", f"{value / limit:.3f}"]
+            rows.append([name, *shown])
+    if not rows:
+        return None
+    columns = ["Run", "Step", "Sharpness", "Limit of stability", "Ratio"]
+    return _one_or_many(Table("Largest eigenvalue of the Hessian", columns, rows), names)
+
+
 def series_table(
     what: str, column: str, show: Callable[[float], str], runs: Sequence[Run], names: Sequence[str]
 ) -> Table:
