@@ -199,7 +199,10 @@ def test_the_path_lies_on_the_surface_of_its_own_plane_only(tmp_path):
 
     pages = {path: Page(page_of(path)) for path in (own, other)}
 
-    heights = json.loads(pages[own].scripts[0])["path"]["heights"]["loss"]
+    path = json.loads(pages[own].scripts[0])["path"]
+    heights = path["heights"]["loss"]
+    assert path["trail"]["heights"]["loss"][::12] == heights
+    assert path["trail"]["x"][6] == pytest.approx((path["x"][0] + path["x"][1]) / 2)
     # (0, 0) lies half-way between -0.2 and 0.2, and two thirds of the way from -0.25 to 0.125.
     assert heights[-1] == pytest.approx(0.1 + 0.2**2 + 4 / 9 * (0.25**2 / 3 + 2 * 0.125**2 / 3), rel=1e-5)
     assert "plot-path" not in pages[own].ids

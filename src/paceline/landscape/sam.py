@@ -27,7 +27,9 @@ STEPS = 20
 """Gradients of one start at most."""
 _LEAST_STEP = 1 / 16
 _SETTLED = 1e-9
-"""Relative gain of a step at which a search ends."""
+"""A search ends at a step that changes the rise by less than this share of it, or by what rounding does to it."""
+_ROUNDING = 1e3
+"""The error of a loss over many samples, in units of the dtype's epsilon times the rise."""
 _STREAM = 5
 
 
@@ -58,7 +60,8 @@ def climb(
         return climb(objective, weights, rho, adaptive=adaptive, seed=seed, start=1, steps=steps)
     if not math.isfinite(value):
         return -math.inf
-    place, size, used = begin, 1.0, 1
+    settled = max(_SETTLED, _ROUNDING * torch.finfo(weights.dtype).eps)
+    place, size, used, first = begin, 1.0, 1, value
     while used < steps and size >= _LEAST_STEP:
         target = scale * gradient
         length = float(target.double().norm())
@@ -68,13 +71,13 @@ def climb(
         tried = place + size * (rho / length * target - place)
         found, slope = objective(weights + scale * tried)
         used += 1
-        if math.isfinite(found) and found > value:
-            gain, value, gradient, place = found - value, found, slope, tried
-            size = min(1.0, 2 * size)
-            if gain <= _SETTLED * abs(value):
-                break
+        change = found - value
+        if math.isfinite(found) and change > 0:
+            value, gradient, place, size = found, slope, tried, min(1.0, 2 * size)
         else:
             size /= 2
+        if abs(change) <= settled * (value - first):
+            break
     return value
 
 

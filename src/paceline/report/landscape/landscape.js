@@ -58,14 +58,19 @@
       },
     }];
     if (onSurface()) {
-      const above = heights(data.path.heights[column()] ?? [], numbers).z;
-      const all = flatten(z), lift = 0.02 * (Math.max(...all) - Math.min(...all)); // else half of the line is inside
-      traces.push({
-        type: "scatter3d", mode: "lines+markers", x: data.path.x, y: data.path.y,
-        z: above.map((one) => (one === null ? null : one + lift)),
-        text: pathWords(), hoverinfo: "text", line: { color: color("run-1"), width: 5 },
-        marker: { color: color("run-1"), size: data.path.x.map((_, at) => (at === data.path.x.length - 1 ? 6 : 3)) },
+      const all = flatten(z), lift = 0.015 * (Math.max(...all) - Math.min(...all)); // else half of it is inside
+      const over = (places) => ({
+        type: "scatter3d", x: places.x, y: places.y,
+        z: heights(places.heights[column()] ?? [], numbers).z.map((one) => (one === null ? null : one + lift)),
       });
+      const paint = color("run-1"), last = data.path.x.length - 1;
+      traces.push(
+        { ...over(data.path.trail), mode: "lines", hoverinfo: "skip", line: { color: paint, width: 5 } },
+        {
+          ...over(data.path), mode: "markers", text: pathWords(), hoverinfo: "text",
+          marker: { color: paint, size: data.path.x.map((_, at) => (at === last ? 7 : 4)) },
+        },
+      );
     }
     const axis = (title, extra = {}) => ({
       title: { text: title, font: font() }, tickfont: { ...font(), size: 11 }, gridcolor: color("line"), zeroline: false,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST = 2000
 """Points of a drawn curve; what is finer is no wider than a pixel."""
+_FINER = 12
+"""Points of a path on the surface from each checkpoint to the next."""
 
 
 def payload(runs: Sequence[Landscape], names: Sequence[str]) -> dict[str, Any]:
@@ -97,20 +100,29 @@ def _path(run: Landscape) -> dict[str, Any] | None:
         return None
     xy = run.arrays["trajectory_xy"]
     columns = run.columns("trajectory", ("step", "xy", "variance"))
-    heights = {}
-    if on_surface(run):
-        surface = run.columns("surface", ("x", "y"))
-        heights = {
-            name: values(height(run.arrays["surface_x"], run.arrays["surface_y"], table, xy))
-            for name, table in surface.items()
-        }
     return {
         "step": values(run.arrays["trajectory_step"]),
         "x": values(xy[:, 0]),
         "y": values(xy[:, 1]),
         "values": {name: values(column) for name, column in columns.items()},
-        "heights": heights,
+        "heights": _heights(run, xy),
+        "trail": _trail(run, xy),
     }
+
+
+def _heights(run: Landscape, points: Floats) -> dict[str, Any]:
+    if not on_surface(run):
+        return {}
+    x, y = run.arrays["surface_x"], run.arrays["surface_y"]
+    return {name: values(height(x, y, table, points)) for name, table in run.columns("surface", ("x", "y")).items()}
+
+
+def _trail(run: Landscape, xy: Floats) -> dict[str, Any]:
+    """The path between its checkpoints too, so that a drawn line follows the surface instead of cutting through it."""
+    parts = np.arange(_FINER)[:, None] / _FINER
+    legs = [start + parts * (end - start) for start, end in itertools.pairwise(xy)]
+    fine = np.concatenate([*legs, xy[-1:]])
+    return {"x": values(fine[:, 0]), "y": values(fine[:, 1]), "heights": _heights(run, fine)}
 
 
 def on_surface(run: Landscape) -> bool:
