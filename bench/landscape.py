@@ -32,7 +32,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets_here import real_root, synthetic_root
+from datasets_here import real_root
 from harness import command_line, environment, interleave, ratio_of_medians, record_folder, write_record
 
 BENCH = Path(__file__).resolve().parent
@@ -98,12 +98,13 @@ class Stage:
         folder: for everything that is written.
         data: root of Fashion-MNIST in torchvision's layout.
         size: how much is computed.
+        steps: of the training that gives the weights; with fewer the Hessian has more eigenvalues of like size.
     """
 
-    def __init__(self, folder: Path, data: Path, size: Size) -> None:
+    def __init__(self, folder: Path, data: Path, size: Size, steps: int = 469) -> None:
         self.folder, self.data, self.size = folder, data, size
         self._number = 0
-        train = ["train", "fashion-mnist", "--epochs", "1", "--data-dir", str(data)]
+        train = ["train", "fashion-mnist", "--steps", str(steps), "--data-dir", str(data)]
         paceline([*train, "--run-dir", str(folder / "run"), "--format", "json"])
         first = folder / "first"  # a line of two points: cheap, and it leaves the directions behind
         least = ["--measure", "line", "--points", "2", "--samples", "2", "--chunk", "2"]
@@ -237,16 +238,12 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="default: 3, with --full 1")
     parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), help="contestants")
     parser.add_argument("--data-dir", type=Path, help="where Fashion-MNIST is")
-    parser.add_argument("--synthetic", action="store_true", help="noise of the same shape; needs no data set")
     options = parser.parse_args()
     size = FULL if options.full else SMALL
     rounds = options.rounds or (1 if options.full else 3)
     with tempfile.TemporaryDirectory(prefix="paceline-landscape-") as folder:
         work = Path(folder)
-        if options.synthetic:
-            data, source = synthetic_root(work / "data"), "noise"
-        else:
-            data, source = real_root(options.data_dir)
+        data, source = real_root(options.data_dir)
         facts = environment(data=source, rounds=rounds, size=dataclasses.asdict(size))
         stage = Stage(work, data, size)
         found = {name: [] for name in options.only}

@@ -54,6 +54,37 @@ def test_no_start_leaves_the_box() -> None:
     assert len(asked) > 2
 
 
+def test_coordinates_of_very_different_slopes_all_reach_their_side_of_the_box() -> None:
+    """A steep weight and 2,000 slight ones, which together count for more: ten iterations find nine tenths of it."""
+    slopes = torch.full((2000,), -1e-3, dtype=torch.float64)
+    slopes[0] = 1.0
+    x = torch.zeros(2000, dtype=torch.float64)
+    box = keskar.Box.around(x, keskar.Identity(x), 1e-3)
+
+    found = keskar.climb(lambda w: (float(slopes @ w), slopes), x, box, seed=0, start=0)
+
+    highest = 1e-3 * float(slopes.abs().sum())
+    assert 0.9 * highest < found <= highest * (1 + 1e-12)
+
+
+def test_a_search_ends_when_only_rounding_is_left() -> None:
+    """With a loss that is rounded coarsely, neither search asks for more than it is allowed to."""
+    asked = [0]
+
+    def rough(w: Tensor) -> tuple[float, Tensor]:
+        asked[0] += 1
+        value, gradient = diagonal(H, X)(w)
+        return round(value, 6), gradient
+
+    x = torch.tensor(X, dtype=torch.float64)
+    keskar.climb(rough, x, keskar.Box.around(x, keskar.Identity(x), 1e-3), seed=0, start=0)
+    in_the_box, asked[0] = asked[0], 0
+    sam.climb(rough, x.float().double(), 0.05, start=1)
+
+    assert in_the_box <= 2 * keskar.ITERATIONS + 6
+    assert asked[0] <= sam.STEPS
+
+
 def test_a_random_subspace_is_searched_in_its_own_box() -> None:
     """A+ and A^T are those of the matrix that A y shows, and no corner of the box beats the search by more than 1 %."""
     x = torch.tensor(X, dtype=torch.float64)

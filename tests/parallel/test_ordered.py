@@ -113,6 +113,8 @@ def failing(culprit: int, how: str) -> list[str]:
         if rank == culprit:
             if how == "raises":
                 raise KeyError("no such sample")
+            if how == "says why":
+                raise PacelineError("no", why="because", exit_code=3)
             yield torch.ones(4)
 
     said = ""
@@ -123,13 +125,18 @@ def failing(culprit: int, how: str) -> list[str]:
     return [said, str(ordered_sum([torch.ones(1)]).item())]
 
 
-@pytest.mark.parametrize("how", ["raises", "shape"])
+@pytest.mark.parametrize("how", ["raises", "shape", "says why"])
 @pytest.mark.parametrize("culprit", [0, 1, 2])
 def test_when_one_rank_fails_nobody_waits(culprit: int, how: str) -> None:
-    """It raises what it met, the others say that another one failed, and the next sum is right."""
+    """It raises what it met, the others say the same or quote it, and the next sum is right."""
     results: list[Any] = run_ranks(failing, 3, culprit, how, timeout_s=30)
 
-    own = "KeyError: 'no such sample'" if how == "raises" else "ValueError: pieces differ"
+    own = {
+        "raises": "KeyError: 'no such sample'",
+        "shape": "ValueError: pieces differ",
+        "says why": "PacelineError: because",
+    }[how]
+    quoted = f"PacelineError: rank {culprit} failed while it computed its part: {own}"
     for rank, (said, again) in enumerate(results):
-        assert said.startswith(own if rank == culprit else f"{PacelineError.__name__}: another rank failed")
+        assert said.startswith(own if rank == culprit or how == "says why" else quoted)
         assert again == "3.0"

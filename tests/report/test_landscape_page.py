@@ -14,12 +14,12 @@ import pytest
 from paceline.records.errors import PacelineError
 from paceline.records.landscape import arrays_path
 from paceline.records.rundir import RunDir
-from paceline.report.landscape import write_landscape
 from paceline.report.landscape.facts import facts, headline, significant
 from paceline.report.landscape.load import load_landscape
 from paceline.report.landscape.page import names_of, render_landscape
 from paceline.report.landscape.series import height, payload
 from paceline.report.landscape.tables import side_by_side
+from paceline.report.landscape.write import write_landscape
 from tests.report import landscapes
 from tests.report.test_page import EVIL, Page
 

@@ -12,11 +12,11 @@ from rich.table import Table as Grid
 from paceline.cli.card import safe
 from paceline.cli.landscape_card import landscape_card
 from paceline.records.rundir import RunDir
-from paceline.report.landscape import write_landscape
 from paceline.report.landscape.facts import facts
 from paceline.report.landscape.load import Landscape, load_landscape
 from paceline.report.landscape.page import names_of, write_comparison_page, write_landscape_page
 from paceline.report.landscape.tables import side_by_side
+from paceline.report.landscape.write import write_landscape
 
 
 def report_landscapes(paths: Sequence[Path], output: Path | None, as_json: bool) -> None:

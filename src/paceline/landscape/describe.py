@@ -3,23 +3,16 @@
 from __future__ import annotations
 
 import datetime
-import os
-import platform
-import socket
-import subprocess
 from typing import Any
 
-import numpy as np
 import scipy
-import torch
 
-import paceline
 from paceline.landscape.choices import BATCH_NORM_WORDS
 from paceline.landscape.config import LandscapeConfig, to_dict
 from paceline.landscape.subject import Subject
-from paceline.parallel.placement import cpu_info
+from paceline.parallel.host import git_state, memory_settings, topology, versions
 from paceline.parallel.seat import Seat
-from paceline.records.schema import SCHEMA, Git, RunInfo, Topology
+from paceline.records.schema import SCHEMA, RunInfo
 
 
 def batch_norm_words(config: LandscapeConfig, subject: Subject) -> str:
@@ -45,26 +38,11 @@ def describe(config: LandscapeConfig, subject: Subject, seat: Seat, parameters: 
         name=subject.task.name,
         command=seat.command,
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        versions={
-            "paceline": paceline.__version__,
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "numpy": np.__version__,
-            "scipy": scipy.__version__,
-        },
+        versions={**versions(), "scipy": scipy.__version__},
         config=to_dict(config),
-        topology=Topology(
-            world=seat.env.world,
-            nodes=seat.env.nodes,
-            backend=seat.placement.backend,
-            device=seat.placement.device,
-            device_name=_device_name(seat.device),
-            threads_per_rank=torch.get_num_threads(),
-            hostname=socket.gethostname(),
-            cores=os.cpu_count(),
-        ),
+        topology=topology(seat),
         precision=config.precision,
-        git=_git(),
+        git=git_state(),
         facts=_facts(config, subject, parameters),
     )
 
@@ -77,26 +55,5 @@ def _facts(config: LandscapeConfig, subject: Subject, parameters: int) -> dict[s
         "batch_norm": batch_norm_words(config, subject),
         "data_source": subject.task.data_source,
         "channels_last": subject.like.channels_last,
-        "malloc": {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "GLIBC_TUNABLES", "OMP_"))},
+        "malloc": memory_settings(),
     }
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    names = (line.split(":", 1)[1].strip() for line in cpu_info() if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-def _git() -> Git | None:
-    """The state of the code in the current directory, None outside a work tree."""
-
-    def ask(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    commit = ask("rev-parse", "HEAD")
-    return Git(commit=commit, dirty=bool(ask("status", "--porcelain"))) if commit else None

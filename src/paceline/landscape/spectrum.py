@@ -10,6 +10,7 @@ import math
 from collections.abc import Iterator
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from paceline.curvature.density import Quadrature, curve, quadratures
@@ -37,12 +38,12 @@ def eigenvalues(session: Session) -> Outcome:
     aware = _search(session, aware=True)
     found = Eigenvalues(
         values=[pair.value for pair in plain.largest],
-        residuals=[pair.residual for pair in plain.largest],
+        residuals=_residuals(plain, session),
         converged=plain.converged,
         steps=plain.steps,
         note=plain.note,
         weighted_values=[pair.value for pair in aware.largest],
-        weighted_residuals=[pair.residual for pair in aware.largest],
+        weighted_residuals=_residuals(aware, session),
         weighted_converged=aware.converged,
         weighted_steps=aware.steps,
         weighted_note=aware.note,
@@ -62,6 +63,13 @@ def eigenvalues(session: Session) -> Outcome:
     top = ", ".join(f"{value:.4g}" for value in found.values)
     weighted = f"weighted {found.weighted_values[0]:.4g}" if found.weighted_values else "no weighted one"
     return Outcome(found, arrays, f"{top}; {weighted}", warnings)
+
+
+def _residuals(pairs: Eigenpairs, session: Session) -> list[float]:
+    """As the recursion tells them, but never below what rounding adds to a product with the Hessian."""
+    largest = max((abs(pair.value) for pair in pairs.largest), default=0.0)
+    floor = 10 * torch.finfo(session.space.dtype).eps * largest
+    return [max(pair.residual, floor) for pair in pairs.largest]
 
 
 def _search(session: Session, *, aware: bool) -> Eigenpairs:

@@ -12,6 +12,7 @@ and only waits with adding them.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -53,7 +54,8 @@ def ordered_sum(partials: Iterable[Tensor]) -> Tensor:
 
     Raises:
         ValueError: no rank has a piece, or they differ in shape or dtype.
-        PacelineError: another rank failed while it made its pieces; the one that failed raises what it met.
+        PacelineError: another rank failed while it made its pieces: what it met, if that was one, else its words. The
+            rank that failed raises what it met.
     """
     if not dist.is_initialized() or dist.get_world_size() == 1:
         total = add_in_order(partials)
@@ -71,18 +73,29 @@ def ordered_sum(partials: Iterable[Tensor]) -> Tensor:
     if rank != last:
         _send(state, total, rank + 1)
     state, wire = _from_last(state, total, last)
-    if failure is not None:
-        raise failure
     if state == _FAILED:
-        raise PacelineError(
-            "a sum over ranks could not be made",
-            why="another rank failed while it computed its part",
-            hint="the message of that rank says why",
-            exit_code=Exit.FAILED,
-        )
+        raise _first_failure(failure)
     if wire is None:
         raise ValueError("there is nothing to sum")
     return wire
+
+
+def _first_failure(own: Exception | None) -> Exception:
+    """What a rank that failed met, on every rank: whichever is heard first, users get the reason."""
+    words = own if own is None or isinstance(own, PacelineError) else f"{type(own).__name__}: {own}"
+    told: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(told, words)
+    if own is not None:
+        return own
+    rank, first = next((rank, each) for rank, each in enumerate(told) if each is not None)
+    if isinstance(first, PacelineError):
+        return first
+    return PacelineError(
+        "a sum over ranks could not be made",
+        why=f"rank {rank} failed while it computed its part: {first}",
+        hint="its log in the run's logs/ says where",
+        exit_code=Exit.FAILED,
+    )
 
 
 def _made(partials: Iterable[Tensor]) -> tuple[list[Tensor], Exception | None]:

@@ -1,0 +1,67 @@
+"""What run.json says of the machine and of the code that ran."""
+
+from __future__ import annotations
+
+import os
+import platform
+import socket
+import subprocess
+
+import numpy as np
+import torch
+
+import paceline
+from paceline.parallel.placement import cpu_info
+from paceline.parallel.seat import Seat
+from paceline.records.schema import Git, Topology
+
+
+def versions() -> dict[str, str]:
+    """Of what computes."""
+    return {
+        "paceline": paceline.__version__,
+        "python": platform.python_version(),
+        "torch": str(torch.__version__),
+        "numpy": np.__version__,
+    }
+
+
+def topology(seat: Seat) -> Topology:
+    """On what this job runs, as rank 0 sees it."""
+    return Topology(
+        world=seat.env.world,
+        nodes=seat.env.nodes,
+        backend=seat.placement.backend,
+        device=seat.placement.device,
+        device_name=device_name(seat.device),
+        threads_per_rank=torch.get_num_threads(),
+        hostname=socket.gethostname(),
+        cores=os.cpu_count(),
+    )
+
+
+def device_name(device: torch.device) -> str:
+    """As its maker calls it."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    names = (line.split(":", 1)[1].strip() for line in cpu_info() if line.startswith("model name"))
+    return next(names, platform.processor() or platform.machine())
+
+
+def memory_settings() -> dict[str, str]:
+    """Variables that decide how malloc and OpenMP behave."""
+    return {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "GLIBC_TUNABLES", "OMP_"))}
+
+
+def git_state() -> Git | None:
+    """The state of the code in the current directory, None outside a work tree."""
+
+    def ask(*arguments: str) -> str | None:
+        try:
+            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=False)
+        except (OSError, subprocess.TimeoutExpired):
+            return None
+        return done.stdout.strip() if done.returncode == 0 else None
+
+    commit = ask("rev-parse", "HEAD")
+    return Git(commit=commit, dirty=bool(ask("status", "--porcelain"))) if commit else None
