@@ -19,12 +19,11 @@ from torch import nn
 
 from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
 from paceline.parallel.placement import Machine, RankEnv, place_rank, usable_cores
+from paceline.parallel.seat import Seat, StopRequest
 from paceline.records.rundir import RunDir
 from paceline.train.config import TrainConfig
-from paceline.train.describe import Seat
 from paceline.train.loop import train
 from paceline.train.setup import build
-from paceline.train.stop import StopRequest
 
 TASK = Path(__file__).with_name("resident_task.py")
 _NEVER = 10**9

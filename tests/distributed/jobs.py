@@ -10,14 +10,13 @@ import torch
 from torch import nn
 
 from paceline.parallel.reduce import ranks_bit_equal
+from paceline.parallel.seat import StopRequest, take_seat
 from paceline.records.rundir import RunDir
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.task import Arrays, Loss, Task, accuracy
 from paceline.train import setup
 from paceline.train.config import from_dict
 from paceline.train.loop import train
-from paceline.train.stop import StopRequest
-from paceline.train.worker import take_seat
 
 
 def small_task(samples: int, *, tokens: bool = False, norm: bool = False, features: int = 20, classes: int = 5) -> Task:

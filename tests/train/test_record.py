@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from paceline.parallel.seat import StopRequest
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Measure, Step
 from paceline.train.record import Recorder
-from paceline.train.stop import StopRequest
 
 
 def step(number: int, elapsed_s: float) -> Step:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
-import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from paceline.cli.job import obtain_data, tidy, worker_environment
 from paceline.cli.options import command_from
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir, new_run_dir, read_info, run_lock
@@ -127,8 +127,8 @@ def _launch(config: TrainConfig, run: RunDir) -> int:
     from paceline.cli.follow import Follower, console_for
 
     console = console_for(config.format)
-    with run_lock(run), _tidy(run):
-        _obtain_data(config)
+    with run_lock(run), tidy(run):
+        obtain_data(config.task, config.data_dir)
         env, workers = _worker_environment(config, run)
         with _tensorboard(config, run) as extra, Follower(run, console, extra) as follower:
             from paceline.launch.elastic import Job, run_job
@@ -139,48 +139,16 @@ def _launch(config: TrainConfig, run: RunDir) -> int:
         return _conclude(config, run, follower, ended)
 
 
-@contextlib.contextmanager
-def _tidy(run: RunDir) -> Iterator[None]:
-    """A request that fails before anything was recorded leaves no directory behind."""
-    try:
-        yield
-    except (PacelineError, KeyboardInterrupt) as error:
-        ours = {"run.lock", "logs", "events"}
-        asked_wrongly = getattr(error, "exit_code", Exit.USAGE) == Exit.USAGE
-        if not run.exists() and asked_wrongly and {p.name for p in run.path.iterdir()} <= ours:
-            shutil.rmtree(run.path, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                DEFAULT_ROOT.rmdir()  # ours too, when this was the first run; refused when it is not empty
-        raise
-
-
-def _obtain_data(config: TrainConfig) -> None:
-    """Fetch what a built-in task needs, with a bar, before any worker waits for it."""
-    entry = BUILT_IN.get(config.task)
-    if entry is not None and entry.data is not None:
-        from paceline.cli.data import show_progress
-        from paceline.tasks.data.obtain import obtain
-
-        with show_progress() as tell:
-            obtain(entry.data, Path(config.data_dir) if config.data_dir else None, tell)
-
-
 def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str], int]:
     import msgspec
-    import torch
 
-    from paceline.launch.tuning import cpu_settings
-    from paceline.parallel.placement import Machine, place, usable_cores
-    from paceline.train.worker import HANDOVER, LAUNCHER_PID, Handover
+    from paceline.train.worker import HANDOVER, Handover
 
-    placement = place(Machine(torch.cuda.device_count(), usable_cores()), config.workers)
     command = ["paceline", *sys.argv[1:]]
     handover = Handover(config=to_dict(config), run_dir=str(run.path.absolute()), command=command)
-    env = {HANDOVER: msgspec.json.encode(handover).decode(), LAUNCHER_PID: str(os.getpid())}
-    cpu = placement.device == "cpu"
-    settings = cpu_settings(os.environ, threads=1 if cpu else None, allocator=cpu)
-    env.update({setting.name: setting.value for setting in settings})
-    return env, placement.workers
+    env, workers = worker_environment(config.workers)
+    env[HANDOVER] = msgspec.json.encode(handover).decode()
+    return env, workers
 
 
 @contextlib.contextmanager

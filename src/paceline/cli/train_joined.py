@@ -15,13 +15,13 @@ from paceline.cli.result import show_result
 from paceline.cli.train import settle_request
 from paceline.parallel import agree
 from paceline.parallel.exit import leave
+from paceline.parallel.seat import StopRequest, report_failure, take_seat
+from paceline.parallel.seat import join as join_group
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import run_lock
 from paceline.train.config import TrainConfig
 from paceline.train.setup import build
-from paceline.train.stop import StopRequest
-from paceline.train.worker import finish, report_failure, take_seat
-from paceline.train.worker import join as join_group
+from paceline.train.worker import PATIENCE_S, finish
 
 
 def join(given: dict[str, Any]) -> NoReturn:
@@ -44,7 +44,7 @@ def join(given: dict[str, Any]) -> NoReturn:
 
 def _run(given: dict[str, Any], stop: StopRequest) -> int:
     seat = take_seat(["paceline", *sys.argv[1:]])
-    join_group(seat, given.get("grace", TrainConfig.grace))
+    join_group(seat, max(PATIENCE_S, given.get("grace", TrainConfig.grace)))
     config, run = agree.from_rank_zero(lambda: settle_request(given))
     with ExitStack() as stack:
         agree.all_or_none(lambda: stack.enter_context(run_lock(run)) if seat.env.rank == 0 else None)

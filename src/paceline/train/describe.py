@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-import os
-import platform
-import socket
-import subprocess
 
 import msgspec
-import numpy as np
-import torch
 from torch import nn
 
-import paceline
+from paceline.parallel.host import git_state, memory_settings, topology, versions
 from paceline.parallel.partition import largest_micro_batch
-from paceline.parallel.placement import Placement, RankEnv, cpu_info
+from paceline.parallel.seat import Seat
 from paceline.records.rundir import RunDir, read_info
-from paceline.records.schema import SCHEMA, Batch, Git, RunInfo, TaskFacts, Topology
+from paceline.records.schema import SCHEMA, Batch, RunInfo, TaskFacts
 from paceline.tasks.task import Task
 from paceline.train.compress import sync_bytes
 from paceline.train.config import TrainConfig, to_dict
@@ -27,23 +21,6 @@ from paceline.train.plan import Plan
 from paceline.train.precision import Precision, convolutional
 from paceline.train.resolve import Recipe
 from paceline.train.schedules import Schedule
-
-
-@dataclasses.dataclass(frozen=True)
-class Seat:
-    """Where this rank sits.
-
-    Attributes:
-        env: its place in the job.
-        placement: device and backend.
-        device: its own.
-        command: how the user started the run, for the record.
-    """
-
-    env: RankEnv
-    placement: Placement
-    device: torch.device
-    command: list[str]
 
 
 def as_session(info: RunInfo, run: RunDir) -> RunInfo:
@@ -84,23 +61,9 @@ def describe(of: Description, model: nn.Module) -> RunInfo:
         name=task.name,
         command=seat.command,
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-        versions={
-            "paceline": paceline.__version__,
-            "python": platform.python_version(),
-            "torch": str(torch.__version__),
-            "numpy": np.__version__,
-        },
+        versions=versions(),
         config=to_dict(of.config),
-        topology=Topology(
-            world=plan.world,
-            nodes=seat.env.nodes,
-            backend=seat.placement.backend,
-            device=seat.placement.device,
-            device_name=_device_name(seat.device),
-            threads_per_rank=torch.get_num_threads(),
-            hostname=socket.gethostname(),
-            cores=os.cpu_count(),
-        ),
+        topology=topology(seat),
         batch=Batch(
             per_rank=largest_micro_batch(plan.global_batch, plan.world, plan.accumulation),
             accumulation=plan.accumulation,
@@ -117,13 +80,13 @@ def describe(of: Description, model: nn.Module) -> RunInfo:
             data_source=task.data_source,
         ),
         precision=precision.name,
-        git=_git(),
+        git=git_state(),
         facts={
             "precision_reason": precision.reason,
             "warmup_steps": of.schedule.warmup_steps,
             **_strategy(of, model),
             "channels_last": convolutional(model),
-            "malloc": {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "GLIBC_TUNABLES", "OMP_"))},
+            "malloc": memory_settings(),
         },
     )
 
@@ -145,24 +108,3 @@ def _strategy(of: Description, model: nn.Module) -> dict[str, object]:
     if of.plan.growth:
         facts["batch_growth"] = [[stage.epoch, stage.global_batch] for stage in of.plan.growth]
     return facts
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    names = (line.split(":", 1)[1].strip() for line in cpu_info() if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-def _git() -> Git | None:
-    """The state of the code in the current directory, None outside a work tree."""
-
-    def ask(*arguments: str) -> str | None:
-        try:
-            done = subprocess.run(["git", *arguments], capture_output=True, text=True, timeout=5, check=False)
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        return done.stdout.strip() if done.returncode == 0 else None
-
-    commit = ask("rev-parse", "HEAD")
-    return Git(commit=commit, dirty=bool(ask("status", "--porcelain"))) if commit else None

@@ -27,6 +27,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
+from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.schema import Measure, Step
 from paceline.records.target import Target
@@ -41,7 +42,6 @@ from paceline.train.plan import Cadence, Plan
 from paceline.train.record import Recorder
 from paceline.train.schedules import Schedule
 from paceline.train.state import Keeper, Progress
-from paceline.train.stop import StopRequest
 
 
 @dataclass

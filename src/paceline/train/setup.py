@@ -16,6 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.checkpoint import manifest
 from paceline.parallel import agree
+from paceline.parallel.seat import Seat, StopRequest
 from paceline.parallel.share import WORTH_BYTES, share_on_machine
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
@@ -28,7 +29,7 @@ from paceline.train import compress, state
 from paceline.train.averaging import Average
 from paceline.train.checks import parse_fractions, require_shared
 from paceline.train.config import TrainConfig, required
-from paceline.train.describe import Description, Seat, as_session, describe
+from paceline.train.describe import Description, as_session, describe
 from paceline.train.duration import Duration
 from paceline.train.feed import make_feed
 from paceline.train.loop import Job
@@ -42,7 +43,6 @@ from paceline.train.record import Recorder
 from paceline.train.resolve import Recipe, recipe, resolve, updates
 from paceline.train.schedules import Schedule
 from paceline.train.settle import inspect_loss, settle
-from paceline.train.stop import StopRequest
 
 
 def seed_everything(seed: int) -> None:
