@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.landscape.choices import MEASURES
-from paceline.landscape.config import LandscapeConfig, check, flag_of, for_resume, from_dict, to_dict
+from paceline.landscape.config import LandscapeConfig, check, flag_of, for_resume, from_dict, is_run, to_dict
 from paceline.landscape.estimate import cost_lines, work_units
 from paceline.landscape.measures import TAKE
 from paceline.landscape.session import Pace
@@ -49,6 +50,7 @@ WRONG = [
     ({"measure": ","}, "surface"),
     ({"measure": "interpolation"}, "--with RUN2"),
     ({"measure": "line", "other": "B"}, "--with RUN2"),
+    ({"other": "B", "points": 2}, "legal: 3 <= value"),
     ({"other_checkpoint": 3}, "--with RUN2"),
     ({"plane": "pca", "measure": "line"}, "--measure surface"),
     ({"plane": "flat"}, "random, pca"),
@@ -132,3 +134,18 @@ def test_the_cost_is_the_work_times_what_a_sample_takes() -> None:
     assert "2 workers" in lines[-1]
     products = cost_lines(config(measure="eigenvalues", steps=50), Pace(1e-6, 1e-3), 10_000, 2_000, 2)
     assert products[0] == "eigenvalues: at most 100 Hessian-vector products over 2,000 samples, about 2 min"
+
+
+def test_a_directory_that_is_called_like_a_task_does_not_hide_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Unless it holds a run; any other directory is meant to be one."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("digits", "other"):
+        (tmp_path / name).mkdir()
+
+    assert not is_run("digits")
+    assert is_run("other")
+    assert not is_run("nothing")
+    (tmp_path / "digits" / "run.json").write_text("{}")
+    assert is_run("digits")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from paceline.cli.options import command_from
-from paceline.landscape.config import LandscapeConfig, check, for_resume, from_dict, to_dict
+from paceline.landscape.config import LandscapeConfig, check, for_resume, from_dict, is_run, to_dict
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, new_run_dir, read_info, run_lock
 from paceline.tasks.names import check_task_name
@@ -78,7 +78,7 @@ def _check_target(config: LandscapeConfig) -> str:
     if config.other is not None:
         _require_train(Path(config.other), "--with")
     path = Path(config.target)
-    if path.is_dir():
+    if is_run(config.target):
         return _require_train(path, "TARGET")
     if path.parent != Path() and path.suffix != ".py":
         raise PacelineError(f"there is no run directory {path}", hint="runs stand below runs/; or name a task")
@@ -145,10 +145,9 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
 
 
 def _task_of(config: LandscapeConfig) -> tuple[str, str | None]:
-    path = Path(config.target)
-    if not path.is_dir():
+    if not is_run(config.target):
         return config.target, config.data_dir
-    stored = read_info(path).config
+    stored = read_info(Path(config.target)).config
     return str(stored.get("task")), config.data_dir or stored.get("data_dir")
 
 

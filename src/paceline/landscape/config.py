@@ -8,6 +8,7 @@ import dataclasses
 import math
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -15,6 +16,8 @@ import msgspec
 from paceline.landscape.choices import BATCH_NORMS, DATA, DIRECTIONS, FORMATS, MEASURES, PLANES, PRECISIONS
 from paceline.parallel.placement import parse_workers
 from paceline.records.errors import PacelineError, choices
+from paceline.records.rundir import RunDir
+from paceline.tasks.table import BUILT_IN
 
 LEAST_PROBES = 8
 
@@ -98,7 +101,14 @@ _AT_LEAST = {
     "samples": 1, "curvature_samples": 1, "points": 2, "top": 1, "probes": LEAST_PROBES, "steps": 1, "seed": 0,
     "chunk": 1, "checkpoint": 0, "other_checkpoint": 0,
 }  # fmt: skip
+LEAST_BETWEEN = 3
 _ABOVE_ZERO = ("span", "epsilon", "rho")
+
+
+def is_run(target: str) -> bool:
+    """Whether a target is a directory, and no built-in task that a directory happens to be called like."""
+    path = Path(target)
+    return path.is_dir() and (target not in BUILT_IN or RunDir(path).exists())
 
 
 def flag_of(name: str) -> str:
@@ -146,6 +156,12 @@ def _check_measures(config: LandscapeConfig) -> None:
             "--measure interpolation and --with belong together",
             why="an interpolation goes from one run to another",
             hint="paceline landscape RUN --with RUN2",
+        )
+    if "interpolation" in config.measures and config.points < LEAST_BETWEEN:
+        raise PacelineError(
+            f"--points {config.points} is out of range for an interpolation",
+            why="without a point between the two runs there is no barrier to see",
+            hint=f"legal: {LEAST_BETWEEN} <= value",
         )
     if config.other_checkpoint is not None and config.other is None:
         raise PacelineError("--with-checkpoint needs --with", hint="paceline landscape RUN --with RUN2")

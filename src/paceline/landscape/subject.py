@@ -17,7 +17,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from paceline.checkpoint import manifest
 from paceline.checkpoint.state import load_model
 from paceline.curvature.weights import Slice
-from paceline.landscape.config import LandscapeConfig
+from paceline.landscape.config import LandscapeConfig, is_run
 from paceline.parallel.seat import Seat
 from paceline.records.errors import PacelineError, choices
 from paceline.records.rundir import RunDir, read_info
@@ -75,7 +75,7 @@ def train_run(path: Path) -> RunInfo:
 def task_settings(config: LandscapeConfig) -> tuple[str, TaskOptions, int]:
     """The task of the target, its options, and how many training samples it holds out."""
     path = Path(config.target)
-    if not path.is_dir():
+    if not is_run(config.target):
         return config.target, TaskOptions(data_dir=config.data_dir), 0
     stored = train_run(path).config
     options = TaskOptions(width=stored.get("width"), data_dir=config.data_dir or stored.get("data_dir"))
@@ -92,7 +92,7 @@ def load_subject(config: LandscapeConfig, seat: Seat) -> Subject:
     task = hold_out(load_task(spec, options), holdout)
     _seed(config.seed)
     model = task.model()
-    run = Path(config.target) if Path(config.target).is_dir() else None
+    run = Path(config.target) if is_run(config.target) else None
     step = None
     if run is not None:
         step, checkpoint = find_checkpoint(run, config.checkpoint)

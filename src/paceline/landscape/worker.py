@@ -16,7 +16,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
-from paceline.landscape.choices import HANDOVER, MEASURES, NOT_INVARIANT
+from paceline.landscape.choices import HANDOVER, MEASURES, NOT_INVARIANT, STALE
 from paceline.landscape.config import LandscapeConfig, from_dict
 from paceline.landscape.describe import batch_norm_words, describe, first_words
 from paceline.landscape.estimate import cost_lines
@@ -169,6 +169,9 @@ def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> No
     agree.from_rank_zero(lambda: _write(run, result, outcomes))
 
 
+_AWAY = {"surface", "line", "trajectory"}
+
+
 def _warnings(session: Session, outcomes: dict[str, Outcome], slope: float | None) -> list[str]:
     found = [warning for outcome in outcomes.values() for warning in outcome.warnings]
     if slope is not None and slope > _FLAT:
@@ -176,6 +179,8 @@ def _warnings(session: Session, outcomes: dict[str, Outcome], slope: float | Non
             f"the gradient at these weights has length {slope:.3g}: they are no minimum of this loss, so curvature and "
             "sharpness describe a slope"
         )
+    if session.config.batch_norm == "saved" and session.subject.batch_norm and _AWAY & set(outcomes):
+        found.append(STALE)
     if _curved(session.config):
         found.append(NOT_INVARIANT)
     return found
