@@ -46,8 +46,8 @@ NOT_INVARIANT = (
     "et al. 2017). Compare plain numbers only between networks of one kind, and read the weighted forms beside them."
 )
 STALE = (
-    "Saved batch-norm statistics belong to the weights that they were saved with. Away from them, on a slice or along a "
-    "path, they are stale and the loss is that of no network anybody would use; --batch-norm batch takes fresh ones."
+    "Saved batch-norm statistics belong to the weights that they were saved with. Away from them, on a slice or along "
+    "a path, they are stale and the loss is that of no network anybody would use; --batch-norm batch takes fresh ones."
 )
 BATCH_NORM_WORDS = {
     "batch": "each chunk of up to {chunk} samples is normalised by its own statistics",
