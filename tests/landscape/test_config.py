@@ -136,9 +136,7 @@ def test_the_cost_is_the_work_times_what_a_sample_takes() -> None:
     assert products[0] == "eigenvalues: at most 100 Hessian-vector products over 2,000 samples, about 2 min"
 
 
-def test_a_directory_called_like_a_task_does_not_hide_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_directory_called_like_a_task_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Unless it holds a run; any other directory is meant to be one."""
     monkeypatch.chdir(tmp_path)
     for name in ("digits", "other"):
