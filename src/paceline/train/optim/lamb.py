@@ -14,12 +14,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.train.optim.layerwise import closure_loss, norms, trust_ratios, with_gradients
+from paceline.train.optim.layerwise import GroupByGroup, norms, trust_ratios
 from paceline.train.optim.plain import Groups
 from paceline.train.optim.table import Settings
 
 
-class Lamb(torch.optim.Optimizer):
+class Lamb(GroupByGroup):
     """See the module. A group with `adapt` False has no trust ratio."""
 
     def __init__(self, groups: Groups, settings: Settings) -> None:
@@ -32,19 +32,12 @@ class Lamb(torch.optim.Optimizer):
         }
         super().__init__(groups, defaults)
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """One update."""
-        loss = closure_loss(closure)
-        for group in self.param_groups:
-            params, grads = with_gradients(group)
-            if params:
-                updates = self._directions(group, params, grads)
-                if group["adapt"]:
-                    ratios = trust_ratios(norms(params), norms(updates))
-                    torch._foreach_mul_(updates, ratios)
-                torch._foreach_add_(params, updates, alpha=-group["lr"])
-        return loss
+    def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """See the module."""
+        updates = self._directions(group, params, grads)
+        if group["adapt"]:
+            torch._foreach_mul_(updates, trust_ratios(norms(params), norms(updates)))
+        torch._foreach_add_(params, updates, alpha=-group["lr"])
 
     def _directions(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
         beta1, beta2 = group["betas"]

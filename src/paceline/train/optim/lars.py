@@ -15,13 +15,14 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from paceline.train.optim.layerwise import closure_loss, norms, trust_ratios, with_gradients
+from paceline.train.optim.layerwise import GroupByGroup, norms, trust_ratios
 from paceline.train.optim.plain import Groups
 from paceline.train.optim.table import Settings
 
 
-class Lars(torch.optim.Optimizer):
+class Lars(GroupByGroup):
     """See the module. A group with `adapt` False has no trust ratio."""
 
     def __init__(self, groups: Groups, settings: Settings) -> None:
@@ -35,18 +36,8 @@ class Lars(torch.optim.Optimizer):
         }
         super().__init__(groups, defaults)
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """One update."""
-        loss = closure_loss(closure)
-        for group in self.param_groups:
-            self._step(group)
-        return loss
-
-    def _step(self, group: dict[str, Any]) -> None:
-        params, grads = with_gradients(group)
-        if not params:
-            return
+    def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """See the module."""
         decay, momentum = group["weight_decay"], group["momentum"]
         updates = list(torch._foreach_add(grads, params, alpha=decay)) if decay else grads
         if group["adapt"]:

@@ -1,4 +1,4 @@
-"""What layer-wise optimizers share: gathering what is to be stepped, and the trust ratio.
+"""What layer-wise optimizers share: a step group by group, and the trust ratio.
 
 All arithmetic is on whole lists of tensors (torch's foreach functions) and nothing is read back to the host, so a step
 on CUDA does not wait for the device. Gradients are never written to: whoever logs their norm later sees what they were.
@@ -10,6 +10,24 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+
+class GroupByGroup(torch.optim.Optimizer):
+    """An optimizer whose step is `step_group` of each group that has gradients."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> Any:
+        """One update."""
+        loss = closure_loss(closure)
+        for group in self.param_groups:
+            params, grads = with_gradients(group)
+            if params:
+                self.step_group(group, params, grads)
+        return loss
+
+    def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """Update `params`; `grads` are theirs and are not written to."""
+        raise NotImplementedError
 
 
 def with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:

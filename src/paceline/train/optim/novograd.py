@@ -14,31 +14,22 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from torch import Tensor
 
-from paceline.train.optim.layerwise import closure_loss, norms, with_gradients
+from paceline.train.optim.layerwise import GroupByGroup, norms
 from paceline.train.optim.plain import Groups
 from paceline.train.optim.table import Settings
 
 
-class NovoGrad(torch.optim.Optimizer):
+class NovoGrad(GroupByGroup):
     """See the module."""
 
     def __init__(self, groups: Groups, settings: Settings) -> None:
         defaults = {"lr": settings.lr, "betas": settings.betas, "eps": settings.eps, "weight_decay": 0.0}
         super().__init__(groups, defaults)
 
-    @torch.no_grad()
-    def step(self, closure: Any = None) -> Any:
-        """One update."""
-        loss = closure_loss(closure)
-        for group in self.param_groups:
-            self._step(group)
-        return loss
-
-    def _step(self, group: dict[str, Any]) -> None:
-        params, grads = with_gradients(group)
-        if not params:
-            return
+    def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """See the module."""
         beta1, beta2 = group["betas"]
         squares = list(torch._foreach_pow(norms(grads), 2))
         for p, square in zip(params, squares, strict=True):
