@@ -7,10 +7,15 @@ import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir
 from paceline.tasks.table import BUILT_IN
+
+if TYPE_CHECKING:
+    from paceline.launch.elastic import Ended
+    from paceline.records.schema import End
 
 
 @contextlib.contextmanager
@@ -53,3 +58,17 @@ def worker_environment(workers: str) -> tuple[dict[str, str], int]:
     settings = cpu_settings(os.environ, threads=1 if cpu else None, allocator=cpu)
     env.update({setting.name: setting.value for setting in settings})
     return env, placement.workers
+
+
+def stopped_code(ended: Ended, end: End | None) -> Exit | None:
+    """The exit code of a job that was stopped, by a signal here or by the agreement of its ranks; None if it was not.
+
+    Args:
+        ended: how its processes ended.
+        end: rank 0's last event, if it wrote one.
+    """
+    if ended.stopped_by is not None:
+        return Exit.INTERRUPTED if ended.stopped_by.name == "SIGINT" else Exit.TERMINATED
+    if end is not None and end.reason == "interrupted":
+        return Exit(end.exit_code)
+    return None

@@ -152,13 +152,11 @@ def _task_of(config: LandscapeConfig) -> tuple[str, str | None]:
 
 
 def _conclude(config: LandscapeConfig, run: RunDir, follower: Follower, ended: Ended) -> int:
+    from paceline.cli.job import stopped_code
+
     resume = f"paceline landscape --resume {shlex.quote(str(run.path))}"
-    stopped = follower.end is not None and follower.end.reason == "interrupted"
-    if ended.stopped_by is not None or stopped:
-        interrupted = ended.stopped_by is not None and ended.stopped_by.name == "SIGINT"
-        code = Exit.INTERRUPTED if interrupted else Exit.TERMINATED
-        if follower.end is not None and ended.stopped_by is None:
-            code = Exit(follower.end.exit_code)
+    code = stopped_code(ended, follower.end)
+    if code is not None:
         kept = "what was computed is kept" if run.exists() else "nothing had been computed"
         sys.stderr.write(f"stopped: {kept}\n" + (f"  next: {resume}\n" if run.exists() else ""))
         return int(code)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from paceline.cli.job import obtain_data, tidy, worker_environment
+from paceline.cli.job import obtain_data, stopped_code, tidy, worker_environment
 from paceline.cli.options import command_from
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir, new_run_dir, read_info, run_lock
@@ -164,13 +164,10 @@ def _tensorboard(config: TrainConfig, run: RunDir) -> Iterator[TensorBoardExport
 
 def _conclude(config: TrainConfig, run: RunDir, follower: Follower, ended: Ended) -> int:
     resume = f"paceline train --resume {shlex.quote(str(run.path))}"
-    stopped = follower.end is not None and follower.end.reason == "interrupted"
-    if ended.stopped_by is not None or stopped:
-        interrupted = ended.stopped_by is not None and ended.stopped_by.name == "SIGINT"
-        code = Exit.INTERRUPTED if interrupted else Exit.TERMINATED
-        if follower.end is not None and ended.stopped_by is None:
-            code = Exit(follower.end.exit_code)
-        where = f"checkpoint at step {follower.end.step:,}" if stopped and follower.end else "no new checkpoint"
+    code = stopped_code(ended, follower.end)
+    if code is not None:
+        agreed = follower.end is not None and follower.end.reason == "interrupted"
+        where = f"checkpoint at step {follower.end.step:,}" if agreed and follower.end else "no new checkpoint"
         sys.stderr.write(f"stopped: {where}\n  next: {resume}\n")
         return int(code)
     if ended.failures:
