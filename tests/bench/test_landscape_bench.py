@@ -107,7 +107,7 @@ def test_both_compute_the_same(tmp_path):
     """The tool and the loop, as they are started, agree about a small surface and the largest eigenvalue."""
     if check(REAL_CACHE, CATALOG["fashion-mnist"]):
         pytest.skip("Fashion-MNIST is not in the cache (paceline data fetch fashion-mnist)")
-    size = bench.Size(points=3, samples=500, curvature_samples=250, top=1, tolerance=1e-2)
+    size = bench.Size(points=3, samples=128, curvature_samples=64, chunk=64, top=1, tolerance=1e-2)
     stage = bench.Stage(tmp_path, REAL_CACHE, size, steps=10)
 
     found = {name: stage.measure(name) for name in ("paceline-2", "loop-1")}

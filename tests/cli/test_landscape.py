@@ -162,20 +162,26 @@ def test_what_cannot_be_done_is_one_message_and_leaves_nothing(
 
 
 def test_a_resumed_measurement_must_be_the_same(tmp_path: Path, trained: Path, paceline: Paceline) -> None:
-    """Other settings, another verb's run, other weights: each is refused."""
-    done = paceline("landscape", "A", "--measure", "line", "--points", "3", "--run-dir", "L", "--workers", "1")
+    """Other settings, another verb's run, other weights of either run: each is refused."""
+    flags = ["--with", "A", "--with-checkpoint", "46", "--measure", "interpolation", "--points", "3", "--workers", "1"]
+    done = paceline("landscape", "A", *flags, "--run-dir", "L")
     assert done.returncode == 0, done.stderr
 
     other = paceline("landscape", "--resume", "L", "--points", "5")
     verb = paceline("landscape", "--resume", "A")
     again = paceline("landscape", "A", "--run-dir", "L")
     info = json.loads((tmp_path / "L" / "run.json").read_text())
+    facts = dict(info["facts"])
     info["facts"]["weights"] = "others"
     (tmp_path / "L" / "run.json").write_text(json.dumps(info))
     weights = paceline("landscape", "--resume", "L")
+    info["facts"] |= {"weights": facts["weights"], "other_weights": "others"}
+    (tmp_path / "L" / "run.json").write_text(json.dumps(info))
+    end = paceline("landscape", "--resume", "L")
 
-    assert [each.returncode for each in (other, verb, again, weights)] == [2, 2, 2, 2]
+    assert [each.returncode for each in (other, verb, again, weights, end)] == [2, 2, 2, 2, 2]
     assert "--points 3, not 5" in other.stderr
     assert "a run of paceline train" in verb.stderr
     assert "already holds a run" in again.stderr
-    assert "other weights" in weights.stderr
+    assert "A has other weights" in weights.stderr
+    assert "A has other weights" in end.stderr

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paceline.landscape.choices import MEASURES
 from paceline.landscape.config import LandscapeConfig, check, flag_of, for_resume, from_dict, is_run, to_dict
-from paceline.landscape.estimate import cost_lines, work_units
+from paceline.landscape.estimate import cost, cost_lines, work_units
 from paceline.landscape.measures import TAKE
 from paceline.landscape.session import Pace
 from paceline.records.errors import PacelineError
@@ -134,6 +134,20 @@ def test_the_cost_is_the_work_times_what_a_sample_takes() -> None:
     assert "2 workers" in lines[-1]
     products = cost_lines(config(measure="eigenvalues", steps=50), Pace(1e-6, 1e-3), 10_000, 2_000, 2)
     assert products[0] == "eigenvalues: at most 100 Hessian-vector products over 2,000 samples, about 2 min"
+
+
+@pytest.mark.parametrize("name", sorted(MEASURES.keys() - {"trajectory"}))
+def test_workers_share_the_cost_as_far_as_there_is_something_to_share(name: str) -> None:
+    """Points of a slice are shared out, chunks of samples of a curvature: eight of each keep four workers busy,
+    and one chunk keeps one of them busy."""
+
+    def seconds(world: int, samples: int) -> float:
+        settings = config(measure=name, points=8, other="B", chunk=100)
+        return cost(settings, Pace(1e-4, 1e-3), samples, samples, world)[name]
+
+    assert seconds(1, 800) == pytest.approx(4 * seconds(4, 800))
+    shared = 1 if MEASURES[name].curvature else 4
+    assert seconds(1, 100) == pytest.approx(shared * seconds(4, 100))
 
 
 def test_a_directory_called_like_a_task_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from paceline.curvature.weights import FlatWeights
-from paceline.landscape.directions import Axes, random_direction
+from paceline.landscape.directions import Axes, random_direction, require_length
 from paceline.landscape.measures import TAKE
 from paceline.landscape.store import save_array
+from paceline.records.errors import PacelineError
 from tests.landscape.problems import conv_net, image_task, session
 
 
@@ -46,6 +47,20 @@ def test_a_raw_direction_is_as_long_as_the_weights_as_a_whole() -> None:
 
     assert float(direction.norm()) == pytest.approx(float(weights.norm()), rel=1e-12)
     assert bool((direction != 0).all())
+
+
+def test_directions_that_lead_nowhere_are_refused() -> None:
+    """A model of biases only has no filter; one of zeros has no length at all; anything else has directions."""
+    weights, layout = flat(conv_net())
+    require_length(weights, layout, "filter")
+    still = torch.cat([weights[p.start : p.stop] * (len(p.shape) < 2) for p in layout])
+
+    require_length(still, layout, "raw")
+    with pytest.raises(PacelineError, match="length 0") as refused:
+        require_length(still, layout, "filter")
+    assert refused.value.hint == "--directions raw"
+    with pytest.raises(PacelineError, match="length 0"):
+        require_length(torch.zeros_like(weights), layout, "raw")
 
 
 def test_directions_depend_on_seed_and_number_only() -> None:

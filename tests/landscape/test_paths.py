@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from paceline.checkpoint.state import MODEL_FILE, encode_model
 from paceline.landscape.interpolate import barrier, between, positions
 from paceline.landscape.measures import TAKE, pca_path
 from paceline.landscape.session import Session
+from paceline.landscape.store import save_rows
 from paceline.landscape.trajectory import principal_plane, window
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
@@ -272,3 +274,18 @@ def test_a_damaged_checkpoint_is_no_part_of_a_path(tmp_path: Path) -> None:
     found = TAKE["trajectory"](made).result
 
     assert found.steps == [10, 30, 40]
+
+
+def test_a_path_is_written_a_checkpoint_at_a_time_or_not_at_all(tmp_path: Path) -> None:
+    """A row that cannot be read leaves no file; whole ones are there as they came."""
+    rows = np.arange(12, dtype=np.float32).reshape(3, 4)
+
+    def broken() -> Iterator[np.ndarray]:
+        yield rows[0]
+        raise PacelineError("no such checkpoint")
+
+    with pytest.raises(PacelineError):
+        save_rows(tmp_path / "rows.npy", broken(), 3)
+    assert list(tmp_path.iterdir()) == []
+    save_rows(tmp_path / "rows.npy", iter(rows), 3)
+    assert np.array_equal(np.load(tmp_path / "rows.npy"), rows)

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paceline.curvature.weights import Slice
+from paceline.records.errors import PacelineError
 
 _STREAM = 2  # keeps directions apart from the probes and starts of the same seed
 _BLOCK = 1 << 18
@@ -54,6 +55,24 @@ def random_direction(weights: Tensor, layout: Sequence[Slice], *, kind: str, see
     if kind == "raw":
         direction.mul_(float(weights.double().norm() / direction.double().norm()))
     return direction
+
+
+def require_length(weights: Tensor, layout: Sequence[Slice], kind: str) -> None:
+    """Refuse directions that lead nowhere.
+
+    Raises:
+        PacelineError: all weights that directions of this `kind` would move are 0, or there are none.
+    """
+    moved = [place for place in layout if kind == "raw" or len(place.shape) >= 2]
+    if any(bool(weights[place.start : place.stop].any()) for place in moved):
+        return
+    if kind == "raw":
+        raise PacelineError("the directions have length 0", why="all weights are 0, and a direction is as long as they")
+    raise PacelineError(
+        "the directions have length 0",
+        why="each filter's part is as long as the filter, biases and norms stay, and all other weights are 0 or absent",
+        hint="--directions raw",
+    )
 
 
 def _by_filter(drawn: Tensor, weights: Tensor, shape: tuple[int, ...]) -> Tensor:

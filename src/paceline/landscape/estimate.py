@@ -31,32 +31,41 @@ def work_units(config: LandscapeConfig) -> dict[str, tuple[float, int, str]]:
     }
 
 
-def cost_lines(config: LandscapeConfig, pace: Pace, samples: int, curvature_samples: int, world: int) -> list[str]:
-    """One line a measure, and the sum; times are those of this machine as it is now.
+def cost(config: LandscapeConfig, pace: Pace, samples: int, curvature_samples: int, world: int) -> dict[str, float]:
+    """Seconds for each measure on this machine as it is now; an upper bound for what may converge earlier.
 
     Args:
         config: what is asked for.
         pace: seconds a sample.
         samples, curvature_samples: as they came out.
-        world: ranks.
+        world: ranks. Slices share out points, curvature shares out chunks of samples.
     """
-    lines, total = [], 0.0
     units = work_units(config)
+    found = {}
     for name in config.measures:
         count, each, kind = units[name]
         used = curvature_samples if MEASURES[name].curvature else samples
-        chunks = max(1, -(-used // config.chunk))
-        # Slices share out points, curvature shares out chunks of samples.
-        shared = min(world, chunks) if MEASURES[name].curvature else min(world, max(1, count))
-        seconds = count * each * used * (pace.value if kind == "value" else pace.product) / shared
-        total += seconds
+        pieces = -(-used // config.chunk) if MEASURES[name].curvature else count
+        one = pace.value if kind == "value" else pace.product
+        found[name] = count * each * used * one / max(1, min(world, pieces))
+    return found
+
+
+def cost_lines(config: LandscapeConfig, pace: Pace, samples: int, curvature_samples: int, world: int) -> list[str]:
+    """One line a measure, and the sum; arguments as those of `cost`."""
+    lines = []
+    units = work_units(config)
+    seconds = cost(config, pace, samples, curvature_samples, world)
+    for name in config.measures:
+        count, each, kind = units[name]
+        curvature = MEASURES[name].curvature
         what = {"value": "passes", "product": "Hessian-vector products"}[kind]
+        number = f"{'at most ' if curvature else ''}{count * each:,.0f}"
+        over = curvature_samples if curvature else samples
         if count:
-            number = f"at most {count * each:,.0f}" if MEASURES[name].curvature else f"{count * each:,.0f}"
-            lines.append(f"{name}: {number} {what} over {used:,} samples, about {_duration(seconds)}")
-    lines.append(
-        f"cost: about {_duration(total)} on {world} worker{'s' if world != 1 else ''}, most of it an upper bound"
-    )
+            lines.append(f"{name}: {number} {what} over {over:,} samples, about {_duration(seconds[name])}")
+    workers = f"{world} worker{'s' if world != 1 else ''}"
+    lines.append(f"cost: about {_duration(sum(seconds.values()))} on {workers}, most of it an upper bound")
     return lines
 
 

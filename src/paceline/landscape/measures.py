@@ -10,15 +10,16 @@ import numpy as np
 import torch
 
 from paceline.checkpoint.state import load_model
-from paceline.curvature.fixed_loss import FixedLoss, Value
+from paceline.curvature.fixed_loss import Value
 from paceline.landscape import interpolate, trajectory
 from paceline.landscape.bounds import keskar_sharpness, sam_sharpness
 from paceline.landscape.directions import IN_WORDS, Axes, random_direction
+from paceline.landscape.ends import checkpoints_of_path, other_end
 from paceline.landscape.session import Outcome, Session, as_array
 from paceline.landscape.slices import Floats, Grid, along, coordinates, evaluate
 from paceline.landscape.spectrum import density, eigenvalues, trace
-from paceline.landscape.store import Entries, save_array
-from paceline.landscape.subject import all_checkpoints, find_checkpoint, flat_weights, task_settings, train_run
+from paceline.landscape.store import Entries, save_array, save_rows
+from paceline.landscape.subject import flat_weights
 from paceline.records.errors import PacelineError
 from paceline.records.landscape import Interpolation, Line, Surface, Trajectory, finite, finites
 
@@ -75,40 +76,10 @@ def random_axes(session: Session) -> Axes:
             random_direction(weights, layout, kind=config.directions, seed=config.seed, number=number).cpu().numpy()
             for number in (0, 1)
         ]
-        if not any(np.any(row) for row in rows):
-            raise PacelineError(
-                "the directions have length 0",
-                why="filter normalisation leaves tensors of one dimension where they are, and there is no other",
-                hint="--directions raw",
-            )
         save_array(path, np.stack(rows))
 
     session.work.from_rank_zero(make)
     return Axes(path)
-
-
-def refuse_early(session: Session, loss: FixedLoss) -> None:
-    """What cannot be measured is refused before anything is written; rank 0 looks for all.
-
-    Raises:
-        PacelineError: too few checkpoints for a path, or another run that does not fit.
-    """
-    run, last = session.subject.run, session.subject.step
-    if "trajectory" in session.config.measures and run is not None and last is not None:
-        _checkpoints_of_path(session, run, last)
-    if "interpolation" in session.config.measures:
-        _other_end(session, loss)
-
-
-def _checkpoints_of_path(session: Session, run: Path, last: int) -> list[tuple[int, Path]]:
-    found = all_checkpoints(run, last)
-    if len(found) < trajectory.LEAST:
-        raise PacelineError(
-            f"{run} has {len(found)} complete checkpoints up to step {last:,}, and a path needs {trajectory.LEAST}",
-            why="paceline train keeps the newest two, unless told otherwise",
-            hint=f"train with --keep 100: paceline train {task_settings(session.config)[0]} --keep 100",
-        )
-    return found
 
 
 class _Path:
@@ -133,11 +104,10 @@ def pca_path(session: Session) -> _Path:
         kept = Entries.read(folder / "path.jsonl")
         if "path" in kept:
             return kept["path"][0], kept["path"][1], kept["path"][2]
-        found = _checkpoints_of_path(session, run, last)
+        found = checkpoints_of_path(run, last, session.config)
         like, layout = session.slices.point().cpu(), session.slices.layout
-        rows = [flat_weights(load_model(path), layout, like, path).numpy() for _, path in found]
-        save_array(folder / "weights.npy", np.stack(rows))
-        del rows
+        rows = (flat_weights(load_model(path), layout, like, path).numpy() for _, path in found)
+        save_rows(folder / "weights.npy", rows, len(found))
         made = trajectory.principal_plane(np.load(folder / "weights.npy", mmap_mode="r"))
         save_array(folder / "plane.npy", made.axes)
         value = ([step for step, _ in found], made.xy.tolist(), made.variance.tolist())
@@ -174,7 +144,7 @@ def interpolation(session: Session) -> Outcome:
     """Loss and metrics on the line to the other run, and the barrier."""
     config = session.config
     loss = session.slices
-    step, there, state = _other_end(session, loss)
+    step, there, state = other_end(config, loss)
     here = loss.point()
     buffers = {name: tensor for name, tensor in state.items() if name in dict(session.subject.model.named_buffers())}
     where = interpolate.positions(config.points)
@@ -200,21 +170,6 @@ def interpolation(session: Session) -> Outcome:
     warnings = [] if np.isfinite(height) else ["interpolation: the loss between the runs is no finite number"]
     ends = " and ".join(_shown(end) for end in result.ends)
     return Outcome(result, arrays, f"barrier {_shown(result.barrier)} at t = {place:.2f}; ends {ends}", warnings)
-
-
-def _other_end(session: Session, loss: FixedLoss) -> tuple[int, torch.Tensor, dict[str, torch.Tensor]]:
-    """Of the run of `--with`: the step, the weights (P,), and all tensors of its checkpoint."""
-    config = session.config
-    run = Path(config.other or "")
-    own, theirs = task_settings(config)[0], train_run(run).config.get("task")
-    if own != theirs:
-        raise PacelineError(
-            f"{config.target} is of the task {own}, and {config.other} of {theirs}",
-            hint="a straight line joins two runs of one task",
-        )
-    step, checkpoint = find_checkpoint(run, config.other_checkpoint)
-    state = load_model(checkpoint)
-    return step, flat_weights(state, loss.layout, loss.point(), checkpoint), state
 
 
 @contextmanager

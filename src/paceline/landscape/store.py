@@ -9,7 +9,7 @@ import contextlib
 import math
 import os
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -165,13 +165,32 @@ def as_number(value: float | None) -> float:
 
 def save_array(path: Path, array: np.ndarray[Any, Any]) -> None:
     """Write an .npy file whole or not at all; too big for memory twice is no problem."""
+    with _aside(path) as aside, aside.open("wb") as file:
+        np.save(file, array)
+
+
+def save_rows(path: Path, rows: Iterable[np.ndarray[Any, Any]], count: int) -> None:
+    """Write `count` arrays of one shape as an .npy file, whole or not at all; one at a time is held in memory."""
+    with _aside(path) as aside:
+        file: np.memmap[Any, Any] | None = None
+        for number, row in enumerate(rows):
+            if file is None:
+                file = np.lib.format.open_memmap(aside, mode="w+", dtype=row.dtype, shape=(count, *row.shape))
+            file[number] = row
+        if file is not None:
+            file.flush()
+
+
+@contextlib.contextmanager
+def _aside(path: Path) -> Iterator[Path]:
+    """A name beside `path`, which takes its place at the end."""
     make_dirs(path.parent)
     aside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with aside.open("wb") as file:
-            np.save(file, array)
+        yield aside
         aside.replace(path)
     except OSError as error:
+        raise write_error(path, error) from error
+    finally:
         with contextlib.suppress(OSError):
             aside.unlink()
-        raise write_error(path, error) from error

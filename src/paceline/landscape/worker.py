@@ -19,8 +19,9 @@ import numpy as np
 from paceline.landscape.choices import HANDOVER, MEASURES, NOT_INVARIANT, STALE
 from paceline.landscape.config import LandscapeConfig, from_dict
 from paceline.landscape.describe import batch_norm_words, describe, first_words
+from paceline.landscape.early import refuse_early
 from paceline.landscape.estimate import cost_lines
-from paceline.landscape.measures import TAKE, refuse_early
+from paceline.landscape.measures import TAKE
 from paceline.landscape.record import Recorder
 from paceline.landscape.session import Outcome, Session, curvature_samples, measure_pace, slice_samples
 from paceline.landscape.subject import find_checkpoint, load_subject
@@ -79,8 +80,8 @@ def build(config: LandscapeConfig, seat: Seat, run: RunDir, stop: StopRequest) -
     work = Work(run.path / "parts", stop, None, seat.device)
     session = Session(config, subject, work)
     first = agree.all_or_none(lambda: session.curvature if _curved(config) else session.slices)
-    agree.from_rank_zero(lambda: refuse_early(session, first))
-    number = agree.from_rank_zero(lambda: _begin(session, seat, run, first.size))
+    other = agree.from_rank_zero(lambda: refuse_early(session, first))
+    number = agree.from_rank_zero(lambda: _begin(session, seat, run, first.size, other))
     recorder = Recorder(run, seat.env.rank, seat.env.world, number)
     session.work = Work(run.path / "parts", stop, recorder, seat.device)
     for note in seat.placement.notes:
@@ -102,19 +103,21 @@ def _curved(config: LandscapeConfig) -> bool:
     return any(MEASURES[name].curvature for name in config.measures)
 
 
-def _begin(session: Session, seat: Seat, run: RunDir, parameters: int) -> int:
+def _begin(session: Session, seat: Seat, run: RunDir, parameters: int, other: str | None) -> int:
     """Write run.json, or compare with the one that is there; return the number of the session."""
     info = describe(session.config, session.subject, seat, parameters)
+    facts = {**info.facts, "other_weights": other}
     if not run.exists():
-        write_info(run, msgspec.structs.replace(info, facts={**info.facts, "sessions": 1}))
+        write_info(run, msgspec.structs.replace(info, facts={**facts, "sessions": 1}))
         return 1
     first = read_info(run.path)
-    if first.facts.get("weights") != session.subject.fingerprint:
-        raise PacelineError(
-            f"{session.config.target} has other weights than when {run.path} was begun",
-            why="the checkpoint was written again, or another version of torch draws other fresh weights",
-            hint="start a new measurement",
-        )
+    for whose, fact in ((session.config.target, "weights"), (session.config.other, "other_weights")):
+        if first.facts.get(fact) != facts[fact]:
+            raise PacelineError(
+                f"{whose} has other weights than when {run.path} was begun",
+                why="the checkpoint was written again, or another version of torch draws other fresh weights",
+                hint="start a new measurement",
+            )
     number = int(first.facts.get("sessions", 1)) + 1
     write_info(run, msgspec.structs.replace(first, facts={**first.facts, "sessions": number}))
     return number
