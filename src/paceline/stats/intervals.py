@@ -1,14 +1,24 @@
-"""Median with a distribution-free interval, from order statistics."""
+"""A value with its interval; the median with a distribution-free one, from order statistics."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class Interval:
+    """A value and the interval around it; either end may be infinite."""
+
+    value: float
+    low: float
+    high: float
 
 
 def median_interval(values: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float, float] | None:
