@@ -1,0 +1,284 @@
+"""A learning curve: how the error falls with the number of samples, and what more of them would give.
+
+    e(m) = floor + scale m^-exponent        floor, scale >= 0
+
+(Hestness et al. 2017, arXiv 1712.00409). Given the exponent, the rest is linear, so the fit is a search along one axis
+with least squares of relative errors at each point of it (variable projection): it cannot stop half-way, and needs no
+starting point.
+
+**Intervals are profiles.** For a value p at m samples, of all curves through (m, p) the one that fits best is sought; p
+is inside where that fits not much worse than the best of all, by an F test. Floor and exponent trade off against each
+other over the sizes that were measured, and only this shows it: the usual interval from a linearised fit, or from
+refits to resampled residuals, holds the truth too seldom. The noise is that of the residuals or of repeats of one size,
+whichever is larger; where the former are too large for the latter to explain (an F test), the curve does not follow the
+formula, and each size counts once.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from scipy.stats import f as fisher
+from scipy.stats import t as student
+
+from paceline.records.errors import PacelineError
+from paceline.stats.intervals import Interval
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+LEAST_SIZES = 4
+FAR = 4.0
+"""Predictions beyond so many times the largest size rest on the form of the curve more than on what was measured."""
+_EXPONENTS = np.geomspace(0.02, 3.0, 400)
+_ZOOMS = 2
+_LACK = 0.05
+"""Chance of taking a curve that follows the formula for one that does not."""
+_REWEIGHTINGS = 4
+_HALVINGS = 24
+_MOST = 1e9
+"""Times the smallest size: no data set is larger."""
+
+
+@dataclass(frozen=True)
+class Curve:
+    """The best curve.
+
+    Attributes:
+        scale, exponent, floor: of the formula.
+    """
+
+    scale: float
+    exponent: float
+    floor: float
+
+    def at(self, size: float) -> float:
+        """e(m)."""
+        return float(self.floor + self.scale * size**-self.exponent)
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """A fit with what it was made from.
+
+    Attributes:
+        curve: the best.
+        sizes, errors: (runs,) that went in.
+        noise: relative deviation of runs from the curve, from which intervals are made.
+        degrees: of freedom of `noise`; few where the curve does not follow the formula.
+        scatter: relative deviation of runs of one size from each other; `noise` where no size was repeated.
+        held_out: relative error of the prediction for the largest size from a fit without it; None with four sizes.
+        confidence: of intervals.
+    """
+
+    curve: Curve
+    sizes: Floats
+    errors: Floats
+    noise: float
+    degrees: int
+    scatter: float
+    held_out: float | None
+    confidence: float
+
+    @property
+    def largest(self) -> float:
+        """The largest size that went in."""
+        return float(self.sizes.max())
+
+    def predict(self, size: float, *, runs: int | None = None) -> Interval:
+        """The error at `size` samples, with its interval.
+
+        Args:
+            size: m, above 0; beyond `FAR` times the largest the interval is honest only if the formula holds.
+            runs: None for the curve itself; else for the mean of so many new runs, which scatter around it.
+        """
+        best = self.curve.at(size)
+        low, high = self._profile(size)
+        if runs is not None:
+            own = self._quantile * self.scatter * best / math.sqrt(runs)
+            low, high = best - math.hypot(best - low, own), best + math.hypot(high - best, own)
+        return Interval(best, max(0.0, low), high)
+
+    @property
+    def _quantile(self) -> float:
+        return float(student.ppf(0.5 + self.confidence / 2, self.degrees))
+
+    def _profile(self, size: float) -> tuple[float, float]:
+        weights = 1 / _at(self.curve, self.sizes) ** 2
+        limit = _best_fit(self.sizes, self.errors, weights)[0] + (self.noise * self._quantile) ** 2
+        exponents = _plausible(self.sizes, self.errors, weights, limit)
+        through = _Through(self.sizes, self.errors, weights, size, exponents)
+        best = self.curve.at(size)
+        low = _end(lambda factor: through(best / factor) <= limit)
+        high = _end(lambda factor: through(best * factor) <= limit)
+        return best / low, best * high
+
+    def needed(self, error: float) -> Interval:
+        """How many samples bring the error down to `error`: with a lower and an upper end, infinite where the floor, or
+        what the data allow it to be, stands above.
+
+        Args:
+            error: above 0.
+        """
+        smallest = float(self.sizes.min())
+        ends = []
+        for end in ("value", "low", "high"):
+            factor = _end(lambda factor, end=end: getattr(self.predict(factor * smallest), end) > error, most=_MOST)  # type: ignore[misc]
+            ends.append(factor * smallest)
+        return Interval(ends[0], ends[1], ends[2])
+
+
+def fit(sizes: Sequence[float], errors: Sequence[float], *, confidence: float = 0.9) -> LearningCurve:
+    """Fit errors at several sizes.
+
+    Args:
+        sizes: (runs,) training samples, above 0; a size may stand there several times, with other seeds.
+        errors: (runs,) above 0: a loss, or one minus an accuracy.
+        confidence: of intervals, between 0 and 1.
+
+    Raises:
+        PacelineError: fewer than four sizes, or a value that is not above 0.
+    """
+    m, e = np.asarray(sizes, dtype=np.float64), np.asarray(errors, dtype=np.float64)
+    different = np.unique(m)
+    if len(different) < LEAST_SIZES:
+        raise PacelineError(
+            f"{len(different)} sizes are too few for a learning curve",
+            why="three numbers are fitted, and a fourth size has to show whether the formula holds",
+            hint=f"runs at {LEAST_SIZES} fractions of the data or more",
+        )
+    if not ((m > 0).all() and (e > 0).all() and np.isfinite(e).all()):
+        raise PacelineError(
+            "a learning curve needs errors above 0",
+            why="they are compared in proportion to each other",
+            hint="leave out runs that diverged; where every sample is right, there is nothing to extrapolate",
+        )
+    curve = _best(m, e)
+    spread = _spread(m, e, curve)
+    return LearningCurve(curve, m, e, spread.noise, spread.degrees, spread.scatter, _held_out(m, e), confidence)
+
+
+def _best(m: Floats, e: Floats) -> Curve:
+    weights = 1 / e**2
+    for _ in range(_REWEIGHTINGS):
+        _, curve = _best_fit(m, e, weights)
+        weights = 1 / _at(curve, m) ** 2
+    return curve
+
+
+def _best_fit(m: Floats, e: Floats, weights: Floats) -> tuple[float, Curve]:
+    """The least weighted sum of squares, and the curve that has it."""
+    exponents = _EXPONENTS
+    for zoom in range(_ZOOMS + 1):
+        squares, scale, floor = _fits(m, e, weights, exponents)
+        best = int(squares.argmin())
+        if zoom < _ZOOMS:
+            exponents = np.linspace(exponents[max(0, best - 1)], exponents[min(len(exponents) - 1, best + 1)], 81)
+    return float(squares[best]), Curve(float(scale[best]), float(exponents[best]), float(floor[best]))
+
+
+def _fits(m: Floats, e: Floats, weights: Floats, exponents: Floats) -> tuple[Floats, Floats, Floats]:
+    """For each exponent the least weighted sum of squares, and the scale and floor that have it."""
+    powers = m[None] ** -exponents[:, None]
+    scale, floor = _linear(powers, e, weights)
+    return (weights * (floor[:, None] + scale[:, None] * powers - e) ** 2).sum(1), scale, floor
+
+
+def _plausible(m: Floats, e: Floats, weights: Floats, limit: float) -> Floats:
+    """Exponents for which some curve fits within the limit, finely; no other can do so through a given point."""
+    inside = np.flatnonzero(_fits(m, e, weights, _EXPONENTS)[0] <= limit)
+    if not len(inside):
+        inside = np.array([_fits(m, e, weights, _EXPONENTS)[0].argmin()])
+    first, last = max(0, int(inside[0]) - 1), min(len(_EXPONENTS) - 1, int(inside[-1]) + 1)
+    return np.geomspace(_EXPONENTS[first], _EXPONENTS[last], len(_EXPONENTS))
+
+
+def _linear(powers: Floats, e: Floats, weights: Floats) -> tuple[Floats, Floats]:
+    """(exponents,) each: scale and floor, 0 or more, of least weighted squares for each row of `powers`."""
+    total, first, second = weights.sum(), (weights * powers).sum(1), (weights * powers**2).sum(1)
+    right, both = (weights * e).sum(), (weights * powers * e).sum(1)
+    determinant = total * second - first**2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        scale = (total * both - first * right) / determinant
+        floor = (second * right - first * both) / determinant
+    scale = np.where(floor < 0, both / second, scale)
+    floor = np.where(floor < 0, 0.0, floor)
+    flat = ~(scale > 0)
+    return np.where(flat, 0.0, scale), np.where(flat, right / total, floor)
+
+
+class _Through:
+    """The least weighted sum of squares of curves that pass through (size, value), as a function of the value."""
+
+    def __init__(self, m: Floats, e: Floats, weights: Floats, size: float, exponents: Floats) -> None:
+        self._there = size**-exponents
+        self._rise = m[None] ** -exponents[:, None] - self._there[:, None]  # e(m) = value + scale * rise
+        self._square = (weights * self._rise**2).sum(1)
+        self._e, self._weights = e, weights
+
+    def __call__(self, value: float) -> float:
+        away = self._e - value
+        scale = (self._weights * self._rise * away).sum(1) / self._square
+        scale = np.clip(scale, 0.0, value / self._there)  # the floor is value - scale * there, 0 or more
+        return float((self._weights * (scale[:, None] * self._rise - away) ** 2).sum(1).min())
+
+
+def _end(holds: Callable[[float], bool], most: float = 1e6) -> float:
+    """The factor, 1 and more, up to which `holds` does, which it does on one side of it: infinite beyond `most`."""
+    if not holds(1.0):
+        return 1.0
+    inside, outside = 1.0, 1.001
+    while holds(outside):
+        if outside >= most:
+            return math.inf
+        inside, outside = outside, min(most, outside**2)
+    for _ in range(_HALVINGS):
+        middle = math.sqrt(inside * outside)
+        inside, outside = (middle, outside) if holds(middle) else (inside, middle)
+    return inside
+
+
+@dataclass(frozen=True)
+class _Spread:
+    """Relative deviations: `noise` decides how wide an interval is, with its degrees; `scatter` is that of runs."""
+
+    noise: float
+    degrees: int
+    scatter: float
+
+
+def _spread(m: Floats, e: Floats, curve: Curve) -> _Spread:
+    relative = e / _at(curve, m)
+    groups = [relative[m == size] for size in np.unique(m)]
+    residual = float(((relative - 1) ** 2).sum())
+    within = sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
+    repeats, sizes = len(m) - len(groups), len(groups) - 3
+    whole = math.sqrt(residual / (len(m) - 3))
+    if not repeats:
+        return _Spread(whole, len(m) - 3, whole)
+    own, lack = within / repeats, max(0.0, residual - within) / sizes
+    if lack > own * float(fisher.ppf(1 - _LACK, sizes, repeats)):
+        # The curve does not follow the formula: repeats of a size say the same wrong thing, so only sizes count.
+        return _Spread(math.sqrt(lack), sizes, math.sqrt(own))
+    if math.sqrt(own) > whole:
+        return _Spread(math.sqrt(own), repeats, math.sqrt(own))
+    return _Spread(whole, len(m) - 3, whole)
+
+
+def _held_out(m: Floats, e: Floats) -> float | None:
+    largest = m.max()
+    rest = m < largest
+    if len(np.unique(m[rest])) < LEAST_SIZES:
+        return None
+    return float(_best(m[rest], e[rest]).at(largest) / e[~rest].mean() - 1)
+
+
+def _at(curve: Curve, m: Floats) -> Floats:
+    found: Floats = curve.floor + curve.scale * m**-curve.exponent
+    return found
