@@ -12,9 +12,11 @@ from pathlib import Path
 import msgspec
 
 from paceline.records.errors import PacelineError
-from paceline.records.schema import AnyEvent, Checkpoint, Evaluation, Start, Step
+from paceline.records.schema import AnyEvent, Checkpoint, Evaluation, Event, GradientNorms, Start, Step
 
 _MAX_LINE_BYTES = 16 * 1024 * 1024
+_OF_STEPS = Step | GradientNorms | Evaluation | Checkpoint
+"""What a session that goes back to an earlier step does again."""
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 """What decoding a damaged line may raise; RecursionError for one that nests too deeply."""
 
@@ -25,10 +27,13 @@ class EventStream:
     Args:
         path: an event file.
         superseded: also yield events that a later session (resumed from an earlier step) did again.
+        only: pass over lines that cannot be of this type, without looking into them: for few events among many. Others
+            may still be yielded.
     """
 
-    def __init__(self, path: Path, *, superseded: bool = False) -> None:
+    def __init__(self, path: Path, *, superseded: bool = False, only: type[Event] | None = None) -> None:
         self.path = path
+        self._only = only
         self._superseded = superseded
         self.torn_bytes = 0
         self.damaged_lines = 0
@@ -50,21 +55,22 @@ class EventStream:
 
     def __iter__(self) -> Iterator[AnyEvent]:
         if self._superseded:
-            yield from (event for _, event in self._scan())
+            yield from (event for _, event in self._scan(self._only))
             return
-        resumes = [(index, event.step) for index, event in self._scan(only_starts=True) if isinstance(event, Start)]
+        resumes = [(index, event.step) for index, event in self._scan(Start) if isinstance(event, Start)]
         position = 0
-        for index, event in self._scan():
+        for index, event in self._scan(self._only):
             while position < len(resumes) and resumes[position][0] <= index:
                 position += 1
             limit = min((step for _, step in resumes[position:]), default=None)
-            if limit is not None and isinstance(event, Step | Evaluation | Checkpoint) and event.step > limit:
+            if limit is not None and isinstance(event, _OF_STEPS) and event.step > limit:
                 continue
             yield event
 
-    def _scan(self, *, only_starts: bool = False) -> Iterator[tuple[int, AnyEvent]]:
+    def _scan(self, only: type[Event] | None) -> Iterator[tuple[int, AnyEvent]]:
         self.torn_bytes = self.damaged_lines = self.unknown_events = 0
         decoder = msgspec.json.Decoder(AnyEvent)
+        marker = b"" if only is None else f'"{only.__struct_config__.tag}"'.encode()
         try:
             file = self.path.open("rb")
         except OSError as error:
@@ -80,7 +86,7 @@ class EventStream:
                     self._skip_rest_of_line(file)
                     self.damaged_lines += 1
                     continue
-                if only_starts and b'"start"' not in line:
+                if marker not in line:
                     continue
                 try:
                     yield index, decoder.decode(line)

@@ -131,6 +131,23 @@ class Step(Event, frozen=True, kw_only=True, tag="step"):
         _null_is_nan(self, "loss")
 
 
+class GradientNorms(Event, frozen=True, kw_only=True, tag="gradients"):
+    """How long this rank's gradients were in a step before the sum over ranks, and how long the mean over the batch is.
+
+    A norm that was no finite number is null.
+    """
+
+    step: int
+    batch: int
+    """Samples over all ranks."""
+    samples: list[int]
+    """In each of this rank's micro-batches that had any."""
+    squares: list[float | None]
+    """Squared norm of the mean gradient over each."""
+    reduced: float | None
+    """Squared norm of the mean gradient over the batch, before clipping; the same on all ranks."""
+
+
 class Measure(msgspec.Struct, frozen=True, kw_only=True):
     """A measured mean and what it was taken over."""
 
@@ -214,7 +231,7 @@ class Measured(Event, frozen=True, kw_only=True, tag="measured"):
     """A warning where it did not converge."""
 
 
-AnyEvent = Start | Step | Evaluation | Checkpoint | Note | End | Measuring | Measured
+AnyEvent = Start | Step | GradientNorms | Evaluation | Checkpoint | Note | End | Measuring | Measured
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -82,6 +82,7 @@ class TrainConfig:
     patience: int = _recipe(1, "Evaluations in a row that must reach the target.")
     eval_every: str = _recipe("1ep", "Evaluate every so many steps (200) or epochs (1ep); always after the last step.")
     monitor: str = _control("none", f"Also measured at each evaluation: {', '.join(MONITORS)}.")
+    noise_every: int = _control(10, "Steps between records of gradient norms, for the noise scale; 0: none.")
     monitor_samples: int = _control(1000, "Of --monitor: training samples that it is measured on.")
     seed: int = _recipe(0, "Of weights, order of samples and augmentation.")
     deterministic: bool = _recipe(False, "Refuse operations that have no deterministic form.")

@@ -35,6 +35,7 @@ from paceline.tasks.task import Task
 from paceline.train.averaging import Average
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import Feed
+from paceline.train.gradient_norms import NormWatch
 from paceline.train.ledger import LedgerReader
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective, Totals
@@ -63,6 +64,7 @@ class Job:
     progress: Progress
     eval_every: Cadence
     checkpoint_every: Cadence
+    norms: NormWatch
     target: Target | None
     average: Average | None = None
     clip_norm: float | None = None
@@ -105,6 +107,7 @@ def train(job: Job) -> Outcome:
             # DDP divides by the world size; a mean divides by the count, so the world size is put back here.
             scale = plan.world / batch_size if counts_samples else 1.0
             wishes = job.stop.wishes()
+            watched = job.norms.begin(progress.step + 1)
             forward_s = backward_s = 0.0
             for position, batch in enumerate(micro_batches):
                 last = position == len(micro_batches) - 1
@@ -116,6 +119,9 @@ def train(job: Job) -> Outcome:
                     turned = perf_counter()
                     loss.backward()
                     ended = perf_counter()
+                if watched:
+                    size = len(plan.micro_batches(epoch, index)[position])
+                    job.norms.micro_batch(size, size * scale if counts_samples else job.objective.counted)
                 forward_s += turned - started
                 backward_s += ended - turned
 
@@ -132,6 +138,8 @@ def train(job: Job) -> Outcome:
                 count = ledger[1]
                 factor = torch.where(count > 0, plan.world / count, torch.zeros_like(count))
                 torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], factor)
+            if watched:
+                job.norms.end(progress.step + 1, batch_size)
             if job.clip_norm is not None:
                 clip_grad_norm_(parameters, job.clip_norm)  # of the whole batch's gradient, so equal on all ranks
             job.optimizer.step()
@@ -165,6 +173,7 @@ def train(job: Job) -> Outcome:
             stopping = any(t.terminate or t.interrupt for t in totals)
             saving = job.checkpoint_every.due(progress.step)
             if evaluating or stopping or saving:
+                job.norms.flush()
                 late = reader.drain()
                 require_finite(late, progress.step)
                 record_steps(recorder, unread, late)

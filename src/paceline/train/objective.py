@@ -50,9 +50,11 @@ class Objective(nn.Module):
         ledger: (4,) see `LEDGER`; of the dtype of the model's parameters, so that it shares their bucket.
         empty: a batch of no samples, for a model that has to run on every rank even where there is no sample
             (synchronised batch norm); None for all others.
+        counted: what the last forward counted, a number or a tensor.
     """
 
     empty: Any = None
+    counted: Any = 0
 
     def __init__(
         self,
@@ -83,6 +85,7 @@ class Objective(nn.Module):
             return torch.add(torch.dot(self.ledger, self.ledger.new_tensor([0.0, 0.0, *wishes])), nothing)
         with self.autocast():
             loss = self.loss(self.model, batch)
+        self.counted = loss.count
         dtype = self.ledger.dtype
         parts = [loss.sum.detach().to(dtype).reshape(1)]
         if isinstance(loss.count, Tensor):

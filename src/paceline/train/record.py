@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.records.rundir import RunDir
-from paceline.records.schema import Checkpoint, End, Evaluation, Measure, Note, Start, Step
+from paceline.records.schema import Checkpoint, End, Evaluation, GradientNorms, Measure, Note, Start, Step
 from paceline.records.writer import EventWriter
 
 _FLUSH_EVERY_S = 0.2
@@ -58,6 +58,10 @@ class Recorder:
         if event.elapsed_s - self._flushed >= _FLUSH_EVERY_S or event.elapsed_s < self._flushed:
             self._flushed = event.elapsed_s
             self.writer.flush()
+
+    def gradient_norms(self, event: GradientNorms) -> None:
+        """Norms of one step; handed to the kernel with the steps."""
+        self.writer.write(event)
 
     def evaluation(self, step: int, epoch: float, samples: int, began: float, metrics: dict[str, Measure]) -> None:
         """One evaluation; `began` is a `perf_counter` reading."""

@@ -32,6 +32,7 @@ from paceline.train.config import TrainConfig, required
 from paceline.train.describe import Description, as_session, describe
 from paceline.train.duration import Duration
 from paceline.train.feed import make_feed
+from paceline.train.gradient_norms import NormWatch
 from paceline.train.loop import Job
 from paceline.train.monitor import Monitor
 from paceline.train.norms.convert import synchronises, with_batch_norm, without_samples
@@ -109,6 +110,7 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
     if schedule.warmup_steps > schedule.total_steps:
         notes.append(f"the warm-up of {schedule.warmup_steps} steps is longer than the run: --lr is never reached")
     recorder = _open_recorder(run, seat, progress, notes)
+    trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return Job(
         task=task,
         plan=plan,
@@ -126,6 +128,7 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
         eval_every=Cadence(Duration.parse(config.eval_every, "--eval-every"), plan),
         checkpoint_every=Cadence(Duration.parse(config.checkpoint_every, "--checkpoint-every"), plan),
         target=target,
+        norms=NormWatch(trained, config.noise_every, recorder),
         average=average,
         clip_norm=config.clip_norm,
         monitor=_monitor(config, rates, task, model, like),

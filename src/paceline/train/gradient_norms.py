@@ -1,0 +1,99 @@
+"""How long gradients are before and after the sum over ranks: what the noise scale is estimated from.
+
+Nothing of the training changes, to the bit. A micro-batch's gradient is seen by hooks on the parameters themselves,
+before it is added up and before DDP has it (a hook on DDP's communication would change bits at three ranks), and each
+rank writes its own norms down, so no message is needed either. Hooks are only there in the steps that are recorded.
+
+On CUDA asking for the numbers would make the host wait, so they are read when the next recorded step begins.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from paceline.records.schema import GradientNorms
+from paceline.train.record import Recorder
+
+
+class NormWatch:
+    """Records the norms of every so many steps.
+
+    Args:
+        parameters: that are trained.
+        every: steps from one record to the next; 0 records nothing.
+        recorder: of this rank.
+    """
+
+    def __init__(self, parameters: Sequence[nn.Parameter], every: int, recorder: Recorder) -> None:
+        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._every = every
+        self._recorder = recorder
+        self._hooks: list[torch.utils.hooks.RemovableHandle] = []
+        self._parts: list[Tensor] = []
+        self._samples: list[int] = []
+        self._squares: list[Tensor] = []
+        self._unread: tuple[int, int, list[int], Tensor] | None = None
+
+    def begin(self, step: int) -> bool:
+        """Before the first backward of `step` (1 for the first): whether it is recorded."""
+        if not self._every or (step - 1) % self._every:
+            return False
+        self.flush()
+        self._parts, self._samples, self._squares = [], [], []
+        self._hooks = [parameter.register_hook(self._see) for parameter in self._parameters]
+        return True
+
+    def micro_batch(self, samples: int, divisor: float | Tensor) -> None:
+        """After the backward of one micro-batch.
+
+        Args:
+            samples: in it; with none it is no group.
+            divisor: its gradient over this is the mean over its samples (or tokens).
+        """
+        if samples and self._parts:
+            # A Python float keeps float64 training in float64.
+            self._squares.append(torch.stack(self._parts).sum() / divisor**2)
+            self._samples.append(samples)
+        self._parts = []
+
+    def end(self, step: int, batch: int) -> None:
+        """After the sum over ranks, when gradients are means over the batch and nothing has clipped them.
+
+        Args:
+            step: as in `begin`.
+            batch: samples over all ranks.
+        """
+        for hook in self._hooks:
+            hook.remove()
+        self._hooks = []
+        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
+        reduced = torch.stack([_square(gradient) for gradient in gradients]).sum()
+        values = torch.stack([*(square.to(reduced) for square in self._squares), reduced])
+        self._unread = (step, batch, self._samples, values)
+
+    def flush(self) -> None:
+        """Write what is not written yet."""
+        if self._unread is None:
+            return
+        (step, batch, samples, values), self._unread = self._unread, None
+        *squares, reduced = (value if math.isfinite(value) else None for value in values.tolist())
+        self._recorder.gradient_norms(
+            GradientNorms(step=step, batch=batch, samples=samples, squares=squares, reduced=reduced)
+        )
+
+    def _see(self, gradient: Tensor) -> None:
+        self._parts.append(_square(gradient))
+
+
+def _square(gradient: Tensor) -> Tensor:
+    """The squared norm, a scalar of 32 bits at least."""
+    values = gradient.detach()
+    if values.is_sparse:
+        values = values.coalesce().values()
+    wide = torch.float32 if values.dtype.itemsize < 4 else values.dtype
+    square: Tensor = torch.linalg.vector_norm(values, dtype=wide).square()
+    return square
