@@ -29,6 +29,8 @@ def _value(owner: type, name: str, hint: object) -> st.SearchStrategy:
         return st.sampled_from(typing.get_args(hint))
     if hint == dict[str, Measure]:
         return st.dictionaries(_TEXT, records(Measure), max_size=3)
+    if typing.get_origin(hint) is list:
+        return st.lists(_value(owner, name, typing.get_args(hint)[0]), max_size=3)
     return {int: _WHOLE, float: _NUMBERS, str: _TEXT, type(None): st.none()}[hint]
 
 
@@ -49,6 +51,8 @@ def comparable(record: object) -> object:
         return type(record).__name__, [comparable(getattr(record, name)) for name in record.__struct_fields__]
     if isinstance(record, dict):
         return {key: comparable(value) for key, value in record.items()}
+    if isinstance(record, list):
+        return [comparable(value) for value in record]
     if isinstance(record, float) and not math.isfinite(record):
         return "NaN"
     return record

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
+from pathlib import Path
 
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
-from paceline.records.schema import GradientNorms
+from paceline.records.schema import GradientNorms, Start
 
 _FILE = re.compile(r"rank-(\d+)\.jsonl")
 
@@ -35,19 +37,30 @@ def read_gradient_norms(run: RunDir) -> list[StepNorms]:
     A rank that was killed may lack the last steps that others have; those are left out, as are steps that a later
     session did again.
     """
-    found: dict[int, StepNorms] = {}
-    batches: dict[int, int] = {}
-    for path in sorted((run.path / "events").glob("rank-*.jsonl")):
-        if not _FILE.fullmatch(path.name):
-            continue
+    sessions = _starts(run.events(0))
+    found: dict[int, list[GradientNorms]] = {}
+    for path in sorted(path for path in run.events(0).parent.glob("rank-*.jsonl") if _FILE.fullmatch(path.name)):
+        # A rank that a later session did not have does not know that steps were done again.
+        last = max((start.session for start in _starts(path)), default=0)
+        until = min((start.step for start in sessions if start.session > last), default=math.inf)
         for event in EventStream(path, only=GradientNorms):
-            if not isinstance(event, GradientNorms):
-                continue
-            so_far = found.get(event.step, StepNorms(event.step, [], [], 0.0))
-            nan = float("nan")
-            squares = [nan if square is None else square for square in event.squares]
-            reduced = nan if event.reduced is None else event.reduced
-            found[event.step] = StepNorms(event.step, so_far.samples + event.samples, so_far.squares + squares, reduced)
-            batches[event.step] = event.batch
-    whole = (found[step] for step in sorted(found) if sum(found[step].samples) == batches[step])
-    return [row for row in whole if all(value == value for value in (*row.squares, row.reduced))]
+            if isinstance(event, GradientNorms) and event.step <= until:
+                found.setdefault(event.step, []).append(event)
+    rows = (_put_together(found[step]) for step in sorted(found))
+    return [row for row in rows if row is not None]
+
+
+def _starts(path: Path) -> list[Start]:
+    if not path.exists():
+        return []
+    return [event for event in EventStream(path, superseded=True, only=Start) if isinstance(event, Start)]
+
+
+def _put_together(parts: list[GradientNorms]) -> StepNorms | None:
+    """Of all ranks' parts of one step; None where one is missing, or a norm was no finite number."""
+    samples = [size for part in parts for size in part.samples]
+    squares = [square for part in parts for square in part.squares if square is not None]
+    reduced = parts[0].reduced
+    if sum(samples) != parts[0].batch or len(squares) < len(samples) or reduced is None:
+        return None
+    return StepNorms(parts[0].step, samples, squares, reduced)

@@ -6,6 +6,7 @@ times are rank 0's own. A run that was killed at any point still loads; what is 
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,6 +17,7 @@ import numpy as np
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
+from paceline.report.noise import Noise, noise_of
 from paceline.report.thin import ROW, Row, Sample, Thinner, Window, number
 
 if TYPE_CHECKING:
@@ -124,6 +126,8 @@ class Run:
     """Of the last session; None when it was killed, or still goes on."""
     elapsed_s: float | None
     """Training time of all sessions together, None when nothing was timed."""
+    noise: Noise | None = None
+    """The gradient noise scale, where norms were recorded."""
     notes: tuple[Note, ...] = ()
     remarks: tuple[str, ...] = ()
     """What reading came across: torn, damaged, or later events."""
@@ -153,7 +157,8 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
             gathered.repeated = _repeated_steps(EventStream(events, superseded=True))
     else:
         remarks.append(f"{events}: there is none; the run ended before its first event")
-    return gathered.freeze(run.path, info, remarks)
+    loaded = gathered.freeze(run.path, info, remarks)
+    return dataclasses.replace(loaded, noise=noise_of(run, info, loaded.steps))
 
 
 @dataclass

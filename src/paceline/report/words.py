@@ -17,6 +17,11 @@ def known(value: float | None) -> bool:
     return value is not None and math.isfinite(value)
 
 
+def unbounded(value: float) -> str:
+    """A whole number, or that there is no end."""
+    return integer(value) if math.isfinite(value) else "no end"
+
+
 def integer(value: float | None) -> str:
     """1234567 as 1,234,567."""
     return f"{value:,.0f}" if value is not None and math.isfinite(value) else NOT_OBSERVED

@@ -32,9 +32,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import t as student
+from scipy.special import stdtrit
 
 from paceline.records.errors import PacelineError
+from paceline.records.gradients import StepNorms
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -98,6 +99,13 @@ def split(sizes: Sequence[float], squares: Sequence[float], reduced: float) -> t
     batch = float(counts.sum())
     noise = (float(counts @ norms) - batch * reduced) / (len(counts) - 1)
     return noise, reduced - noise / batch
+
+
+def estimates(rows: Sequence[StepNorms]) -> tuple[list[int], Floats, Floats]:
+    """Of recorded steps: their numbers, and the estimates of tr(Sigma) and |G|^2, (n,) each; others are left out."""
+    kept = [(row.step, found) for row in rows if (found := split(row.samples, row.squares, row.reduced)) is not None]
+    both = np.array([found for _, found in kept], dtype=np.float64).reshape(-1, 2)
+    return [step for step, _ in kept], both[:, 0], both[:, 1]
 
 
 def noise_scale(noise: Floats, signal: Floats, *, samples: int | None = None, confidence: float = 0.9) -> NoiseScale:
@@ -187,7 +195,7 @@ def fieller(top: Floats, bottom: Floats, confidence: float) -> tuple[float, floa
         (low, high), cut off at 0; `high` is infinite where `bottom` cannot be told from 0.
     """
     count = len(top)
-    square = float(student.ppf(0.5 + confidence / 2, count - 1)) ** 2 / count
+    square = float(stdtrit(count - 1, 0.5 + confidence / 2)) ** 2 / count
     (var_top, both), (_, var_bottom) = np.cov(top, bottom).tolist()
     a, b = float(top.mean()), float(bottom.mean())
     # r is inside where c2 r^2 - 2 c1 r + c0 <= 0

@@ -22,8 +22,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.stats import f as fisher
-from scipy.stats import t as student
+from scipy.special import fdtri, stdtrit
 
 from paceline.records.errors import PacelineError
 from paceline.stats.intervals import Interval
@@ -107,7 +106,7 @@ class LearningCurve:
 
     @property
     def _quantile(self) -> float:
-        return float(student.ppf(0.5 + self.confidence / 2, self.degrees))
+        return float(stdtrit(self.degrees, 0.5 + self.confidence / 2))
 
     def _profile(self, size: float) -> tuple[float, float]:
         weights = 1 / _at(self.curve, self.sizes) ** 2
@@ -263,7 +262,7 @@ def _spread(m: Floats, e: Floats, curve: Curve) -> _Spread:
     if not repeats:
         return _Spread(whole, len(m) - 3, whole)
     own, lack = within / repeats, max(0.0, residual - within) / sizes
-    if lack > own * float(fisher.ppf(1 - _LACK, sizes, repeats)):
+    if lack > own * float(fdtri(sizes, repeats, 1 - _LACK)):
         # The curve does not follow the formula: repeats of a size say the same wrong thing, so only sizes count.
         return _Spread(math.sqrt(lack), sizes, math.sqrt(own))
     if math.sqrt(own) > whole:

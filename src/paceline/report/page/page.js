@@ -93,6 +93,24 @@
       }
       return [traces, layout(axis, { rangemode: "tozero", tickformat: ".3~g" })];
     },
+    "plot-noise": (axis) => {
+      const traces = [];
+      for (const run of data.runs.filter((one) => one.noise)) {
+        const paint = color("run-" + run.colour), { noise } = run;
+        traces.push(trace(run, axis, noise, "batch", {
+          label: "batch", line: { color: paint, width: 1, dash: "2px,3px" },
+        }));
+        traces.push(trace(run, axis, noise, "noise", {
+          mode: "lines+markers", label: "noise scale",
+          error_y: {
+            type: "data", symmetric: false, color: faded(paint, 0.5), thickness: 1.5, width: 3,
+            array: noise.high.map((high, i) => high - noise.noise[i]),
+            arrayminus: noise.low.map((low, i) => noise.noise[i] - low),
+          },
+        }));
+      }
+      return [traces, layout(axis, { type: "log", tickformat: ".3~s", ...logTicks(traces), minor: { showgrid: false } })];
+    },
     "plot-speed": (axis) => [
       data.runs.map((run) => trace(run, axis, run.mean, "samples_per_s", { label: "samples/s", ...marked(run) })),
       layout(axis, { rangemode: "tozero", tickformat: ",.4~r" }),

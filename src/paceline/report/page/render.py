@@ -12,7 +12,7 @@ from paceline.report.facts import goal, tiles
 from paceline.report.load import Run
 from paceline.report.page.series import payload, smooth
 from paceline.report.page.shell import Parts, render, write_html
-from paceline.report.page.tables import metric_table, series_table, sharpness_table
+from paceline.report.page.tables import metric_table, noise_table, series_table, sharpness_table
 from paceline.report.page.theme import look
 from paceline.report.summary import Summary, summarise
 
@@ -111,6 +111,7 @@ def _tables(metric: str | None, runs: Sequence[Run], names: Sequence[str]) -> di
         "metric": metric_table(metric, runs, names) if metric else None,
         "evaluation_loss": metric_table("loss", runs, names) if loss_evaluated and metric != "loss" else None,
         "sharpness": sharpness_table(runs, names),
+        "noise": noise_table(runs, names),
         "loss": series_table("Training loss", "loss", words.decimal, runs, names),
         "speed": series_table("Samples/s", "samples_per_s", words.rate, runs, names),
         "lr": series_table("Learning rate", "lr", lambda value: f"{value:.4g}", runs, names),

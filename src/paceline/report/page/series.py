@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paceline.report.load import Run, Windows
+from paceline.report.noise import Noise
 from paceline.report.page.theme import look
 from paceline.report.summary import Summary
 
@@ -56,6 +57,23 @@ def _run(run: Run, name: str, index: int) -> dict[str, Any]:
             "elapsed_s": values(evaluations.elapsed_s[kept]),
         }
         | {f"metric {metric}": values(column[kept]) for metric, column in evaluations.value.items()},
+        "noise": _noise(run.noise),
+    }
+
+
+def _noise(noise: Noise | None) -> dict[str, Any] | None:
+    """What has no upper end is drawn up to the data set, beyond which nothing is measured."""
+    if noise is None:
+        return None
+    top = float(noise.data) if noise.data else float(np.max(noise.value[np.isfinite(noise.value)], initial=1.0))
+    return {
+        "step": values(noise.step),
+        "samples": values(noise.samples),
+        "elapsed_s": values(noise.elapsed_s),
+        "noise": values(np.minimum(noise.value, top)),
+        "low": values(np.minimum(noise.low, top)),
+        "high": values(np.minimum(noise.high, top)),
+        "batch": values(noise.batch),
     }
 
 

@@ -73,6 +73,31 @@ def sharpness_table(runs: Sequence[Run], names: Sequence[str]) -> Table | None:
     return _one_or_many(Table("Largest eigenvalue of the Hessian", columns, rows), names)
 
 
+def noise_table(runs: Sequence[Run], names: Sequence[str]) -> Table | None:
+    """The gradient noise scale in windows of each run that recorded norms; None without one."""
+    rows = []
+    for run, name in zip(runs, names, strict=True):
+        noise = run.noise
+        if noise is None:
+            continue
+        for index in range(len(noise.step)):
+            whole = noise.data is not None and noise.value[index] >= noise.data
+            rows.append(
+                [
+                    name,
+                    f"{words.integer(noise.first[index])} to {words.integer(noise.step[index])}",
+                    words.integer(noise.recorded[index]),
+                    f">= the data set ({noise.data:,})" if whole else words.unbounded(noise.value[index]),
+                    words.unbounded(noise.low[index]),
+                    words.unbounded(noise.high[index]),
+                ]
+            )
+    if not rows:
+        return None
+    columns = ["Run", "Steps", "Recorded", "Noise scale, samples", "Low (90 %)", "High (90 %)"]
+    return _one_or_many(Table("Gradient noise scale", columns, rows), names)
+
+
 def series_table(
     what: str, column: str, show: Callable[[float], str], runs: Sequence[Run], names: Sequence[str]
 ) -> Table:
