@@ -1,0 +1,97 @@
+"""How long an all-reduce takes: alpha-beta models of the usual algorithms.
+
+Notation: k ranks, S bytes, alpha the latency of one message, beta the bandwidth of a link in bytes a second.
+
+    ring    2 (k - 1) alpha + 2 (k - 1) / k  S / beta     as fast as links allow, but each of 2 (k - 1) rounds waits
+    tree    2 ceil(log2 k) alpha + 2 S / beta             few rounds, for small messages and many ranks
+
+(Thakur, Rabenseifner and Gropp 2005; Patarasu and Yuan 2009.) On several machines with g ranks each a reduce-scatter
+within each, a ring between them over S / g, and a gather within is what NCCL does in one form or another.
+
+**Ranks that share a machine share its memory**: all of them together move 2 (k - 1) S bytes, so with many ranks on few
+cores the machine is the bottleneck, and not any link. `Link.shared` is what it moves in all.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Link:
+    """What connects ranks.
+
+    Attributes:
+        latency_s: alpha, of one message.
+        bandwidth: beta, bytes a second.
+        shared: bytes a second that the ranks of one machine move together; infinite where each has a link of its own.
+    """
+
+    latency_s: float
+    bandwidth: float
+    shared: float = math.inf
+
+
+def ring(ranks: int, size_bytes: float, link: Link) -> float:
+    """Seconds of an all-reduce over a ring; 0 for one rank."""
+    if ranks < 2:
+        return 0.0
+    own = 2 * (ranks - 1) / ranks * size_bytes / link.bandwidth
+    together = 2 * (ranks - 1) * size_bytes / link.shared
+    return 2 * (ranks - 1) * link.latency_s + max(own, together)
+
+
+def tree(ranks: int, size_bytes: float, link: Link) -> float:
+    """Seconds of an all-reduce up and down a binary tree; 0 for one rank."""
+    if ranks < 2:
+        return 0.0
+    together = 2 * (ranks - 1) * size_bytes / link.shared
+    return 2 * math.ceil(math.log2(ranks)) * link.latency_s + max(2 * size_bytes / link.bandwidth, together)
+
+
+def hierarchical(nodes: int, per_node: int, size_bytes: float, inner: Link, outer: Link) -> float:
+    """Seconds of an all-reduce over `nodes` machines with `per_node` ranks each.
+
+    Within a machine a ring takes the bytes of a whole all-reduce (scatter before, gather after); between machines each
+    of the `per_node` rings carries its share.
+    """
+    return ring(per_node, size_bytes, inner) + ring(nodes, size_bytes / per_node, outer)
+
+
+@dataclass(frozen=True)
+class Network:
+    """Links of a cluster.
+
+    Attributes:
+        link: between ranks of one machine.
+        per_node: ranks on one machine; None when all are on one.
+        outer: between machines; needed with `per_node`.
+        tree: whether the library has trees, and takes the faster one (NCCL has, gloo has not).
+    """
+
+    link: Link
+    per_node: int | None = None
+    outer: Link | None = None
+    tree: bool = False
+
+    def all_reduce(self, ranks: int, size_bytes: float) -> float:
+        """Seconds of an all-reduce over `ranks`, in the fastest way that the library has."""
+        if ranks < 2:
+            return 0.0
+        if self.per_node is None or self.outer is None or ranks <= self.per_node:
+            flat = ring(ranks, size_bytes, self.link)
+            return min(flat, tree(ranks, size_bytes, self.link)) if self.tree else flat
+        nodes = math.ceil(ranks / self.per_node)
+        layered = hierarchical(nodes, self.per_node, size_bytes, self.link, self.outer)
+        if not self.tree:
+            # Without knowledge of machines, one ring goes through all of them, at the pace of the slowest link.
+            slowest = Link(
+                max(self.link.latency_s, self.outer.latency_s), min(self.link.bandwidth, self.outer.bandwidth)
+            )
+            return ring(ranks, size_bytes, slowest)
+        up = (
+            2 * math.ceil(math.log2(nodes)) * self.outer.latency_s
+            + 2 * size_bytes / self.per_node / self.outer.bandwidth
+        )
+        return min(layered, ring(self.per_node, size_bytes, self.link) + up)
