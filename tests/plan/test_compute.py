@@ -16,7 +16,7 @@ def test_a_model_of_70_billion_parameters_on_1_4_trillion_tokens():
 
 
 def test_a_bill_in_hours_and_money():
-    """3 x 4 GFLOP x 1.28 M images x 90 epochs at 40 % of 100 TFLOP/s: 9.6 device-hours; a quarter more at 80 % scaling."""
+    """3 x 4 GFLOP x 1.28 M images x 90 epochs at 40 % of 100 TFLOP/s: 9.6 device-hours; at 80 % scaling 12."""
     device = Device("a device", peak=100e12, precision="bf16", utilisation=0.4, price=2.0)
     flop = training_flop(4e9, 1.28e6 * 90)
 

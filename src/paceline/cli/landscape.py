@@ -161,7 +161,7 @@ def _conclude(config: LandscapeConfig, run: RunDir, follower: Follower, ended: E
         sys.stderr.write(f"stopped: {kept}\n" + (f"  next: {resume}\n" if run.exists() else ""))
         return int(code)
     if ended.failures:
-        from paceline.cli.failure import failure_of
+        from paceline.launch.failure import failure_of
 
         raise failure_of(ended, resume if run.exists() else "")
     from paceline.cli.landscape_card import show_landscape

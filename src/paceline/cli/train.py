@@ -177,7 +177,7 @@ def _conclude(config: TrainConfig, run: RunDir, follower: Follower, ended: Ended
 
 
 def _failure(ended: Ended, resume: str) -> PacelineError:
-    from paceline.cli.failure import failure_of
+    from paceline.launch.failure import failure_of
 
     return failure_of(ended, resume)
 

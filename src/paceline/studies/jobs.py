@@ -1,0 +1,29 @@
+"""Start a job of our own and wait for it; what failed is one error, and a stop is one as at the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+
+def run_quietly(module: str, workers: int, logs: Path, env: Mapping[str, str]) -> None:
+    """Run `python -m module` on so many ranks of this machine.
+
+    Args:
+        module: a worker.
+        workers: ranks.
+        logs: where their output goes.
+        env: added to their environment.
+
+    Raises:
+        PacelineError: a rank failed; its own words are the reason.
+        KeyboardInterrupt: it was stopped.
+    """
+    from paceline.launch.elastic import Job, run_job
+    from paceline.launch.failure import failure_of
+
+    ended = run_job(Job(module=module, workers=workers, logs=logs, env=env))
+    if ended.stopped_by is not None:
+        raise KeyboardInterrupt
+    if ended.failures:
+        raise failure_of(ended, "")
