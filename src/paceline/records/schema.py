@@ -67,7 +67,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """run.json: everything about a run that is known when it starts. `config` is the verb's own settings."""
 
     schema: int
-    verb: Literal["train", "run", "landscape"]
+    verb: Literal["train", "run", "landscape", "plan"]
     name: str
     command: list[str]
     started_at: str

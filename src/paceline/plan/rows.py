@@ -1,0 +1,197 @@
+"""What runs of `paceline train` tell a plan: settings and times, steps to a target, noise. Reads records only."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from paceline.plan.step_time import Observed, Setting
+from paceline.records.errors import PacelineError
+from paceline.records.reader import EventStream
+from paceline.records.rundir import RunDir, read_info
+from paceline.records.schema import Evaluation, RunInfo, Start, Step
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
+
+WARM_UP = 10
+"""Steps at the start of each session that are left out: allocators, caches and connections settle in them."""
+LEAST_STEPS = 10
+
+
+@dataclass(frozen=True)
+class Timing:
+    """How fast a run was.
+
+    Attributes:
+        path: the run.
+        observed: its setting and times.
+        spread: half the range of the middle half of its step times, over their median.
+        steps: that were timed.
+        size_bytes: of the gradients that a step sums.
+    """
+
+    path: Path
+    observed: Observed
+    spread: float
+    steps: int
+    size_bytes: int
+
+
+def train_info(path: Path) -> RunInfo:
+    """run.json of a run that trained.
+
+    Raises:
+        PacelineError: not a run directory, or of another verb, or it does not say how its batch was made.
+    """
+    info = read_info(path)
+    if info.verb != "train" or info.batch is None or info.task is None or info.topology is None:
+        raise PacelineError(
+            f"{path} is no run of paceline train" if info.verb != "train" else f"{path} has no batch in its run.json",
+            why="plans are made from trainings that recorded their steps",
+            hint="paceline train TASK --steps 60 makes a short one",
+        )
+    return info
+
+
+def timing_of(path: Path) -> Timing:
+    """Of one run, from rank 0's events: whole batches only, the first steps of each session left out.
+
+    Raises:
+        PacelineError: not a training, or too short.
+    """
+    info = train_info(path)
+    assert info.batch is not None
+    assert info.topology is not None
+    times = _step_times(path, info.batch.global_batch)
+    if len(times) < LEAST_STEPS:
+        raise PacelineError(
+            f"{path} has {len(times)} steps that can be timed, and {LEAST_STEPS} are needed",
+            why=f"the first {WARM_UP} steps of a session and short batches are left out",
+            hint=f"--steps {WARM_UP + 5 * LEAST_STEPS}",
+        )
+    world = info.topology.world
+    setting = Setting(
+        workers=world,
+        micro=info.batch.per_rank,
+        accumulation=info.batch.accumulation,
+        per_node=None if info.topology.nodes == 1 else -(-world // info.topology.nodes),
+    )
+    low, median, high = np.quantile(times, [0.25, 0.5, 0.75])
+    return Timing(
+        path=path,
+        observed=Observed(setting, float(median), times if world == 1 else None),
+        spread=float((high - low) / 2 / median),
+        steps=len(times),
+        size_bytes=int(info.facts.get("sync_bytes_per_step", 4 * info.task.parameters if info.task else 0)),
+    )
+
+
+def _step_times(path: Path, batch: int) -> Floats:
+    times: list[float] = []
+    skip, before = WARM_UP, 0
+    for event in EventStream(RunDir(path).events()):
+        if isinstance(event, Start):
+            skip = WARM_UP
+        elif isinstance(event, Step):
+            whole, before = event.samples - before == batch, event.samples
+            if skip:
+                skip -= 1
+            elif whole:
+                times.append(event.data_s + event.forward_s + event.backward_s + event.update_s)
+    return np.array(times, dtype=np.float64)
+
+
+def require_alike(paths: Sequence[Path]) -> RunInfo:
+    """The first run's run.json, when all are of one task, model, precision and optimizer.
+
+    Raises:
+        PacelineError: they are not; the message names what differs.
+    """
+    infos = [train_info(path) for path in paths]
+    for what, of in _ALIKE.items():
+        values = {str(of(info)) for info in infos}
+        if len(values) > 1:
+            raise PacelineError(
+                f"the runs differ in their {what}: {', '.join(sorted(values))}",
+                why="a plan is of one training, of which only batch and workers change",
+                hint="leave out the runs that do not belong",
+            )
+    return infos[0]
+
+
+_ALIKE: dict[str, Callable[[Any], Any]] = {
+    "task": lambda info: info.name,
+    "number of parameters": lambda info: info.task.parameters,
+    "precision": lambda info: info.precision,
+    "optimizer": lambda info: info.config.get("optimizer"),
+    "device": lambda info: info.topology.device_name,
+}
+
+
+@dataclass(frozen=True)
+class Reached:
+    """When a run met a target.
+
+    Attributes:
+        path: the run.
+        batch: samples a step.
+        seed: of the run.
+        steps, samples: at which it did, between two evaluations by a straight line; None where it never did.
+        lr: its peak rate.
+    """
+
+    path: Path
+    batch: int
+    seed: int
+    steps: float | None
+    samples: float | None
+    lr: float
+
+
+def reached_of(path: Path, metric: str, value: float, *, rising: bool) -> Reached:
+    """When a run met `metric` >= `value` (or <=, when not `rising`), or that it did not.
+
+    An evaluation only says that a target had been met before it. Between the one before and this one a straight line
+    is drawn, so that the result does not depend on how often a run was evaluated; a target that the first evaluation
+    meets is counted there.
+
+    Raises:
+        PacelineError: not a training, or the metric was not evaluated.
+    """
+    info = train_info(path)
+    assert info.batch is not None
+    points: list[tuple[int, int, float]] = []
+    for event in EventStream(RunDir(path).events()):
+        if isinstance(event, Evaluation) and metric in event.metrics:
+            points.append((event.step, event.samples, event.metrics[metric].value))
+    if not points:
+        raise PacelineError(f"{path} has no evaluation of {metric}", hint="choose a metric that the task has")
+    found = _crossing(points, value, rising)
+    return Reached(
+        path=path,
+        batch=info.batch.global_batch,
+        seed=int(info.config.get("seed", 0)),
+        steps=None if found is None else found[0],
+        samples=None if found is None else found[1],
+        lr=float(info.facts.get("lr", info.config.get("lr") or 0.0)),
+    )
+
+
+def _crossing(points: Sequence[tuple[int, int, float]], value: float, rising: bool) -> tuple[float, float] | None:
+    sign = 1.0 if rising else -1.0
+    before: tuple[int, int, float] | None = None
+    for step, samples, measured in points:
+        if sign * (measured - value) >= 0:
+            if before is None:
+                return float(step), float(samples)
+            share = (value - before[2]) / (measured - before[2]) if measured != before[2] else 1.0
+            return before[0] + share * (step - before[0]), before[1] + share * (samples - before[1])
+        before = (step, samples, measured)
+    return None
