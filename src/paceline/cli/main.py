@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import paceline
-from paceline.cli import data, landscape, report, run, train
+from paceline.cli import data, landscape, plan, report, run, train
 from paceline.records.errors import Exit, PacelineError, render
 
 
@@ -35,6 +35,7 @@ def build_app() -> typer.Typer:
     run.register(app)
     landscape.register(app)
     report.register(app)
+    app.add_typer(plan.plan_app)
     app.add_typer(data.data_app)
     return app
 

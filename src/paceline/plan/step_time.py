@@ -21,6 +21,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +35,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 SHARE_BACKWARD = 2 / 3
+LEAST_TIMES = 20
 _CORNER = 3.0
+_LEAST_TAIL = 5
 _NOISE = 0.03
 """Relative error of a measured median, against which priors are weighed."""
 _PRIORS = {"late": (0.3, 0.3), "slower": (0.0, 0.7), "crowding": (0.0, 0.3)}
@@ -141,27 +144,41 @@ class Jitter:
         self._ratios = np.sort(ratios)
 
     @property
+    def measured(self) -> bool:
+        """Whether there is anything to say."""
+        return len(self._ratios) >= LEAST_TIMES
+
+    @property
     def seen(self) -> int:
         """Workers up to which it was measured; beyond, a tail is fitted."""
         return max(1, int(0.14 * len(self._ratios)))  # some five steps lie above that quantile
 
     def __call__(self, workers: int) -> float:
         """As a part of the time of a step's computation."""
-        if workers < 2 or len(self._ratios) < 20:
+        if workers < 2 or not self.measured:
             return 0.0
         level = 0.5 ** (1.0 / workers)
         found = float(np.quantile(self._ratios, level)) if workers <= self.seen else self._tail(level)
         return max(0.0, found - float(np.median(self._ratios)))
 
-    def _tail(self, level: float) -> float:
+    @cached_property
+    def _pareto(self) -> tuple[float, float, float]:
+        """Start, shape and scale of the tail; no scale where there is none."""
         from scipy.stats import genpareto
 
         start = float(np.quantile(self._ratios, 0.9))
         above = self._ratios[self._ratios > start] - start
+        if len(above) < _LEAST_TAIL:
+            return start, 0.0, 0.0
         shape, _, scale = genpareto.fit(above, floc=0.0)
-        shape = min(shape, 0.5)  # a heavier tail has no variance, and comes from single interruptions
-        beyond = (level - 0.9) / 0.1
-        return start + float(genpareto.ppf(beyond, shape, scale=scale))
+        return start, min(float(shape), 0.5), float(scale)  # a heavier tail has no variance: single interruptions
+
+    def _tail(self, level: float) -> float:
+        start, shape, scale = self._pareto
+        beyond = (1 - level) / 0.1  # the chance of being above, given that one is in the tail
+        if not scale:
+            return start
+        return start + (scale * -math.log(beyond) if abs(shape) < 1e-9 else scale / shape * (beyond**-shape - 1))
 
 
 @dataclass(frozen=True)
@@ -184,9 +201,8 @@ class StepTime:
 
     def parts(self, setting: Setting) -> Parts:
         """What a step at `setting` consists of."""
-        return _parts(
-            self.coefficients, setting, self.network.all_reduce(setting.workers, self.size_bytes), self.jitter
-        )
+        reduce_s = self.network.all_reduce(setting.workers, self.size_bytes)
+        return _parts(self.coefficients, setting, reduce_s, self.jitter(setting.workers))
 
     def step_s(self, setting: Setting) -> float:
         """Seconds."""
@@ -201,7 +217,7 @@ class StepTime:
         return replace(self, network=network)
 
 
-def _parts(of: Coefficients, setting: Setting, reduce_s: float, jitter: Jitter | None) -> Parts:
+def _parts(of: Coefficients, setting: Setting, reduce_s: float, jitter: float) -> Parts:
     crowded = 1 + of.crowding * (1 - 1 / setting.crowd)
     work = (of.fixed + of.slope * setting.micro) * crowded
     micro = max(of.floor, work)
@@ -211,7 +227,7 @@ def _parts(of: Coefficients, setting: Setting, reduce_s: float, jitter: Jitter |
     exposed = 0.0
     if sum_s:
         exposed = (backward**_CORNER + hidden**_CORNER) ** (1 / _CORNER) - backward + of.late * sum_s
-    waiting = jitter(setting.workers) * micro * setting.accumulation if jitter is not None else 0.0
+    waiting = jitter * micro * setting.accumulation
     return Parts(
         work=setting.accumulation * work,
         floor=setting.accumulation * (micro - work),
@@ -221,7 +237,7 @@ def _parts(of: Coefficients, setting: Setting, reduce_s: float, jitter: Jitter |
     )
 
 
-def fit(observed: Sequence[Observed], network: Network, size_bytes: float) -> StepTime:
+def fit(observed: Sequence[Observed], network: Network, size_bytes: float, jitter: Jitter | None = None) -> StepTime:
     """Fit the model.
 
     Args:
@@ -229,6 +245,7 @@ def fit(observed: Sequence[Observed], network: Network, size_bytes: float) -> St
             network costs is the probe's word alone.
         network: from a probe, or given.
         size_bytes: of the gradients that are summed in each step.
+        jitter: of one worker; taken from `observed` when it is left out.
 
     Raises:
         PacelineError: fewer than two batch sizes a worker.
@@ -238,7 +255,7 @@ def fit(observed: Sequence[Observed], network: Network, size_bytes: float) -> St
             "one batch size a worker is too few to tell work from overhead",
             hint="runs at two batch sizes or more; three and more show how good the prediction is",
         )
-    jitter = Jitter(_ratios(observed))
+    jitter = jitter or Jitter(_ratios(observed))
     reduce_s = [network.all_reduce(each.setting.workers, size_bytes) for each in observed]
     found = _least_squares(observed, reduce_s, jitter)
     return StepTime(found, network, size_bytes, jitter, max(each.setting.workers for each in observed))
@@ -255,8 +272,10 @@ def _least_squares(observed: Sequence[Observed], reduce_s: Sequence[float], jitt
     measured = np.log([each.step_s for each in observed])
     slope, fixed = _start(observed)
     unit = float(np.exp(measured.min()))  # so that all unknowns are about 1
+    waits = [jitter(each.setting.workers) for each in observed]
 
-    def coefficients(x: Floats) -> Coefficients:
+    def coefficients(found: Floats) -> Coefficients:
+        x = [float(value) for value in found]
         return Coefficients(
             fixed=x[0] * unit, slope=x[1] * slope, floor=x[2] * unit, rest=x[3] * unit, late=x[4],
             slower=math.exp(x[5]), crowding=x[6],
@@ -264,7 +283,7 @@ def _least_squares(observed: Sequence[Observed], reduce_s: Sequence[float], jitt
 
     def residuals(x: Floats) -> Floats:
         of = coefficients(x)
-        predicted = [_parts(of, each.setting, r, jitter).total for each, r in zip(observed, reduce_s, strict=True)]
+        predicted = [_parts(of, o.setting, r, w).total for o, r, w in zip(observed, reduce_s, waits, strict=True)]
         data = (np.log(predicted) - measured) / _NOISE
         (late, late_sd), (slower, slower_sd), (crowding, crowding_sd) = _PRIORS.values()
         prior = [(x[4] - late) / late_sd, (x[5] - slower) / slower_sd, (x[6] - crowding) / crowding_sd, x[2], x[3]]

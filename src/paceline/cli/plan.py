@@ -1,0 +1,16 @@
+"""`paceline plan`: predictions before paying."""
+
+from __future__ import annotations
+
+import typer
+
+from paceline.cli import plan_speed
+
+plan_app = typer.Typer(
+    name="plan",
+    help="Predict before paying: batch size, speed, data and cost. Every prediction has its interval and its evidence.",
+    epilog="Example: paceline plan speed runs/speed-* --probe",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+plan_speed.add(plan_app)

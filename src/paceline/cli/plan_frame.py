@@ -1,0 +1,95 @@
+"""What the commands of `paceline plan` share: their run directory, its run.json, and how a result is shown."""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import platform
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import paceline
+from paceline.records.errors import PacelineError
+from paceline.records.rundir import RunDir, new_run_dir, read_info, write_info
+from paceline.records.schema import SCHEMA, RunInfo
+
+
+def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> RunDir:
+    """The run directory of a plan, with its run.json; an older plan's where it is gone on with.
+
+    Args:
+        kind: batch, speed, data or trends.
+        name: of the task.
+        config: for run.json.
+        run_dir: exactly this one; None makes one below runs/.
+        resume: the directory of a plan of this kind.
+
+    Raises:
+        PacelineError: the directory holds a run already, or holds none to resume.
+    """
+    if resume is not None:
+        info = read_info(Path(resume))
+        if info.verb != "plan" or info.facts.get("kind") != kind:
+            raise PacelineError(f"{resume} is no plan of this kind", hint=f"paceline plan {kind} --help")
+        return RunDir(resume)
+    run = RunDir(run_dir) if run_dir is not None else new_run_dir(f"plan-{kind}-{name}")
+    if run.exists():
+        raise PacelineError(f"{run.path} already holds a run", hint="choose another --run-dir")
+    write_info(
+        run,
+        RunInfo(
+            schema=SCHEMA,
+            verb="plan",
+            name=name,
+            command=["paceline", *sys.argv[1:]],
+            started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            versions={"paceline": paceline.__version__, "python": platform.python_version()},
+            config=dict(config),
+            facts={"kind": kind},
+        ),
+    )
+    return run
+
+
+def show_plan(run: RunDir, format_: str) -> None:
+    """Write the page, and print the card; with json the result and nothing else.
+
+    Args:
+        run: holds a finished plan.
+        format_: text or json.
+    """
+    from paceline.cli.report_plan import plan_card
+    from paceline.records.plan import read_plan
+    from paceline.report.plan.write import write_plan_page
+
+    result = read_plan(run.path)
+    write_plan_page(run.path)
+    if format_ == "json":
+        import msgspec
+
+        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        return
+    from rich.console import Console
+
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:  # a pipe has no width, and paths are better left whole there
+        console = Console(highlight=False, markup=False, emoji=False, width=160)
+    console.print(plan_card(result, run))
+
+
+@contextlib.contextmanager
+def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
+    """A bar on a terminal's stderr; what it gives is called with how much is done, and of how much."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda done, total: None
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)
