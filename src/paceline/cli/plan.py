@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from paceline.cli import plan_speed
+from paceline.cli import plan_batch, plan_speed
 
 plan_app = typer.Typer(
     name="plan",
@@ -13,4 +13,5 @@ plan_app = typer.Typer(
     no_args_is_help=True,
     rich_markup_mode=None,
 )
+plan_batch.add(plan_app)
 plan_speed.add(plan_app)

@@ -6,7 +6,7 @@ import contextlib
 import datetime
 import platform
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,3 +93,53 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     with Progress(*columns, console=console, transient=True) as progress:
         task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)
+
+
+def resumed(kind: str, given: Mapping[str, Any], control: Sequence[str]) -> dict[str, Any]:
+    """What was given, with what the plan to be resumed had; anything but `control` must be what it was.
+
+    Raises:
+        PacelineError: a setting that decides the result was changed.
+    """
+    if given.get("resume") is None:
+        return dict(given)
+    stored = dict(read_info(Path(given["resume"])).config)
+    for name, value in given.items():
+        if name in (*control, "resume", "run_dir") or not value or stored.get(name) == value:
+            continue
+        flag = "--" + name.replace("_", "-")
+        raise PacelineError(
+            f"the plan to be resumed has {flag} {stored.get(name)}, not {value}",
+            why="a resumed plan goes on with the settings that decide its result",
+            hint=f"leave {flag} out, or start a new plan: paceline plan {kind}",
+        )
+    return {**stored, **{name: value for name, value in given.items() if value}}
+
+
+@contextlib.contextmanager
+def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, int, str], None]]:
+    """Which training runs: a bar on a terminal, else a line each; nothing with json."""
+    import time
+
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    console = Console(stderr=True, highlight=False, markup=False)
+    if format_ == "json":
+        yield lambda done, all_, what: None
+        return
+    console.print(f"cost: {total} trainings; how long is known after the first")
+    began = time.monotonic()
+
+    def line(done: int, all_: int, what: str) -> None:
+        spent = time.monotonic() - began
+        left = f", about {spent / done * (all_ - done) / 60:.0f} min left" if 0 < done < all_ else ""
+        console.print(f"{done} of {all_} done{left}" + (f": {what}" if what else ""), soft_wrap=True)
+
+    if not console.is_terminal:
+        yield line
+        return
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("trainings", total=total)
+        yield lambda done, all_, what: progress.update(task, completed=done, total=all_, description=what or "done")

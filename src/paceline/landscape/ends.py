@@ -6,11 +6,12 @@ from pathlib import Path
 
 import torch
 
+from paceline.checkpoint.find import all_checkpoints, find_checkpoint
 from paceline.checkpoint.state import load_model
 from paceline.curvature.fixed_loss import FixedLoss
 from paceline.landscape import trajectory
 from paceline.landscape.config import LandscapeConfig
-from paceline.landscape.subject import all_checkpoints, find_checkpoint, flat_weights, task_settings, train_run
+from paceline.landscape.subject import flat_weights, task_settings, train_run
 from paceline.records.errors import PacelineError
 
 

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from paceline.checkpoint import manifest
+from paceline.checkpoint.find import does_not_fit, find_checkpoint, load_into
 from paceline.checkpoint.state import load_model
 from paceline.curvature.weights import Slice
 from paceline.landscape.config import LandscapeConfig, is_run
 from paceline.parallel.seat import Seat
-from paceline.records.errors import PacelineError, choices
-from paceline.records.rundir import RunDir, read_info
+from paceline.records.errors import PacelineError
+from paceline.records.rundir import read_info
 from paceline.records.schema import RunInfo
 from paceline.tasks.data.arrays import Arrays, Like
 from paceline.tasks.holdout import hold_out
@@ -130,44 +130,6 @@ def _seed(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def find_checkpoint(run: Path, step: int | None) -> tuple[int, Path]:
-    """The checkpoint of that step, or the newest complete one.
-
-    Raises:
-        PacelineError: there is none; the message lists those that are there.
-    """
-    checkpoints = RunDir(run).checkpoints
-    if step is None:
-        path, _ = manifest.newest_complete(checkpoints)
-        if path is None:
-            raise PacelineError(f"{run} has no complete checkpoint", hint=f"paceline train --resume {run} makes one")
-        return manifest.read_manifest(path).step, path
-    path = checkpoints / manifest.directory_name(step)
-    if not path.is_dir():
-        there = sorted(found for found, _ in manifest.steps_newest_first(checkpoints))
-        raise PacelineError(f"{run} has no checkpoint of step {step:,}", hint=f"it has: {choices(there) or 'none'}")
-    manifest.require(path)
-    return step, path
-
-
-def all_checkpoints(run: Path, last: int) -> list[tuple[int, Path]]:
-    """All complete checkpoints up to that step, the oldest first."""
-    found = manifest.steps_newest_first(RunDir(run).checkpoints)
-    return sorted((step, path) for step, path in found if step <= last and manifest.damage(path) is None)
-
-
-def load_into(model: nn.Module, state: Mapping[str, Tensor], where: Path) -> None:
-    """Give `model` the weights of a checkpoint.
-
-    Raises:
-        PacelineError: they do not fit.
-    """
-    try:
-        model.load_state_dict(state)
-    except RuntimeError as error:
-        raise _does_not_fit(where, " ".join(str(error).split())[:300]) from error
-
-
 def flat_weights(state: Mapping[str, Tensor], layout: Sequence[Slice], like: Tensor, where: Path) -> Tensor:
     """(P,) the trained weights of a checkpoint, as `like` (P,).
 
@@ -179,17 +141,9 @@ def flat_weights(state: Mapping[str, Tensor], layout: Sequence[Slice], like: Ten
         tensor = state.get(place.name)
         if tensor is None or tuple(tensor.shape) != place.shape:
             found = "missing" if tensor is None else f"of shape {tuple(tensor.shape)}"
-            raise _does_not_fit(where, f"{place.name} of shape {place.shape} is {found} there")
+            raise does_not_fit(where, f"{place.name} of shape {place.shape} is {found} there")
         flat[place.start : place.stop] = tensor.flatten().to(flat)
     return flat
-
-
-def _does_not_fit(where: Path, why: str) -> PacelineError:
-    return PacelineError(
-        f"the checkpoint {where} does not fit the model",
-        why=why,
-        hint="it is of another task or width, or the task's code changed since",
-    )
 
 
 def fingerprint(state: Mapping[str, Tensor]) -> str:

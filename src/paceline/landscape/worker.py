@@ -16,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from paceline.checkpoint.find import find_checkpoint
 from paceline.landscape.choices import HANDOVER, MEASURES, NOT_INVARIANT, STALE
 from paceline.landscape.config import LandscapeConfig, from_dict
 from paceline.landscape.describe import batch_norm_words, describe, first_words
@@ -24,7 +25,7 @@ from paceline.landscape.estimate import cost_lines
 from paceline.landscape.measures import TAKE
 from paceline.landscape.record import Recorder
 from paceline.landscape.session import Outcome, Session, curvature_samples, measure_pace, slice_samples
-from paceline.landscape.subject import find_checkpoint, load_subject
+from paceline.landscape.subject import load_subject
 from paceline.landscape.work import Stopped, Work
 from paceline.parallel import agree
 from paceline.parallel.seat import Seat, StopRequest, join, run_as_rank, take_seat

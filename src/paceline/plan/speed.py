@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paceline.plan.collectives import Network
+from paceline.plan.collectives import Link, Network
 from paceline.plan.network import FittedLink, Timed
 from paceline.plan.rows import Timing
-from paceline.plan.step_time import Observed, Parts, Setting, StepTime, fit, held_out
+from paceline.plan.step_time import Coefficients, Jitter, Observed, Parts, Setting, StepTime, fit, held_out
 from paceline.records.plan import (
     Evidence,
     HeldOut,
@@ -75,6 +75,7 @@ def network_facts(
         bandwidth_bytes_per_s=network.link.bandwidth,
         shared_bytes_per_s=network.link.shared if math.isfinite(network.link.shared) else None,
         per_node=network.per_node,
+        tree=network.tree,
         outer_latency_s=outer.latency_s if outer else None,
         outer_bandwidth_bytes_per_s=outer.bandwidth if outer else None,
         worst_error=fitted.worst if fitted else None,
@@ -126,6 +127,26 @@ def predict(
             confidence=CONFIDENCE,
             notes=_notes(facts, model),
         ),
+    )
+
+
+def model_of(result: SpeedResult) -> StepTime:
+    """The model that a result holds; jitter, which is no number but a distribution, is left out."""
+    facts = result.network
+    link = Link(
+        facts.latency_s or 0.0,
+        facts.bandwidth_bytes_per_s or math.inf,
+        facts.shared_bytes_per_s if facts.shared_bytes_per_s is not None else math.inf,
+    )
+    outer = None
+    if facts.outer_latency_s is not None and facts.outer_bandwidth_bytes_per_s is not None:
+        outer = Link(facts.outer_latency_s, facts.outer_bandwidth_bytes_per_s)
+    return StepTime(
+        Coefficients(**result.coefficients),
+        Network(link, facts.per_node, outer, facts.tree),
+        float(result.size_bytes),
+        Jitter(np.empty(0)),
+        result.most_workers,
     )
 
 

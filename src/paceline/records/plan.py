@@ -74,6 +74,8 @@ class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     shared_bytes_per_s: float | None
     """Of one machine's workers together; null where each has a link of its own."""
     per_node: int | None
+    tree: bool
+    """Whether the library takes a tree where that is faster."""
     outer_latency_s: float | None
     outer_bandwidth_bytes_per_s: float | None
     worst_error: float | None

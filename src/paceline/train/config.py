@@ -86,6 +86,9 @@ class TrainConfig:
     monitor_samples: int = _control(1000, "Of --monitor: training samples that it is measured on.")
     seed: int = _recipe(0, "Of weights, order of samples and augmentation.")
     deterministic: bool = _recipe(False, "Refuse operations that have no deterministic form.")
+    init_from: str | None = _recipe(
+        None, "A run or one of its checkpoints, whose weights to begin with."
+    )
     resume: str | None = _control(None, "auto, or a run directory: go on from its newest complete checkpoint.")
     checkpoint_every: str = _control("1ep", "Steps (200) or epochs (1ep); the last step always is a checkpoint.")
     keep: int = _control(2, "Checkpoints to keep.")

@@ -7,6 +7,7 @@ import inspect
 import math
 import os
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.checkpoint import manifest
+from paceline.checkpoint.find import find_checkpoint, load_into
+from paceline.checkpoint.state import load_model
 from paceline.parallel import agree
 from paceline.parallel.seat import Seat, StopRequest
 from paceline.parallel.share import WORTH_BYTES, share_on_machine
@@ -94,6 +97,8 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
     # After DDP, whose constructor may set every rank's buffers to rank 0's; before settling, which keeps them.
     saved, more = _resume(config, run, task)
     progress = state.Progress()
+    if saved is None and config.init_from is not None:
+        more += agree.all_or_none(lambda: _begin_with(model, Path(required(config.init_from))))
     if saved is not None:
         more += state.restore(saved, model, optimizer, average)
         progress = dataclasses.replace(saved.progress)
@@ -284,6 +289,14 @@ def _target(config: TrainConfig, task: Task) -> Target | None:
             hint=f"it measures: {', '.join(('loss', *task.metrics))}",
         )
     return target
+
+
+def _begin_with(model: nn.Module, path: Path) -> list[str]:
+    """Give the model the weights and buffers of a run's newest checkpoint, or of a checkpoint."""
+    checkpoint = path if (path / manifest.MANIFEST).exists() else find_checkpoint(path, None)[1]
+    manifest.require(checkpoint)
+    load_into(model, load_model(checkpoint), checkpoint)
+    return [f"begun with the weights of {checkpoint}"]
 
 
 def _resume(config: TrainConfig, run: RunDir, task: Task) -> tuple[state.Saved | None, list[str]]:

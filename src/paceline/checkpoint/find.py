@@ -1,0 +1,59 @@
+"""Checkpoints of a run by their step, and their weights into a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from torch import Tensor, nn
+
+from paceline.checkpoint import manifest
+from paceline.records.errors import PacelineError, choices
+from paceline.records.rundir import RunDir
+
+
+def find_checkpoint(run: Path, step: int | None) -> tuple[int, Path]:
+    """The checkpoint of that step, or the newest complete one.
+
+    Raises:
+        PacelineError: there is none; the message lists those that are there.
+    """
+    checkpoints = RunDir(run).checkpoints
+    if step is None:
+        path, _ = manifest.newest_complete(checkpoints)
+        if path is None:
+            raise PacelineError(f"{run} has no complete checkpoint", hint=f"paceline train --resume {run} makes one")
+        return manifest.read_manifest(path).step, path
+    path = checkpoints / manifest.directory_name(step)
+    if not path.is_dir():
+        there = sorted(found for found, _ in manifest.steps_newest_first(checkpoints))
+        raise PacelineError(f"{run} has no checkpoint of step {step:,}", hint=f"it has: {choices(there) or 'none'}")
+    manifest.require(path)
+    return step, path
+
+
+def all_checkpoints(run: Path, last: int) -> list[tuple[int, Path]]:
+    """All complete checkpoints up to that step, the oldest first."""
+    found = manifest.steps_newest_first(RunDir(run).checkpoints)
+    return sorted((step, path) for step, path in found if step <= last and manifest.damage(path) is None)
+
+
+def load_into(model: nn.Module, state: Mapping[str, Tensor], where: Path) -> None:
+    """Give `model` the weights of a checkpoint.
+
+    Raises:
+        PacelineError: they do not fit.
+    """
+    try:
+        model.load_state_dict(state)
+    except RuntimeError as error:
+        raise does_not_fit(where, " ".join(str(error).split())[:300]) from error
+
+
+def does_not_fit(where: Path, why: str) -> PacelineError:
+    """What to say of a checkpoint of another model."""
+    return PacelineError(
+        f"the checkpoint {where} does not fit the model",
+        why=why,
+        hint="it is of another task or width, or the task's code changed since",
+    )
