@@ -1,0 +1,76 @@
+"""`paceline plan trends` and `paceline plan cost`: published training times, and what a training costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from paceline.cli.options import command_from
+from paceline.plan.cost_config import CostConfig, check
+
+TRENDS_HELP = """How fast published trainings of ResNet-50 on ImageNet are, and what that says of scaling.
+
+\b
+    paceline plan trends
+    paceline plan trends --format json
+"""
+COST_HELP = """What a training costs: FLOP, PF/s-days, hours, money. Peak and utilisation are of one precision.
+
+\b
+    paceline plan cost --parameters 70e9 --tokens 1.4e12
+    paceline plan cost --forward 4.1 --samples 115e6 --peak 989 --precision bf16 --utilisation 0.25 --devices 8 --price 2.5
+"""
+
+
+def add(app: typer.Typer) -> None:
+    """Add both commands."""
+    app.command("cost", help=COST_HELP)(command_from(CostConfig, "", run_cost, COST_HELP))
+    app.command("trends", help=TRENDS_HELP)(run_trends)
+
+
+def run_trends(
+    run_dir: Annotated[
+        str | None, typer.Option(help="Exactly this directory, instead of runs/<date>_<time>_plan-trends.")
+    ] = None,
+    output_format: Annotated[str, typer.Option("--format", help="text, or json: one object at the end.")] = "text",
+) -> None:
+    """Carry out `paceline plan trends`."""
+    from paceline.cli.plan_frame import open_plan, show_plan
+    from paceline.plan.choices import check_format
+    from paceline.plan.trends import trends
+    from paceline.records.plan import write_plan
+
+    check_format(output_format)
+    run = open_plan("trends", "resnet-50", {}, run_dir, None)
+    write_plan(run, trends())
+    show_plan(run, output_format)
+
+
+def run_cost(given: dict[str, Any]) -> None:
+    """Carry out `paceline plan cost` with what the user gave."""
+    config = CostConfig(**given)
+    check(config)
+    from paceline.plan.compute import bill, pfs_days
+
+    device = config.device
+    found = bill(config.flop, device, config.devices, config.scaling) if device is not None else None
+    if config.format == "json":
+        import msgspec
+
+        document = {"flop": config.flop, "pfs_days": pfs_days(config.flop), "bill": found and dataclasses.asdict(found)}
+        sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
+        return
+    rows = [("computing", f"{config.flop:.4g} FLOP, {pfs_days(config.flop):,.4g} PF/s-days")]
+    if found is not None and device is not None:
+        of = f"{config.utilisation:.0%} of {config.peak:g} TFLOP/s in {config.precision}"
+        rows.append(("device-hours", f"{found.device_hours:,.1f} at {of}, scaling {config.scaling:.0%}"))
+        rows.append(
+            ("time", f"{found.hours:,.1f} hours on {config.devices:,} device{'s' if config.devices != 1 else ''}")
+        )
+        if found.cost is not None:
+            rows.append(("cost", f"{found.cost:,.2f} at {config.price:g} an hour"))
+    for label, value in rows:
+        sys.stdout.write(f"{label:<13} {value}\n")

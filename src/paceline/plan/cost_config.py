@@ -1,0 +1,81 @@
+"""The settings of `paceline plan cost`. Nothing here imports torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from paceline.plan.choices import check_format, positive
+from paceline.plan.compute import Device, training_flop, transformer_flop
+from paceline.records.errors import PacelineError
+
+
+def _option(default: Any, text: str) -> Any:
+    return field(default=default, metadata={"help": text})
+
+
+@dataclass(frozen=True)
+class CostConfig:
+    """All settings."""
+
+    parameters: float | None = _option(None, "Of a dense transformer, such as 70e9; with --tokens.")
+    tokens: float | None = _option(None, "That it is trained on.")
+    forward: float | None = _option(
+        None, "GFLOP of the forward pass of one sample, of any other model; with --samples."
+    )
+    samples: float | None = _option(None, "That are used, all epochs counted.")
+    peak: float | None = _option(None, "TFLOP/s of one device, in --precision.")
+    precision: str | None = _option(None, "That the training computes in, and that --peak is of: bf16, fp16, fp32 ...")
+    utilisation: float | None = _option(None, "Part of the peak that the training reaches, 0 to 1; measure it.")
+    devices: int = _option(1, "How many.")
+    scaling: float = _option(1.0, "Efficiency from one device to so many, 0 to 1 (paceline plan speed).")
+    price: float | None = _option(None, "Of an hour of one device.")
+    format: str = _option("text", "text, or json: one object.")
+
+    @property
+    def flop(self) -> float:
+        """Of the whole training."""
+        if self.parameters is not None and self.tokens is not None:
+            return transformer_flop(self.parameters, self.tokens)
+        return training_flop(1e9 * (self.forward or 0.0), self.samples or 0.0)
+
+    @property
+    def device(self) -> Device | None:
+        """What it is computed on; None without a peak."""
+        if self.peak is None or self.precision is None or self.utilisation is None:
+            return None
+        return Device("device", 1e12 * self.peak, self.precision, self.utilisation, self.price)
+
+
+def check(config: CostConfig) -> None:
+    """Refuse what cannot be right.
+
+    Raises:
+        PacelineError: naming the flag.
+    """
+    check_format(config.format)
+    for name in ("parameters", "tokens", "forward", "samples", "peak", "devices", "price"):
+        positive("--" + name, getattr(config, name))
+    for name in ("utilisation", "scaling"):
+        positive("--" + name, getattr(config, name), 1.0)
+    transformer = (config.parameters is not None, config.tokens is not None)
+    other = (config.forward is not None, config.samples is not None)
+    if (all(transformer) and not any(other)) or (all(other) and not any(transformer)):
+        _check_device(config)
+        return
+    raise PacelineError(
+        "what is trained is not known",
+        hint="--parameters with --tokens for a transformer, or --forward (GFLOP a sample) with --samples for another model",
+    )
+
+
+def _check_device(config: CostConfig) -> None:
+    if config.price is not None and config.peak is None:
+        raise PacelineError("--price needs to know how fast a device is", hint="--peak, --precision and --utilisation")
+    given = [config.peak is not None, config.precision is not None, config.utilisation is not None]
+    if any(given) and not all(given):
+        raise PacelineError(
+            "--peak, --precision and --utilisation belong together",
+            why="a peak is that of one precision, and hardly any training reaches it",
+            hint="the utilisation that you have measured in the same precision; 0.3 to 0.5 is usual for large models",
+        )
