@@ -21,7 +21,7 @@ COST_HELP = """What a training costs: FLOP, PF/s-days, hours, money. Peak and ut
 
 \b
     paceline plan cost --parameters 70e9 --tokens 1.4e12
-    paceline plan cost --forward 4.1 --samples 115e6 --peak 989 --precision bf16 --utilisation 0.25 --devices 8 --price 2.5
+    paceline plan cost --forward 8.2 --samples 115e6 --peak 989 --precision bf16 --utilisation 0.25 --price 2.5
 """
 
 

@@ -21,7 +21,7 @@ class CostConfig:
     parameters: float | None = _option(None, "Of a dense transformer, such as 70e9; with --tokens.")
     tokens: float | None = _option(None, "That it is trained on.")
     forward: float | None = _option(
-        None, "GFLOP of the forward pass of one sample, of any other model; with --samples."
+        None, "Of any other model: GFLOP of a sample's forward pass, a multiply-add is 2; with --samples."
     )
     samples: float | None = _option(None, "That are used, all epochs counted.")
     peak: float | None = _option(None, "TFLOP/s of one device, in --precision.")
@@ -65,7 +65,7 @@ def check(config: CostConfig) -> None:
         return
     raise PacelineError(
         "what is trained is not known",
-        hint="--parameters with --tokens for a transformer, or --forward (GFLOP a sample) with --samples for another model",
+        hint="--parameters with --tokens for a transformer, --forward with --samples for any other model",
     )
 
 

@@ -4,9 +4,9 @@ Times and accuracies are the sources' own. Computed here are the time of a step,
 
     step = minutes x 60 / (epochs x 1,281,167 / batch)
 
-and strong scaling within a series: the time on the fewest devices, over the time on more and how many times as many they
-are. Within a series too, machines, software, batch and epochs differ, so this mixes what computing and what statistics
-cost.
+and strong scaling within a series: the time on the fewest devices, over the time on more and how many times as many
+they are. Within a series too, machines, software, batch and epochs differ, so this mixes what computing and what
+statistics cost.
 """
 
 from __future__ import annotations
