@@ -9,6 +9,10 @@ import pytest
 import typer.main
 
 from paceline.cli.main import build_app
+from paceline.landscape.config import LandscapeConfig
+from paceline.plan.batch_config import BatchConfig
+from paceline.plan.cost_config import CostConfig
+from paceline.plan.speed_config import SpeedConfig
 from paceline.records.errors import Exit
 from paceline.tasks.table import BUILT_IN
 from paceline.train.config import TrainConfig
@@ -29,6 +33,23 @@ def test_every_flag_of_train_is_explained() -> None:
     """Each field of the settings stands in the page as a flag."""
     text = (REFERENCE / "train.md").read_text()
     flags = ["--" + f.name.replace("_", "-") for f in dataclasses.fields(TrainConfig) if f.name != "task"]
+
+    assert [flag for flag in flags if flag not in text] == []
+
+
+@pytest.mark.parametrize(
+    ("config", "page"),
+    [(SpeedConfig, "plan.md"), (BatchConfig, "plan.md"), (CostConfig, "plan.md"), (LandscapeConfig, "landscape.md")],
+)
+def test_every_flag_of_a_plan_and_of_landscape_is_explained(config: type, page: str) -> None:
+    """Each field of the settings stands in the page as a flag."""
+    text = (REFERENCE / page).read_text()
+    positional = ("runs", "targets", "target" if config is LandscapeConfig else "")
+    flags = [
+        "--" + (f.metadata.get("flag") or f.name).replace("_", "-")
+        for f in dataclasses.fields(config)
+        if f.name not in positional
+    ]
 
     assert [flag for flag in flags if flag not in text] == []
 
