@@ -3,7 +3,7 @@
     python bench/plan_speed.py            # some 15 minutes on 2 cores; leave the machine alone
 
 Computing is emulated by sleeping (bench/tasks/emulated.py), so that 8 ranks can be timed on 2 cores; processes, DDP,
-gloo and loopback are real. Fitted are 1, 2 and 3 workers at 16, 32 and 64 samples each, and a network probe with 2 and 3
+gloo and loopback are real. Fitted are 1, 2 and 3 workers at 16, 32 and 64 samples each, and a probe with 2 and 3
 ranks; predicted are 4, 6 and 8 workers, and up to 8 times the samples. Every error is printed. Beside it stand two
 simpler predictors from the same runs: perfect scaling (the step of one worker), and Pollux's form, fitted likewise.
 """

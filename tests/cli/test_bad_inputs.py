@@ -81,7 +81,6 @@ TASK_FILES = {
 }
 
 
-@pytest.mark.serial
 @pytest.mark.parametrize("kind", TASK_FILES)
 def test_a_faulty_task_file_is_named_with_its_line(kind: str, tmp_path: Path, paceline: Paceline) -> None:
     """The file, the line and the cause are named, and no run directory is left."""
@@ -95,7 +94,6 @@ def test_a_faulty_task_file_is_named_with_its_line(kind: str, tmp_path: Path, pa
     assert not list(tmp_path.glob("runs/*"))
 
 
-@pytest.mark.serial
 def test_a_loss_that_is_not_finite_ends_the_run_with_its_own_exit_code(tmp_path: Path, paceline: Paceline) -> None:
     """Exit code 3, the step is named, and what was checkpointed before stays complete."""
     result = paceline("train", "linear", "--lr", "1e30", "--epochs", "3", "--workers", "2", "--run-dir", "r")
@@ -106,7 +104,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_with_its_own_exit_code(tmp_path:
     assert (last["type"], last["reason"], last["exit_code"]) == ("end", "diverged", 3)
 
 
-@pytest.mark.serial
 def test_a_full_disk_ends_the_run_and_leaves_no_half_checkpoint(tmp_path: Path, paceline: Paceline) -> None:
     """Exit code 4, one message, no checkpoint directory that looks complete."""
 
@@ -127,7 +124,6 @@ def test_a_directory_that_cannot_be_made_is_refused_at_once(paceline: Paceline) 
     refused(result, 4, "cannot write /proc/nobody/run")
 
 
-@pytest.mark.serial
 def test_a_run_goes_on_only_as_what_it_was(tmp_path: Path, paceline: Paceline) -> None:
     """Another task, another recipe, a directory in use without --resume: each refused; checkpoints stay as they are."""
     made = paceline("train", "digits", "--epochs", "1", "--workers", "1", "--run-dir", "r")
@@ -145,7 +141,6 @@ def test_a_run_goes_on_only_as_what_it_was(tmp_path: Path, paceline: Paceline) -
     assert not (tmp_path / "q").exists()
 
 
-@pytest.mark.serial
 def test_a_damaged_newest_checkpoint_is_passed_over_with_a_message(tmp_path: Path, paceline: Paceline) -> None:
     """Torn or tampered: the next older one is taken, and both are named."""
     made = paceline("train", "digits", "--epochs", "3", "--workers", "1", "--run-dir", "r", "--keep", "3")
@@ -165,7 +160,6 @@ def test_a_damaged_newest_checkpoint_is_passed_over_with_a_message(tmp_path: Pat
     assert "resumed from step-00000023" in result.stdout
 
 
-@pytest.mark.serial
 def test_a_port_in_use_is_said_in_one_message(paceline: Paceline) -> None:
     """Under torchrun's environment a taken MASTER_PORT ends in a message, not in a wall of text."""
     with socket.socket() as taken:
@@ -180,7 +174,6 @@ def test_a_port_in_use_is_said_in_one_message(paceline: Paceline) -> None:
     assert "MASTER_PORT" in result.stderr
 
 
-@pytest.mark.serial
 def test_a_target_that_is_not_measured_names_what_is(tmp_path: Path, paceline: Paceline) -> None:
     """The legal metrics are listed, and no run directory is left."""
     result = paceline("train", "linear", "--target", "accuracy=0.9", "--workers", "1")

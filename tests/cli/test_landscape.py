@@ -14,7 +14,6 @@ import pytest
 
 from tests.conftest import Paceline
 
-pytestmark = pytest.mark.serial
 QUICK = ("--points", "5", "--top", "2", "--probes", "8", "--steps", "30", "--samples", "200")
 SMALL = ("--curvature-samples", "200", "--chunk", "50")
 

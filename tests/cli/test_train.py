@@ -27,7 +27,6 @@ from bench.interruptions import (
 
 from tests.conftest import Paceline
 
-pytestmark = pytest.mark.serial
 FILES = Path(__file__).parents[1] / "files"
 CNN = ("--steps", "24", "--global-batch", "50", "--checkpoint-every", "5", "--eval-every", "9", "--precision", "bf16")
 

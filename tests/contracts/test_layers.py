@@ -59,7 +59,7 @@ def test_all_verbs_were_found() -> None:
 
 @pytest.mark.serial
 @pytest.mark.parametrize(
-    "words", [[], ["train"], ["run"], ["report"]], ids=lambda words: " ".join(["paceline", *words])
+    "words", [[], ["train"], ["run"], ["plan", "speed"], ["report"]], ids=lambda words: " ".join(["paceline", *words])
 )
 def test_help_is_quick(words: list[str]) -> None:
     """The best of five in well under a second; the promise is 0.3 s, on a machine with nothing else to do."""
