@@ -15,7 +15,8 @@ JOBS ?= $(shell nproc 2>/dev/null || echo 2)
 export OMP_NUM_THREADS := 1
 
 .PHONY: demo test lint test-parallel test-serial test-gpu bench bench-throughput bench-accuracy bench-interruptions \
-	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape clean
+	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
+	bench-plan-speed clean
 
 demo: $(READY)
 	@$(BIN)/paceline train fashion-mnist --epochs 3
@@ -68,6 +69,12 @@ bench-minima: $(READY)
 
 bench-landscape: $(READY)
 	$(BIN)/python bench/landscape.py
+
+bench-noise: $(READY)
+	$(BIN)/python bench/noise_scale.py
+
+bench-plan-speed: $(READY)
+	$(BIN)/python bench/plan_speed.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
