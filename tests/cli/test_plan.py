@@ -47,7 +47,7 @@ def test_speed_says_what_other_numbers_of_workers_give(
     done = paceline("plan", "speed", *short_runs, *NETWORK, "--workers", "1,4,64", "--run-dir", "P")
 
     assert done.returncode == 0, done.stderr
-    for part in ("digits", "strong", "weak", "held out", "64", "P/report.html"):
+    for part in ("digits", "strong", "weak", "held-out error", "64", "P/report.html"):
         assert part in done.stdout
     assert {path.name for path in (tmp_path / "P").iterdir()} >= {"run.json", "result.json", "report.html"}
     info = json.loads((tmp_path / "P" / "run.json").read_text())

@@ -208,7 +208,9 @@ class _Answer:
     def _interval(self, setting: Setting) -> tuple[float, float]:
         times = [refit.step_s(setting) for refit in self.refits]
         low, high = np.quantile(times, [(1 - CONFIDENCE) / 2, (1 + CONFIDENCE) / 2])
-        return float(low), float(high)
+        # Coefficients that are 0 can only be drawn larger, so the best fit may lie at an end of what refits say.
+        best = self.model.step_s(setting)
+        return min(best, float(low)), max(best, float(high))
 
     def mending(self) -> list[Mending]:
         """What single changes would give with weak scaling at the workers that were asked about."""
