@@ -12,6 +12,7 @@ from paceline.cli.main import build_app
 from paceline.landscape.config import LandscapeConfig
 from paceline.plan.batch_config import BatchConfig
 from paceline.plan.cost_config import CostConfig
+from paceline.plan.data_config import DataConfig
 from paceline.plan.speed_config import SpeedConfig
 from paceline.records.errors import Exit
 from paceline.tasks.table import BUILT_IN
@@ -39,12 +40,18 @@ def test_every_flag_of_train_is_explained() -> None:
 
 @pytest.mark.parametrize(
     ("config", "page"),
-    [(SpeedConfig, "plan.md"), (BatchConfig, "plan.md"), (CostConfig, "plan.md"), (LandscapeConfig, "landscape.md")],
+    [
+        (SpeedConfig, "plan.md"),
+        (BatchConfig, "plan.md"),
+        (CostConfig, "plan.md"),
+        (DataConfig, "plan-data.md"),
+        (LandscapeConfig, "landscape.md"),
+    ],
 )
 def test_every_flag_of_a_plan_and_of_landscape_is_explained(config: type, page: str) -> None:
     """Each field of the settings stands in the page as a flag."""
     text = (REFERENCE / page).read_text()
-    positional = ("runs", "targets", "target" if config is LandscapeConfig else "")
+    positional = ("runs", "targets", "task", "target" if config is LandscapeConfig else "")
     flags = [
         "--" + (f.metadata.get("flag") or f.name).replace("_", "-")
         for f in dataclasses.fields(config)

@@ -70,6 +70,8 @@ VALUES: dict[str, st.SearchStrategy] = {
     "compress": st.sampled_from(sorted(COMPRESSIONS)),
     "holdout": st.integers(0, 10**6),
     "train_samples": POSITIVE,
+    "init_from": NAME,
+    "noise_every": st.integers(0, 1000),
     "label_smoothing": st.floats(0, 0.999),
     "augment": st.lists(st.sampled_from(AUGMENTATIONS), min_size=1, unique=True).map(",".join) | st.just("none"),
     "width": st.floats(0.1, 20),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from paceline.cli import plan_batch, plan_speed, plan_trends
+from paceline.cli import plan_batch, plan_data, plan_speed, plan_trends
 
 plan_app = typer.Typer(
     name="plan",
@@ -15,4 +15,5 @@ plan_app = typer.Typer(
 )
 plan_batch.add(plan_app)
 plan_speed.add(plan_app)
+plan_data.add(plan_app)
 plan_trends.add(plan_app)

@@ -36,7 +36,7 @@ def add(app: typer.Typer) -> None:
 
 def run_batch(given: dict[str, Any]) -> None:
     """Carry out `paceline plan batch` with what the user gave."""
-    from paceline.cli.plan_frame import open_plan, resumed, show_plan
+    from paceline.cli.plan_frame import open_plan, resumed, show_plan, to_be_resumed
     from paceline.records.plan import write_plan
     from paceline.records.rundir import run_lock
 
@@ -48,7 +48,7 @@ def run_batch(given: dict[str, Any]) -> None:
     else:
         name = Path(config.task).stem if config.task is not None else Path(config.targets[0]).name
         run = open_plan("batch", name, dataclasses.asdict(config), config.run_dir, config.resume)
-        with run_lock(run):
+        with run_lock(run), to_be_resumed("batch", run):
             result = _of_task(config, run) if config.task is not None else _confirmed(config, run)
     write_plan(run, result)
     show_plan(run, config.format)

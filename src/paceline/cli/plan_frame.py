@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import datetime
 import platform
+import shlex
+import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import typer
+
 import paceline
-from paceline.records.errors import PacelineError
+from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, new_run_dir, read_info, write_info
 from paceline.records.schema import SCHEMA, RunInfo
 
@@ -51,6 +55,22 @@ def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | No
         ),
     )
     return run
+
+
+@contextlib.contextmanager
+def to_be_resumed(kind: str, run: RunDir) -> Iterator[None]:
+    """Around trainings: when they are stopped, the command that goes on with them is said.
+
+    Raises:
+        typer.Exit: with the exit code of a stopped job.
+    """
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        command = f"paceline plan {kind} --resume {shlex.quote(str(run.path))}"
+        sys.stderr.write(f"\nstopped: what was trained is kept\n  next: {command}\n")
+        terminated = stop.args and stop.args[0] in (signal.SIGTERM, signal.SIGHUP)
+        raise typer.Exit(int(Exit.TERMINATED if terminated else Exit.INTERRUPTED)) from None
 
 
 def show_plan(run: RunDir, format_: str) -> None:

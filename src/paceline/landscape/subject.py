@@ -23,7 +23,7 @@ from paceline.records.errors import PacelineError
 from paceline.records.rundir import read_info
 from paceline.records.schema import RunInfo
 from paceline.tasks.data.arrays import Arrays, Like
-from paceline.tasks.holdout import hold_out
+from paceline.tasks.holdout import Part, narrow
 from paceline.tasks.load import load_task
 from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Task
@@ -72,14 +72,15 @@ def train_run(path: Path) -> RunInfo:
     return info
 
 
-def task_settings(config: LandscapeConfig) -> tuple[str, TaskOptions, int]:
-    """The task of the target, its options, and how many training samples it holds out."""
+def task_settings(config: LandscapeConfig) -> tuple[str, TaskOptions, Part]:
+    """The task of the target, its options, and which part of its training set the run had."""
     path = Path(config.target)
     if not is_run(config.target):
-        return config.target, TaskOptions(data_dir=config.data_dir), 0
+        return config.target, TaskOptions(data_dir=config.data_dir), Part()
     stored = train_run(path).config
     options = TaskOptions(width=stored.get("width"), data_dir=config.data_dir or stored.get("data_dir"))
-    return str(stored.get("task")), options, int(stored.get("holdout") or 0)
+    part = Part(int(stored.get("holdout") or 0), stored.get("train_samples"), int(stored.get("seed") or 0))
+    return str(stored.get("task")), options, part
 
 
 def load_subject(config: LandscapeConfig, seat: Seat) -> Subject:
@@ -88,8 +89,8 @@ def load_subject(config: LandscapeConfig, seat: Seat) -> Subject:
     Raises:
         PacelineError: no such task, run, checkpoint or data.
     """
-    spec, options, holdout = task_settings(config)
-    task = hold_out(load_task(spec, options), holdout)
+    spec, options, part = task_settings(config)
+    task = narrow(load_task(spec, options), part)
     _seed(config.seed)
     model = task.model()
     run = Path(config.target) if is_run(config.target) else None

@@ -285,8 +285,8 @@ def _notes(fitted: LearningCurve, question: Question) -> list[str]:
     if question.forward_flop is not None:
         notes.append(
             f"FLOP: three times those of the forward pass ({question.forward_flop:.4g} a sample; products, "
-            f"convolutions and attention are counted) for each sample used. Larger data are taken to be gone through in as many "
-            f"epochs as the largest size here, {recipe.epochs:g}."
+            "convolutions and attention are counted) for each sample used. Larger data are taken to be gone through in "
+            f"as many epochs as the largest size here, {recipe.epochs:g}."
         )
     else:
         notes.append("The computing of this model could not be counted.")

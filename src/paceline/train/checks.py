@@ -65,6 +65,7 @@ RANGES: dict[str, Range] = {
     "patience": AT_LEAST_ONE,
     "keep": AT_LEAST_ONE,
     "monitor_samples": AT_LEAST_ONE,
+    "train_samples": AT_LEAST_ONE,
     "noise_every": NOT_NEGATIVE,
     "lr": NOT_NEGATIVE,
     "weight_decay": NOT_NEGATIVE,

@@ -76,6 +76,7 @@ class TrainConfig:
     label_smoothing: float = _recipe(0.0, "Of the training loss, 0 to below 1.")
     augment: str = _recipe("none", f"Comma-separated, of: {', '.join(AUGMENTATIONS)}; or none.")
     holdout: int = _recipe(0, "Training samples to keep back, and to evaluate on instead of the evaluation set.")
+    train_samples: int | None = _recipe(None, "Train on so many of the training samples; which ones, --seed decides.")
     width: float | None = _recipe(None, "Channel factor of fashion-mnist-wrn.")
     precision: str = _recipe("auto", "auto, fp32, bf16 (autocast) or fp64.")
     target: str | None = _recipe(None, "Stop when reached, for instance accuracy=0.90 or loss=0.3.")
@@ -86,9 +87,7 @@ class TrainConfig:
     monitor_samples: int = _control(1000, "Of --monitor: training samples that it is measured on.")
     seed: int = _recipe(0, "Of weights, order of samples and augmentation.")
     deterministic: bool = _recipe(False, "Refuse operations that have no deterministic form.")
-    init_from: str | None = _recipe(
-        None, "A run or one of its checkpoints, whose weights to begin with."
-    )
+    init_from: str | None = _recipe(None, "A run or one of its checkpoints, whose weights to begin with.")
     resume: str | None = _control(None, "auto, or a run directory: go on from its newest complete checkpoint.")
     checkpoint_every: str = _control("1ep", "Steps (200) or epochs (1ep); the last step always is a checkpoint.")
     keep: int = _control(2, "Checkpoints to keep.")

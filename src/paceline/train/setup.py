@@ -25,7 +25,7 @@ from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.target import Target, parse_target
 from paceline.tasks.data.arrays import Arrays, Like
-from paceline.tasks.holdout import hold_out
+from paceline.tasks.holdout import Part, narrow
 from paceline.tasks.load import load_task
 from paceline.tasks.task import Task
 from paceline.train import compress, state
@@ -147,7 +147,8 @@ def _monitor(config: TrainConfig, rates: Recipe, task: Task, model: nn.Module, l
 
 
 def _load(config: TrainConfig) -> Task:
-    return hold_out(load_task(config.task, config.task_options), config.holdout)
+    part = Part(config.holdout, config.train_samples, config.seed)
+    return narrow(load_task(config.task, config.task_options), part)
 
 
 def _shared(task: Task, seat: Seat) -> Task:

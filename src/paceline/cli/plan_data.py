@@ -1,0 +1,95 @@
+"""`paceline plan data`: how much more data a target needs, and what training on them costs."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from paceline.cli.options import command_from
+from paceline.plan.data_config import DataConfig, check
+from paceline.records.errors import PacelineError
+from paceline.tasks.table import BUILT_IN
+
+if TYPE_CHECKING:
+    from paceline.records.plan import DataResult
+    from paceline.records.rundir import RunDir
+    from paceline.studies.learning_curve import LearningCurveStudy
+
+HELP = """How much more data does a target need, and how much computing? Trains on parts of the data, and fits how the
+error falls with their number.
+
+\b
+    paceline plan data fashion-mnist --target accuracy=0.95
+    paceline plan data my_task.py --fractions 0.05,0.1,0.2,0.4,0.8 --seeds 5 --metric loss
+    paceline plan data fashion-mnist --target accuracy=0.95 --peak 40 --utilisation 0.3 --price 1.5
+    paceline plan data --resume runs/2026-01-31_12-00-00_plan-data-fashion-mnist --target accuracy=0.96
+"""
+CONTROL = ("format", "workers", "data_dir", "metric", "target", "peak", "utilisation", "price")
+"""What may change when a plan is gone on with: no training depends on it."""
+
+
+def add(app: typer.Typer) -> None:
+    """Add the command."""
+    app.command("data", help=HELP)(command_from(DataConfig, "task", run_data, HELP))
+
+
+def run_data(given: dict[str, Any]) -> None:
+    """Carry out `paceline plan data` with what the user gave."""
+    from paceline.cli.job import obtain_data
+    from paceline.cli.plan_frame import open_plan, resumed, show_plan, to_be_resumed
+    from paceline.records.plan import write_plan
+    from paceline.records.rundir import run_lock
+
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        raise PacelineError(
+            "paceline plan data starts its own trainings", hint="call it by itself, not under torchrun; see --workers"
+        )
+    settings = resumed("data", given, CONTROL)
+    if "task" not in settings:
+        raise PacelineError("no task was named", hint=f"one of {', '.join(BUILT_IN)}, or a Python file with task()")
+    config = DataConfig(**settings)
+    check(config)
+    obtain_data(config.task, config.data_dir)
+    from paceline.studies.learning_curve import prepare
+
+    study = prepare(config)  # everything that can be refused is refused before there is a directory
+    run = open_plan("data", Path(config.task).stem, dataclasses.asdict(config), config.run_dir, config.resume)
+    with run_lock(run), to_be_resumed("data", run):
+        write_plan(run, _learn(config, study, run))
+    show_plan(run, config.format)
+
+
+def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataResult:
+    from paceline.cli.plan_frame import progress_of_trainings
+    from paceline.plan.data import Question, learn
+    from paceline.records.rundir import read_info
+    from paceline.studies.flops import forward_flop_or_none
+    from paceline.studies.learning_curve import as_error
+    from paceline.studies.trainings import carry_out
+
+    forward = forward_flop_or_none(study.task)
+    trainings = study.trainings()
+    if config.format == "text":
+        sys.stderr.write(f"{study.cost()}\n")
+    with progress_of_trainings(len(trainings), config.format) as tell:
+        runs = carry_out(trainings, run.path / "runs", config.task, _shared(config), tell=tell)
+    precision = read_info(runs[trainings[0].name].path).precision or "the trainings' precision"
+    question = Question(
+        task=study.task.name,
+        metric="error" if study.metric == "accuracy" else study.metric,
+        recipe=study.recipe,
+        targets=[as_error(study.metric, target.value) for target in config.targets],
+        forward_flop=forward,
+        device=config.device(precision),
+    )
+    return learn(study.points(runs), question)
+
+
+def _shared(config: DataConfig) -> tuple[str, ...]:
+    flags = ["--workers", config.workers]
+    return tuple(flags + (["--data-dir", config.data_dir] if config.data_dir is not None else []))

@@ -1,0 +1,199 @@
+"""The trainings of a learning curve, and what came of them.
+
+**How long each size is trained decides what the curve says.** With the same number of epochs a small part of the
+data takes few steps, so it is trained too little, not only on too little: the curve falls too steeply, and promises too
+much. So by default every size takes as many steps as the largest does, and its warm-up as many of them; schedules are
+laid out over the run, whatever its length. The price is that a small size costs as much as the largest.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from paceline.parallel.partition import steps_per_epoch
+from paceline.plan.data import Recipe
+from paceline.plan.data_config import LEAST_FRACTIONS, DataConfig
+from paceline.records.errors import PacelineError, choices
+from paceline.records.plan import CurvePoint
+from paceline.records.reader import EventStream
+from paceline.records.rundir import RunDir
+from paceline.records.schema import End, Evaluation
+from paceline.records.target import less_is_better
+from paceline.studies.flag_text import as_flags, parse_flags
+from paceline.studies.trainings import Training, ended
+from paceline.tasks.holdout import hold_out
+from paceline.tasks.load import load_task
+from paceline.tasks.task import Task
+from paceline.train.checks import check
+from paceline.train.config import TrainConfig, required
+from paceline.train.duration import Duration
+from paceline.train.resolve import resolve
+
+_NEVER = "100000ep"
+"""The last step is evaluated and checkpointed in any case, and nothing else is looked at."""
+_OWN = (
+    "task", "train_samples", "holdout", "seed", "epochs", "steps", "global_batch", "lr", "target", "patience",
+    "eval_every", "lr_rule", "base_batch", "keep_updates", "grow_batch", "max_batch",
+)  # fmt: skip
+"""Settings that the curve has flags of its own for, or that would make the length of a training depend on its size."""
+
+
+@dataclass(frozen=True)
+class LearningCurveStudy:
+    """What is trained.
+
+    Attributes:
+        task: as the trainings have it, but for its size.
+        config: of a training, with the task's defaults filled in.
+        flags: of all trainings.
+        sizes: training samples, ascending.
+        seeds: of each size.
+        metric: a name that the task measures.
+        length: of `plan.data_config.LENGTHS`.
+    """
+
+    task: Task
+    config: TrainConfig
+    flags: tuple[str, ...]
+    sizes: Sequence[int]
+    seeds: int
+    metric: str
+    length: str
+
+    @property
+    def batch(self) -> int:
+        """Samples a step."""
+        return int(required(self.config.global_batch))
+
+    @property
+    def steps(self) -> int:
+        """That the largest size takes."""
+        return int(required(self.config.epochs)) * self._epoch
+
+    @property
+    def recipe(self) -> Recipe:
+        """For the plan."""
+        return Recipe(batch=self.batch, epochs=float(required(self.config.epochs)), length=self.length)
+
+    @property
+    def _epoch(self) -> int:
+        return steps_per_epoch(self.sizes[-1], self.batch)
+
+    def trainings(self) -> list[Training]:
+        """All of them, seed by seed, so that a plan cut short has every size."""
+        length: tuple[str, ...] = ("--epochs", str(required(self.config.epochs)))
+        if self.length == "steps":
+            # A warm-up in epochs would shrink with the size.
+            warmup = Duration.parse(required(self.config.warmup), "--warmup").steps(self._epoch)
+            length = ("--steps", str(self.steps), "--warmup", str(warmup))
+        rest = (*length, "--eval-every", _NEVER, "--checkpoint-every", _NEVER, "--keep", "1")
+        return [
+            Training(name(size, seed), ("--train-samples", str(size), "--seed", str(seed), *self.flags, *rest))
+            for seed in range(self.seeds)
+            for size in self.sizes
+        ]
+
+    def points(self, runs: Mapping[str, RunDir]) -> list[CurvePoint]:
+        """What came of them, by size, then by seed.
+
+        Args:
+            runs: by the names of `trainings`, all ended.
+
+        Raises:
+            PacelineError: a training has no evaluation of the metric.
+        """
+        return [
+            _point(runs[name(size, seed)], size, seed, self.metric) for size in self.sizes for seed in range(self.seeds)
+        ]
+
+    def cost(self) -> str:
+        """What is about to be trained, in a line."""
+        each = f"{self.steps:,} steps" if self.length == "steps" else f"{required(self.config.epochs)} epochs"
+        return (
+            f"{len(self.sizes)} sizes from {self.sizes[0]:,} to {self.sizes[-1]:,} samples, with {self.seeds} "
+            f"seed{'s' if self.seeds != 1 else ''}: trainings of {each}, {self.batch:,} samples a step"
+        )
+
+
+def name(size: int, seed: int) -> str:
+    """Of a training."""
+    return f"samples-{size}-seed-{seed}"
+
+
+def prepare(config: DataConfig) -> LearningCurveStudy:
+    """Load the task, and settle what is trained; nothing is started.
+
+    Raises:
+        PacelineError: the task cannot be loaded, does not measure the metric, has too few samples; or a flag is wrong.
+    """
+    given = parse_flags(config.train_flags or "", "--train-flags", _OWN)
+    shared = {"holdout": config.holdout or None, "global_batch": config.global_batch, "lr": config.lr}
+    own: dict[str, Any] = {field: value for field, value in shared.items() if value is not None}
+    asked = TrainConfig(task=config.task, epochs=config.epochs, data_dir=config.data_dir, **own, **given)
+    check(asked)
+    task = hold_out(load_task(config.task, asked.task_options), config.holdout)
+    resolved = resolve(asked, task.defaults)
+    return LearningCurveStudy(
+        task=task,
+        config=resolved,
+        flags=tuple(as_flags(own | {"global_batch": resolved.global_batch} | given)),
+        sizes=_sizes(config, len(task.train_data)),
+        seeds=config.seeds,
+        metric=_metric(config.asked_metric, task),
+        length=config.length,
+    )
+
+
+def as_error(metric: str, value: float) -> float:
+    """A value of the metric as what falls: one minus an accuracy, else the metric itself."""
+    return 1 - value if metric == "accuracy" else value
+
+
+def _sizes(config: DataConfig, total: int) -> list[int]:
+    sizes = sorted({math.floor(part * total + 0.5) for part in config.parts} - {0})
+    if len(sizes) < LEAST_FRACTIONS:
+        raise PacelineError(
+            f"--fractions {config.fractions} of {total:,} samples are {len(sizes)} sizes",
+            hint=f"{LEAST_FRACTIONS} or more that differ: {choices(f'{part}' for part in config.parts)} is too close",
+        )
+    return sizes
+
+
+def _metric(asked: str | None, task: Task) -> str:
+    """The metric of the curve.
+
+    Raises:
+        PacelineError: the task does not measure it, or it does not fall.
+    """
+    if asked is None:
+        return "accuracy" if "accuracy" in task.metrics else "loss"
+    measured = ("loss", *task.metrics)
+    if asked not in measured:
+        raise PacelineError(
+            f"{asked} is not measured by the task {task.name}", hint=f"it measures: {choices(measured)}"
+        )
+    if asked != "accuracy" and not less_is_better(asked):
+        falling = [each for each in measured if each == "accuracy" or less_is_better(each)]
+        raise PacelineError(
+            f"{asked} has no learning curve",
+            why="a power law is of what falls: a loss, an error, or one minus accuracy",
+            hint=f"--metric, of: {choices(falling)}",
+        )
+    return asked
+
+
+def _point(run: RunDir, size: int, seed: int, metric: str) -> CurvePoint:
+    value, steps = None, 0
+    for event in EventStream(run.events()):
+        if isinstance(event, Evaluation):
+            value = event.metrics.get(metric)
+        elif isinstance(event, End):
+            steps = event.step
+    diverged = ended(run) == "diverged" or (value is not None and not math.isfinite(value.value))
+    if value is None and not diverged:
+        raise PacelineError(f"{run.path} has no evaluation of {metric}", hint="remove it, and call the plan again")
+    error = None if diverged or value is None else as_error(metric, value.value)
+    return CurvePoint(run=str(run.path), samples=size, seed=seed, error=error, steps=steps)

@@ -1,0 +1,202 @@
+"""Trainings of one task, one after the other, each in a process of its own: `paceline train` as a user would call it.
+
+What has finished is not done again, what was interrupted goes on from its checkpoint, so that a plan of many trainings
+can be stopped at any time. A training that diverges has an answer too; any other failure ends the plan.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.reader import EventStream
+from paceline.records.rundir import RunDir, make_dirs, read_info
+from paceline.records.schema import End, Start
+
+PROGRAM = (sys.executable, "-m", "paceline")
+PATIENCE_S = 45.0
+"""How long a training has to end after it was told to: its own grace is 30 s."""
+_DONE = ("finished", "target", "diverged")
+_MESSAGE = re.compile(
+    r"^error: (?P<what>[^\n]*)(?:\n  why:  (?P<why>.*?))?(?:\n  next: (?P<hint>.*?))?\s*\Z", re.DOTALL | re.MULTILINE
+)
+
+
+@dataclass(frozen=True)
+class Training:
+    """One training.
+
+    Attributes:
+        name: of its directory.
+        flags: of `paceline train`, those that decide its result.
+    """
+
+    name: str
+    flags: tuple[str, ...]
+
+
+def carry_out(
+    trainings: Sequence[Training],
+    folder: Path,
+    task: str,
+    shared: Sequence[str] = (),
+    *,
+    tell: Callable[[int, int, str], None],
+) -> dict[str, RunDir]:
+    """Train what has not been trained yet, in this order.
+
+    Args:
+        trainings: with different names.
+        folder: where their run directories stand, each under its name.
+        task: a built-in name, or the path of a Python file.
+        shared: flags of all, those that decide how a training is carried out (--workers, --data-dir): another call may
+            have others.
+        tell: is called with how many are done, of how many, and the name of the one that runs next; "" at the end.
+
+    Returns:
+        run directories by name, in the order of `trainings`. Those that diverged are among them: see `ended`.
+
+    Raises:
+        PacelineError: a training failed; the message is its own. Or a directory holds a training with other flags.
+        KeyboardInterrupt: stopped by Ctrl-C, or by SIGTERM or SIGHUP, whose number is then its argument. The one that
+            ran has written a checkpoint.
+    """
+    make_dirs(folder)
+    runs = {training.name: RunDir(folder / training.name) for training in trainings}
+    pending = [training for training in trainings if not _is_done(training, runs[training.name], task)]
+    done = len(trainings) - len(pending)
+    for training in pending:
+        tell(done, len(trainings), training.name)
+        _train(training, runs[training.name], task, shared)
+        done += 1
+    tell(done, len(trainings), "")
+    return runs
+
+
+def ended(run: RunDir) -> str | None:
+    """How a training ended: a reason of `records.schema.End`; None when it did not, or goes on."""
+    if not run.events().exists():
+        return None
+    last = None
+    for event in EventStream(run.events()):
+        if isinstance(event, (Start, End)):
+            last = event
+    return last.reason if isinstance(last, End) else None
+
+
+def _is_done(training: Training, run: RunDir, task: str) -> bool:
+    if not run.exists():
+        return False
+    asked = ["train", task, *training.flags]
+    there = read_info(run.path).command[1 : 1 + len(asked)]
+    if there != asked:
+        raise PacelineError(
+            f"{run.path} holds another training",
+            why=f"it was made by: paceline {' '.join(there)}",
+            hint="start a new plan with another --run-dir",
+        )
+    return ended(run) in _DONE
+
+
+def _train(training: Training, run: RunDir, task: str, shared: Sequence[str]) -> None:
+    anew = [task, *training.flags, "--run-dir", str(run.path)]
+    arguments = ["--resume", str(run.path)] if run.exists() else anew
+    code, said = _call([*PROGRAM, "train", *arguments, *shared, "--format", "json"])
+    if code not in (Exit.OK, Exit.DIVERGED):
+        raise _failure(training, run, code, said)
+    if ended(run) not in _DONE:
+        raise PacelineError(
+            f"the training {training.name} left no end in {run.events()}",
+            why=said.strip()[-1500:],
+            hint="the same plan again goes on with it",
+            exit_code=Exit.FAILED,
+        )
+
+
+def _call(command: Sequence[str]) -> tuple[int, str]:
+    """Exit code, and what stood on stderr.
+
+    Raises:
+        KeyboardInterrupt: when it has ended.
+    """
+    with _stops():
+        # A group of its own: the terminal sends Ctrl-C to whole groups, and a training that hears it twice, from the
+        # terminal and from us, does not wait for its checkpoint.
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            process_group=0,
+        )
+        try:
+            _, said = process.communicate()
+        except BaseException as stop:
+            _end(process, signal.SIGINT if isinstance(stop, KeyboardInterrupt) and not stop.args else signal.SIGTERM)
+            raise
+    if process.returncode in (Exit.INTERRUPTED, -signal.SIGINT):
+        raise KeyboardInterrupt  # somebody else stopped it
+    if process.returncode in (Exit.TERMINATED, -signal.SIGTERM):
+        raise KeyboardInterrupt(int(signal.SIGTERM))
+    return process.returncode, said
+
+
+@contextlib.contextmanager
+def _stops() -> Iterator[None]:
+    """SIGTERM and a closed terminal raise KeyboardInterrupt too, with their number."""
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only there Python lets handlers be set
+        return
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        del frame
+        raise KeyboardInterrupt(number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(process: subprocess.Popen[str], number: signal.Signals) -> None:
+    """Tell it to stop, and wait; a second Ctrl-C here is a second one there, which does not wait for a checkpoint."""
+    for patience_s in (PATIENCE_S, 5.0):
+        process.send_signal(number)
+        try:
+            process.communicate(timeout=patience_s)
+            return
+        except (subprocess.TimeoutExpired, KeyboardInterrupt):
+            continue
+    process.kill()  # its ranks die with it
+    process.wait()
+
+
+def _failure(training: Training, run: RunDir, code: int, said: str) -> PacelineError:
+    known = code if code in set(Exit) else int(Exit.FAILED)
+    own = _MESSAGE.search(said)
+    if own is None:  # the card of a rank that failed, or a traceback
+        return PacelineError(
+            f"the training {training.name} ended with exit code {code}",
+            why=said.strip()[-1500:],
+            hint=f"logs: {run.logs}; the same plan again goes on with this training",
+            exit_code=known,
+        )
+    return PacelineError(
+        f"the training {training.name} failed: {own['what']}",
+        why=own["why"] or "",
+        hint=own["hint"] or "",
+        exit_code=known,
+    )
