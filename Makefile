@@ -16,7 +16,7 @@ export OMP_NUM_THREADS := 1
 
 .PHONY: demo test lint test-parallel test-serial test-gpu bench bench-throughput bench-accuracy bench-interruptions \
 	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
-	bench-plan-speed clean
+	bench-plan-speed bench-curves clean
 
 demo: $(READY)
 	@$(BIN)/paceline train fashion-mnist --epochs 3
@@ -75,6 +75,9 @@ bench-noise: $(READY)
 
 bench-plan-speed: $(READY)
 	$(BIN)/python bench/plan_speed.py
+
+bench-curves: $(READY)
+	$(BIN)/python bench/learning_curves.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
