@@ -2,7 +2,7 @@
 
     python bench/learning_curves.py       # some 15 minutes on 2 cores
 
-A curve is fitted to parts of the training set of up to a quarter of what is then measured, three seeds each; measured is
+A curve is fitted to parts of the training set, up to a quarter of what is then measured, three seeds each; measured is
 the mean of three trainings on four times as many samples, which no fit has seen. Cases: digits and Fashion-MNIST, error
 and loss, and Fashion-MNIST with a quarter of its images as the whole.
 """

@@ -9,9 +9,10 @@ from rich.table import Table
 from rich.text import Text
 
 from paceline.cli.card import safe
+from paceline.cli.fact_card import fact_table, place_table
 from paceline.records.landscape import LandscapeResult, arrays_path, result_path
 from paceline.records.rundir import RunDir
-from paceline.report.landscape.facts import Fact, facts, headline
+from paceline.report.landscape.facts import facts, headline
 from paceline.report.landscape.load import load_landscape
 from paceline.report.landscape.page import write_landscape_page
 from paceline.report.landscape.pictures import write_pictures
@@ -39,7 +40,7 @@ def landscape_card(result: LandscapeResult, run: RunDir) -> RenderableType:
         Text(safe(headline(result)), style="dim"),
         Text(f"batch norm: {result.batch_norm}", style="dim"),
         Text(""),
-        _table(facts(result)),
+        fact_table(facts(result)),
         Text(""),
         _places(run),
     ]
@@ -47,23 +48,6 @@ def landscape_card(result: LandscapeResult, run: RunDir) -> RenderableType:
     return Group(*parts)
 
 
-def _table(rows: list[Fact]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(overflow="fold", style="dim")
-    grid.add_column(no_wrap=True, style="bold", justify="right")
-    grid.add_column(overflow="fold")
-    for row in rows:
-        grid.add_row(safe(row.label), row.value, Text(safe(row.detail), style="" if row.sure else "yellow"))
-    return grid
-
-
 def _places(run: RunDir) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim")
-    grid.add_column(overflow="fold")
     rows = [("run", run.path), ("result", result_path(run)), ("arrays", arrays_path(run)), ("page", run.report)]
-    rows += [("picture", path) for path in sorted(run.path.glob("*.png"))]
-    for label, path in rows:
-        if path.exists():
-            grid.add_row(label, safe(str(path)))
-    return grid
+    return place_table([*rows, *(("picture", path) for path in sorted(run.path.glob("*.png")))])

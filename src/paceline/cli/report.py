@@ -57,10 +57,16 @@ def report(
     from paceline.report.load import load_run
     from paceline.report.summary import summarise
 
-    if _are_landscapes(runs, target):
+    kind = _kind(runs, target)
+    if kind == "landscape":
         from paceline.cli.report_landscape import report_landscapes
 
         report_landscapes(runs, output, output_format is Format.JSON)
+        return
+    if kind == "plan":
+        from paceline.cli.report_plan import report_plans
+
+        report_plans(runs, output, output_format is Format.JSON)
         return
     goal = parse_target(target) if target is not None else None
     loaded = [load_run(path) for path in runs]
@@ -82,21 +88,29 @@ def report(
         typer.echo(f"page: {page}")
 
 
-def _are_landscapes(paths: Sequence[Path], target: str | None) -> bool:
-    """Whether these are measurements of `paceline landscape`; refuses what cannot stand on one page."""
+_OWN_PAGES = ("landscape", "plan")
+"""Verbs whose runs have cards and pages of their own."""
+
+
+def _kind(paths: Sequence[Path], target: str | None) -> str | None:
+    """The verb of these runs where it has a page of its own, else None; refuses what cannot stand on one page."""
     from paceline.records.errors import PacelineError
     from paceline.records.rundir import read_info
 
-    measured = [read_info(path).verb == "landscape" for path in paths]
-    if any(measured) and not all(measured):
+    verbs = [verb if (verb := read_info(path).verb) in _OWN_PAGES else None for path in paths]
+    kind = next((verb for verb in verbs if verb is not None), None)
+    if kind is None:
+        return None
+    other = next((index for index, verb in enumerate(verbs) if verb != kind), None)
+    if other is not None:
         raise PacelineError(
-            "runs of paceline landscape and other runs do not share a page",
-            why=f"{paths[measured.index(True)]} is a landscape, {paths[measured.index(False)]} is not",
+            f"runs of paceline {kind} and other runs do not share a page",
+            why=f"{paths[verbs.index(kind)]} is a {kind}, {paths[other]} is not",
             hint="call paceline report for each kind",
         )
-    if all(measured) and target is not None:
-        raise PacelineError(f"--target {target}: a landscape has no target", hint="leave --target out")
-    return all(measured)
+    if target is not None:
+        raise PacelineError(f"--target {target}: a {kind} has no target", hint="leave --target out")
+    return kind
 
 
 def _default_page(runs: Sequence[Run]) -> Path:

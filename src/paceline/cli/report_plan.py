@@ -1,0 +1,92 @@
+"""The card of a plan, and `paceline report` on plans: a card and a page each."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from paceline.cli.card import safe
+from paceline.cli.fact_card import fact_table, number_table, place_table
+from paceline.records.errors import PacelineError
+from paceline.records.plan import AnyPlan, BatchResult, result_path
+from paceline.records.rundir import RunDir
+from paceline.report.plan.facts import facts, headline, table, title, warnings
+from paceline.report.plan.load import load_plan
+from paceline.report.plan.page import write_page
+from paceline.report.plan.write import write_plan_page
+
+
+def report_plans(paths: Sequence[Path], output: Path | None, as_json: bool) -> None:
+    """Write pages and print numbers.
+
+    Args:
+        paths: run directories of `paceline plan`, at least one.
+        output: where the page of a single plan goes; None: each into its own directory, with `as_json` nowhere.
+        as_json: print one JSON document instead of cards.
+
+    Raises:
+        PacelineError: several plans with one output, a record is missing or damaged, or a page cannot be written.
+    """
+    if output is not None and len(paths) > 1:
+        raise PacelineError(
+            f"--output {output}: several plans do not share a page",
+            hint="leave --output out, and each gets a page in its own directory",
+        )
+    loaded = [load_plan(path) for path in paths]
+    pages = [_write(path, output, as_json) for path in paths]
+    if as_json:
+        import msgspec
+
+        document = {"schema": 1, "plans": [one.result for one in loaded]}
+        sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
+        return
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:  # a pipe has no width, and paths are better left whole there
+        console = Console(highlight=False, markup=False, emoji=False, width=160)
+    for one, page in zip(loaded, pages, strict=True):
+        console.print(plan_card(one.result, RunDir(one.path)))
+        sys.stdout.write(f"\npage: {page}\n")
+
+
+def _write(path: Path, output: Path | None, as_json: bool) -> Path | None:
+    if output is None:
+        return None if as_json else write_plan_page(path)
+    page = output / "report.html" if output.is_dir() else output
+    write_page(load_plan(path), page)
+    return page
+
+
+def plan_card(result: AnyPlan, run: RunDir) -> RenderableType:
+    """Warnings first, numbers with their intervals, the table that answers, and where everything is.
+
+    Args:
+        result: of the plan.
+        run: its directory.
+    """
+    parts: list[RenderableType] = [
+        Text(""),
+        Text(safe(title(result)), style="bold"),
+        Text(safe(headline(result)), style="dim"),
+    ]
+    parts += [Text.assemble(("note: ", "yellow"), safe(warning)) for warning in warnings(result)]
+    parts += [Text(""), fact_table(facts(result))]
+    answer = table(result)
+    if answer.rows:
+        parts += [Text(""), number_table(answer.caption, answer.columns, answer.rows, answer.heads)]
+    if isinstance(result, BatchResult) and result.recommendation is not None:
+        parts += [
+            Text("to do it", style="dim"),
+            Text(f"  {safe(result.recommendation.command)}", style="bold"),
+            Text(""),
+        ]
+    parts.append(_places(run))
+    return Group(*parts)
+
+
+def _places(run: RunDir) -> RenderableType:
+    rows = [("run", run.path), ("result", result_path(run)), ("page", run.report)]
+    return place_table([*rows, *(("picture", path) for path in sorted(run.path.glob("*.png")))])

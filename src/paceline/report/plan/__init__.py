@@ -1,0 +1,1 @@
+"""What `paceline plan` predicts, shown: one HTML page and pictures, from records alone."""

@@ -1,0 +1,145 @@
+"""`paceline plan data` in words and tables: facts, the rows that answer, what targets need."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from paceline.records.plan import DataResult, DataRow, Estimate, Needed
+from paceline.report import words
+from paceline.report.page.tables import Table
+from paceline.report.plan.content import Fact
+from paceline.report.plan.evidence import held_out_fact
+from paceline.report.plan.numbers import about, hours, interval_of, percent, reach_in_short, times, value_of
+
+FAR = 4.0
+"""Samples over the most that were measured, beyond which a prediction rests on the form of the curve; a test holds it
+to that of the fit."""
+
+
+def name_of(result: DataResult) -> str:
+    """What is called error: `1 - accuracy`, or the metric itself."""
+    return "1 − accuracy" if result.metric in ("accuracy", "error") else result.metric
+
+
+def headline(result: DataResult) -> str:
+    """What it was fitted to: one line."""
+    sizes = sorted({point.samples for point in result.points})
+    seeds = len({point.seed for point in result.points})
+    parts = [f"error: {name_of(result)} · {words.plural(len(result.points), 'measured run')}"]
+    if sizes:
+        parts.append(f"{sizes[0]:,} to {sizes[-1]:,} samples, {words.plural(seeds, 'seed')}")
+    return " · ".join(parts)
+
+
+def facts(result: DataResult) -> list[Fact]:
+    """Every number, in the order of reading."""
+    found = [fact for needed in result.needed for fact in _needed(result, needed)]
+    found += _farthest(result)
+    found.append(held_out_fact(result.evidence))
+    found.append(
+        Fact("exponent", about(result.exponent), "fitted; the error above its floor falls as samples to minus this")
+    )
+    floor = "fitted; what no number of samples gets below" if result.floor else "the fit sees none yet"
+    found.append(Fact("floor", about(result.floor), floor))
+    found.append(Fact("noise", words.share(result.noise), "measured; how far runs lie from the curve"))
+    failed = sum(point.error is None for point in result.points)
+    if failed:
+        found.append(Fact("runs that diverged", words.integer(failed), "left out of the fit", sure=False))
+    if result.forward_flop is not None:
+        found.append(Fact("computing of one sample", f"{about(result.forward_flop)} FLOP", "forward, counted"))
+    return found
+
+
+def _needed(result: DataResult, needed: Needed) -> Iterator[Fact]:
+    parts = [f"{percent(result.evidence.confidence)} interval {interval_of(needed.samples)}"]
+    for name, of in _costs(needed):
+        if of is not None and of.value is not None:
+            parts.append(f"{name if name == 'FLOP' else name.lower()} {both(of)}")
+    most = largest(result)
+    far = needed.samples.value is None or needed.samples.value > FAR * most
+    yield Fact(
+        f"predicted samples for {error_of(needed.error)}", value_of(needed.samples), "; ".join(parts), sure=not far
+    )
+
+
+def _costs(needed: Needed) -> list[tuple[str, Estimate | None]]:
+    return [("Device-hours", needed.device_hours), ("Cost", needed.cost), ("FLOP", needed.flop)]
+
+
+def both(of: Estimate | None) -> str:
+    """A value with its interval: `27,900 (22,000 to 39,000)`."""
+    if of is None or (of.value is None and of.low is None):
+        return value_of(of)
+    return f"{value_of(of)} ({interval_of(of)})"
+
+
+def error_of(value: float) -> str:
+    """`error 0.08`."""
+    return f"error {value:.4g}"
+
+
+def _farthest(result: DataResult) -> Iterator[Fact]:
+    """The prediction farthest beyond the runs that is not too far."""
+    rows = [row for row in result.rows if 1 < row.beyond <= FAR]
+    if rows:
+        row = max(rows, key=lambda one: one.samples)
+        detail = f"{percent(result.evidence.confidence)} interval {interval_of(row.error, words.decimal)}; {reach(row)}"
+        yield Fact(f"predicted error at {row.samples:,} samples", value_of(row.error, words.decimal), detail)
+
+
+def largest(result: DataResult) -> float:
+    """The most samples of any run; 0 without runs."""
+    return float(max((point.samples for point in result.points), default=0))
+
+
+def reach(row: DataRow) -> str:
+    """How far beyond what was measured."""
+    if row.beyond <= 1:
+        return "within the runs"
+    return f"{times(row.beyond)} the most measured" + (", the formula's word" if row.beyond > FAR else "")
+
+
+def table(result: DataResult) -> Table:
+    """The error at each number of samples, and what a training on them costs; columns of what is not known left out."""
+    rows = sorted(result.rows, key=lambda row: row.samples)
+    columns: list[tuple[str, Callable[[DataRow], str]]] = [
+        ("Samples", lambda row: words.integer(row.samples)),
+        ("Measured error", lambda row: "" if row.measured is None else words.decimal(row.measured)),
+        ("Predicted error", lambda row: value_of(row.error, words.decimal)),
+        (f"{percent(result.evidence.confidence)} interval", lambda row: interval_of(row.error, words.decimal)),
+    ]
+    costs: Sequence[tuple[str, Callable[[DataRow], float | None], Callable[[float | None], str]]] = (
+        ("PF/s-days", lambda row: row.pfs_days, about),
+        ("Device-hours", lambda row: row.device_hours, hours),
+        ("Cost", lambda row: row.cost, about),
+    )
+    for name, get, show in costs:
+        if any(get(row) is not None for row in rows):
+            columns.append((name, _shown(get, show)))
+    columns.append(("Beyond the runs", lambda row: reach_in_short(row.beyond, FAR)))
+    cells = [[show(row) for _, show in columns] for row in rows]
+    return Table("Error and cost by training samples", [name for name, _ in columns], cells)
+
+
+def _shown(get: Callable[[DataRow], float | None], show: Callable[[float | None], str]) -> Callable[[DataRow], str]:
+    return lambda row: "" if get(row) is None else show(get(row))
+
+
+def needed_table(result: DataResult) -> Table | None:
+    """What each target needs; None without targets."""
+    if not result.needed:
+        return None
+    interval = f"{percent(result.evidence.confidence)} interval"
+    known = [
+        index
+        for index in range(len(_costs(result.needed[0])))
+        if any(_costs(needed)[index][1] is not None for needed in result.needed)
+    ]
+    columns = ["Target", "Samples", interval]
+    columns += [f"{_costs(result.needed[0])[index][0]} ({interval})" for index in known]
+    cells = [
+        [error_of(needed.error), value_of(needed.samples), interval_of(needed.samples)]
+        + [both(_costs(needed)[index][1]) for index in known]
+        for needed in result.needed
+    ]
+    return Table("What targets need, predicted", columns, cells)

@@ -1,0 +1,127 @@
+"""A plan in words: the same facts and the same table for the card, the page and whoever reads them from Python."""
+
+from __future__ import annotations
+
+from paceline.records.plan import AnyPlan, BatchResult, DataResult, SpeedResult, TrendsResult
+from paceline.report.facts import Tile
+from paceline.report.page.tables import Table
+from paceline.report.plan import batch, batch_figures, data, data_figures, speed, speed_figures, trends
+from paceline.report.plan.content import Content, Fact
+
+_TILES = 5
+
+
+def facts(result: AnyPlan) -> list[Fact]:
+    """Every number of a result, in the order of reading."""
+    return list(content(result).facts)
+
+
+def headline(result: AnyPlan) -> str:
+    """What it was made from: one line."""
+    return content(result).headline
+
+
+def title(result: AnyPlan) -> str:
+    """What it is: a few words."""
+    return content(result).title
+
+
+def table(result: AnyPlan) -> Table:
+    """The table of numbers that answers what was asked."""
+    match result:
+        case SpeedResult():
+            return speed.table(result)
+        case BatchResult():
+            return batch.table(result)
+        case DataResult():
+            return data.table(result)
+        case TrendsResult():
+            return trends.table(result)
+
+
+def warnings(result: AnyPlan) -> list[str]:
+    """What must be known before any number is believed."""
+    return [] if isinstance(result, TrendsResult) else list(result.warnings)
+
+
+def tiles(result: AnyPlan) -> list[Tile]:
+    """The numbers that stand on top of the page."""
+    return [Tile(one.label, one.value, tuple(one.detail.split("; "))) for one in facts(result)[:_TILES]]
+
+
+def content(result: AnyPlan) -> Content:
+    """All that a page shows of a result besides what every plan has."""
+    match result:
+        case SpeedResult():
+            return _speed(result)
+        case BatchResult():
+            return _batch(result)
+        case DataResult():
+            return _data(result)
+        case TrendsResult():
+            return _trends(result)
+
+
+def _speed(result: SpeedResult) -> Content:
+    return Content(
+        title=f"{result.task}: plan of speed",
+        headline=speed.headline(result),
+        facts=speed.facts(result),
+        heading="Predicted settings",
+        lead="Strong scaling: the global batch stays. Weak scaling: the batch a worker stays. Neither says how many "
+        "steps a target takes.",
+        answers=[speed.table(result)],
+        figures=speed_figures.figures(result),
+        bars=speed.mending_bars(result),
+        bars_heading="What mending would give",
+        bars_lead=f"Predicted, each change alone, at {speed.mended_at(result)}.",
+    )
+
+
+def _batch(result: BatchResult) -> Content:
+    heat = batch.heat_table(result)
+    answers = [batch.full_table(result)] if heat is not None else [batch.steps_table(result)]
+    return Content(
+        title=f"{result.task}: plan of the batch",
+        headline=batch.headline(result),
+        facts=batch.facts(result),
+        heading="Batch and workers",
+        lead=_batch_lead(result),
+        answers=answers if result.table else [],
+        figures=batch_figures.figures(result),
+        heat=heat,
+    )
+
+
+def _batch_lead(result: BatchResult) -> str:
+    if not result.table:
+        return "No table: there was too little to predict from."
+    if batch.timed(result):
+        return "Predicted for every batch with every number of workers."
+    return "Predicted for every batch. Times are not known, so numbers of workers make no difference here."
+
+
+def _data(result: DataResult) -> Content:
+    needed = data.needed_table(result)
+    return Content(
+        title=f"{result.task}: plan of data",
+        headline=data.headline(result),
+        facts=data.facts(result),
+        heading="Samples, error and cost",
+        lead=f"Error is {data.name_of(result)}. " + "Measured where runs are, predicted everywhere.",
+        answers=[*([needed] if needed is not None else []), data.table(result)],
+        figures=data_figures.figures(result),
+    )
+
+
+def _trends(result: TrendsResult) -> Content:
+    return Content(
+        title="Training times over the years",
+        headline=trends.headline(result),
+        facts=trends.facts(result),
+        heading="Published records",
+        lead="Times and accuracies as published, efficiency and time of a step computed from them; nothing here was "
+        "measured or predicted by paceline.",
+        answers=[trends.table(result)],
+        figures=trends.figures(result),
+    )
