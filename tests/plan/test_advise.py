@@ -64,6 +64,8 @@ def test_the_rate_grows_with_what_a_step_gains(optimizer: str, factor: float | N
     assert found.lr == pytest.approx(0.1 * (factor or gain))
     assert found.warmup == WARM_UP
     assert any("plan speed" in reason for reason in found.unless)
+    assert found.workers is None
+    assert "--workers" not in found.command
 
 
 def test_usual_batches_reach_beyond_the_knee_and_no_further() -> None:

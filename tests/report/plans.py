@@ -139,6 +139,7 @@ def speed(noise_scale: float | None = 4000.0) -> SpeedResult:
         rows=[speed_row(scaling, n, noise_scale) for scaling in ("strong", "weak") for n in (1, 4, 16, 64, 256)],
         curve=[speed_row(scaling, 2**n, noise_scale) for scaling in ("strong", "weak") for n in range(13)],
         mending=[Mending(what=what, step_s=at / (1 + gain), gain=gain) for what, gain in gains.items()],
+        mending_workers=8,
         most_workers=4,
         warnings=[WARNING],
         evidence=evidence(

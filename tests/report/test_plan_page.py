@@ -269,7 +269,7 @@ def test_parts_of_a_step_add_up_to_it():
 
 
 def test_mending_says_at_which_setting_and_in_which_order():
-    """The setting is found by its step time; what gives most stands first with the longest bar."""
+    """What gives most stands first with the longest bar."""
     result = plans.speed()
 
     bars = content(result).bars

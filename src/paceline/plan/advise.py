@@ -53,11 +53,12 @@ def recommend(rows: Sequence[BatchRow], steps: Steps, wish: Wish) -> Recommendat
     growth = best.batch / steps.base
     lr, rule = _rate(wish, steps, best.batch)
     warmup = WARM_UP if growth >= WARM_FROM else "0"
-    flags = [f"--global-batch {best.batch}", f"--workers {best.workers}", f"--lr {lr:.4g}", f"--warmup {warmup}"]
+    flags = [f"--global-batch {best.batch}", f"--lr {lr:.3g}", f"--warmup {warmup}"]
+    flags[1:1] = [f"--workers {best.workers}"] if timed else []
     flags += [f"--optimizer {wish.optimizer}"] + ([f"--target {wish.target}"] if wish.target else [])
     return Recommendation(
         batch=best.batch,
-        workers=best.workers,
+        workers=best.workers if timed else None,
         lr=lr,
         rule=rule,
         warmup=warmup,

@@ -25,6 +25,7 @@ def table(steps: Steps, speed: StepTime | None, batches: Sequence[int], workers:
             if batch < count:
                 continue
             taken = steps.at(batch)
+            assert taken.value is not None, "any batch gets there"
             setting = Setting(count, batch / count)
             step_s = speed.step_s(setting) if speed is not None else None
             system = None
@@ -36,7 +37,7 @@ def table(steps: Steps, speed: StepTime | None, batches: Sequence[int], workers:
                     batch=batch,
                     workers=count,
                     steps=taken,
-                    samples=batch * (taken.value or math.inf),
+                    samples=batch * taken.value,
                     samples_per_s=batch / step_s if step_s else None,
                     time_s=_times(taken, step_s) if step_s else None,
                     system=system,

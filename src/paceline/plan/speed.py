@@ -119,6 +119,7 @@ def predict(
         rows=rows,
         curve=[answer.row(scaling, workers) for scaling in ("strong", "weak") for workers in _CURVE],
         mending=answer.mending(),
+        mending_workers=question.at,
         most_workers=model.most_workers,
         warnings=_warnings(model, rows, timings),
         evidence=Evidence(

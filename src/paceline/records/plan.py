@@ -150,6 +150,8 @@ class SpeedResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="plan", t
     curve: list[SpeedRow]
     """Up to thousands of workers, for the drawing."""
     mending: list[Mending]
+    """With weak scaling, at `mending_workers`."""
+    mending_workers: int
     most_workers: int
     """That were measured."""
     warnings: list[str]
@@ -189,7 +191,8 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     """What to do, why, and what would change it."""
 
     batch: int
-    workers: int
+    workers: int | None
+    """None where times are not known."""
     lr: float | None
     rule: str
     warmup: str

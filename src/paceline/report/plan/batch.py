@@ -82,7 +82,8 @@ def _recommended(result: BatchResult) -> Iterator[Fact]:
         yield Fact("recommended batch", "none", "no setting of the table is efficient enough", sure=False)
         return
     rate = f", learning rate {advice.lr:.4g}" if advice.lr is not None else ""
-    yield Fact("recommended batch", words.integer(advice.batch), f"on {words.plural(advice.workers, 'worker')}{rate}")
+    on = f"on {words.plural(advice.workers, 'worker')}" if advice.workers is not None else "on any workers"
+    yield Fact("recommended batch", words.integer(advice.batch), f"{on}{rate}")
     row = chosen_row(result)
     if row is None:
         return
@@ -123,7 +124,7 @@ def chosen_row(result: BatchResult) -> BatchRow | None:
     advice = result.recommendation
     if advice is None:
         return None
-    same = (row for row in result.table if (row.batch, row.workers) == (advice.batch, advice.workers))
+    same = (row for row in result.table if row.batch == advice.batch and advice.workers in (None, row.workers))
     return next(same, None)
 
 
@@ -224,7 +225,9 @@ def _time(row: BatchRow) -> float | None:
 
 def rows_of(advice: Recommendation) -> list[tuple[str, str]]:
     """Label and value of each part of a recommendation."""
-    found = [("batch", f"{advice.batch:,} samples a step"), ("workers", f"{advice.workers:,}")]
+    found = [("batch", f"{advice.batch:,} samples a step")]
+    if advice.workers is not None:
+        found.append(("workers", f"{advice.workers:,}"))
     if advice.lr is not None:
         found.append(("learning rate", f"{advice.lr:.4g}"))
     found += [("rule", advice.rule), ("warm-up", _warm_up(advice.warmup))]
