@@ -31,7 +31,7 @@ lint: $(READY)
 
 # Many small tests side by side first, then those that start jobs or measure, alone.
 test-parallel: $(READY)
-	$(BIN)/pytest -q -n $(JOBS) --dist loadscope -m "not serial and not gpu"
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not serial and not gpu"
 
 test-serial: $(READY)
 	$(BIN)/pytest -q -m "serial and not gpu" --durations=10

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -32,6 +32,7 @@ def symmetric(size: int, seed: int) -> np.ndarray:
 
 
 @settings(deadline=None, max_examples=60)
+@example(size=12, seed=0, rank=2, largest=2, smallest=1)  # an eigenvalue of 0, found last, to 12 units of rounding
 @given(
     size=st.integers(1, 12),
     seed=st.integers(0, 10**6),

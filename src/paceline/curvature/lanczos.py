@@ -36,6 +36,9 @@ from paceline.curvature.operator import Operator, Space, applied
 from paceline.curvature.vectors import start_vector
 from paceline.records.errors import PacelineError
 
+ROUNDING = 40
+"""A residual of so many units in the last place of the largest eigenvalue is as small as it becomes: products, and
+vectors that are kept orthogonal to those of earlier searches, each add some."""
 _SETTLED = 1e-2
 """Relative residual at which the end of the rest of the spectrum is known well enough: nothing is missing."""
 
@@ -163,7 +166,7 @@ class Lanczos:
     def _ritz(self, krylov: Krylov) -> list[_Ritz]:
         """All Ritz pairs of a basis, in ascending order."""
         values, columns = krylov.eigen()
-        floor = 10 * torch.finfo(self._space.dtype).eps * max(float(abs(values).max()), self._norm())
+        floor = ROUNDING * torch.finfo(self._space.dtype).eps * max(float(abs(values).max()), self._norm())
         found = []
         for value, column in zip(values.tolist(), columns.T, strict=True):
             residual = abs(krylov.betas[-1] * float(column[-1]))

@@ -108,11 +108,28 @@ def run_job(job: Job) -> Ended:
             result = agent.run()
         except SignalException as stop:
             stopped_by = stop.sigval
+        except UnboundLocalError as error:
+            stopped_by = _signal_behind(error)
+            if stopped_by is None:
+                raise
         finally:
             with contextlib.suppress(Exception):
                 spec.rdzv_handler.shutdown()
     failures = result.failures if result is not None and result.is_failed() else {}
     return Ended(stopped_by, failures, newest_attempt(job.logs))
+
+
+def _signal_behind(error: BaseException) -> signal.Signals | None:
+    """The signal that came while torch read the clock for its own metrics, which then trips over a time it has not got.
+
+    torch's decorator (elastic.metrics.api.prof) reads it inside of its `try`, and uses it in the `finally`.
+    """
+    behind = error.__context__
+    while behind is not None:
+        if isinstance(behind, SignalException):
+            return behind.sigval
+        behind = behind.__context__
+    return None
 
 
 def newest_attempt(logs: Path) -> Path | None:
