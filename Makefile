@@ -10,7 +10,8 @@ PYTHON ?= $(shell for p in python3 python3.13 python3.12 python3.11; do \
 BIN := .venv/bin
 READY := .venv/.ready
 READY_BENCH := .venv/.ready-bench
-JOBS ?= $(shell nproc 2>/dev/null || echo 2)
+# One more than there are cores: tests that start jobs wait a good part of their time.
+JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 # One thread a process: tests and benchmarks run several processes on few cores.
 export OMP_NUM_THREADS := 1
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
@@ -18,12 +19,31 @@ QUICK = ("--points", "5", "--top", "2", "--probes", "8", "--steps", "30", "--sam
 SMALL = ("--curvature-samples", "200", "--chunk", "50")
 
 
-@pytest.fixture
-def trained(tmp_path: Path, paceline: Paceline) -> Path:
-    """A short run of digits with all its checkpoints, in `A`."""
-    done = paceline("train", "digits", "--epochs", "3", "--workers", "1", "--keep", "100", "--run-dir", "A")
+@pytest.fixture(scope="module")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A short run of digits with all its checkpoints."""
+    run = tmp_path_factory.mktemp("trained") / "A"
+    flags = ["train", "digits", "--epochs", "3", "--workers", "1", "--keep", "100", "--run-dir", str(run)]
+    done = subprocess.run([sys.executable, "-m", "paceline", *flags], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return tmp_path / "A"
+    return run
+
+
+@pytest.fixture
+def trained(tmp_path: Path, trained_once: Path) -> Path:
+    """That run, in `A`."""
+    return Path(shutil.copytree(trained_once, tmp_path / "A"))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(trained_once: Path) -> tuple[list[str], Path]:
+    """Flags of a measurement, and its run directory."""
+    flags = ["--measure", "surface,eigenvalues", "--points", "25", "--precision", "fp64", "--workers", "2"]
+    whole = trained_once.parent / "whole"
+    command = [sys.executable, "-m", "paceline", "landscape", str(trained_once), *flags, "--run-dir", str(whole)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return flags, whole
 
 
 def test_a_measurement_says_what_it_costs_and_what_it_found(tmp_path: Path, trained: Path, paceline: Paceline) -> None:
@@ -103,11 +123,10 @@ def test_fresh_weights_are_those_that_a_training_starts_from(tmp_path: Path, pac
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_interrupted_measurement_goes_on_where_it_was(
-    tmp_path: Path, trained: Path, paceline: Paceline, number: int, code: int
+    tmp_path: Path, trained: Path, undisturbed: tuple[list[str], Path], paceline: Paceline, number: int, code: int
 ) -> None:
     """What was computed is kept and is not computed again; the numbers are those of an undisturbed one."""
-    flags = ["--measure", "surface,eigenvalues", "--points", "31", "--precision", "fp64", "--workers", "2"]
-    whole = paceline("landscape", "A", *flags, "--run-dir", "whole", "--format", "json")
+    flags, whole = undisturbed
     command = [sys.executable, "-m", "paceline", "landscape", "A", *flags, "--run-dir", "L"]
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True, stdout=subprocess.DEVNULL)
     points = tmp_path / "L" / "parts" / "surface" / "rank-00001.jsonl"
@@ -122,13 +141,13 @@ def test_an_interrupted_measurement_goes_on_where_it_was(
 
     assert process.returncode == code, said
     assert "paceline landscape --resume L" in said
-    assert 0 < kept < 480
+    assert 0 < kept < 312
     assert points.read_text().count("\n") == kept
     assert resumed.returncode == 0, resumed.stderr
-    one, other = (np.load(tmp_path / name / "landscape.npz") for name in ("whole", "L"))
+    one, other = (np.load(run / "landscape.npz") for run in (whole, tmp_path / "L"))
     assert np.array_equal(one["surface_loss"], other["surface_loss"])
     assert json.loads(resumed.stdout)["eigenvalues"]["values"] == pytest.approx(
-        json.loads(whole.stdout)["eigenvalues"]["values"], rel=1e-10
+        json.loads((whole / "result.json").read_text())["eigenvalues"]["values"], rel=1e-10
     )
 
 
@@ -151,7 +170,7 @@ def test_what_cannot_be_done_is_one_message_and_leaves_nothing(
 ) -> None:
     """Exit code 2, no traceback, no directory; also where only a worker can know."""
     for name, (arguments, hint) in REFUSED.items():
-        done = paceline("landscape", *arguments)
+        done = paceline("landscape", *arguments, "--workers", "1")
 
         assert (name, done.returncode) == (name, 2), done.stderr
         assert done.stderr.startswith("error: "), name

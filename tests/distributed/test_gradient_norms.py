@@ -100,7 +100,7 @@ def test_norms_are_those_of_plain_gradients(world: int, accumulate: int, tokens:
         assert row.reduced == pytest.approx(reduced, rel=1e-10)
 
 
-STEPS, SAMPLES, DIMENSIONS = 3_000, 24_000, 10
+STEPS, SAMPLES, DIMENSIONS = 1_500, 12_000, 10
 
 
 class Away(nn.Module):
@@ -152,8 +152,8 @@ def still(folder: str) -> None:
 @pytest.mark.serial
 @pytest.mark.parametrize("world", [2, 4])
 def test_the_noise_scale_of_a_regression_is_21_on_ranks(world: int, tmp_path: Path) -> None:
-    """From what a training of 3,000 steps at fixed weights has written down: within three standard errors, which are
-    12 %. bench/noise_scale.py does it with 20,000 steps and 5 %."""
+    """From what a training of 1,500 steps at fixed weights has written down: within three standard errors, which are
+    17 %. bench/noise_scale.py does it with 20,000 steps and 5 %."""
     run_ranks(still, world, str(tmp_path), timeout_s=280)
 
     rows = read_gradient_norms(RunDir(tmp_path))
@@ -161,5 +161,5 @@ def test_the_noise_scale_of_a_regression_is_21_on_ranks(world: int, tmp_path: Pa
     found = noise_scale(noise, signal)
 
     assert len(rows) == STEPS
-    assert found.value == pytest.approx(21, rel=0.12)
+    assert found.value == pytest.approx(21, rel=0.17)
     assert found.low <= 21 <= found.high
