@@ -1,5 +1,5 @@
 # make demo   train Fashion-MNIST on every device of this machine and show what happened
-# make test   format, lint, types, layers, tests
+# make test   format, lint, types, layers, tests (make test-slow: two more, of half a minute each)
 # make bench  the side-by-side benchmarks (long; each states its cost)
 #
 # The first call of each makes .venv and installs into it; later calls skip that until pyproject.toml changes.
@@ -15,7 +15,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 # One thread a process: tests and benchmarks run several processes on few cores.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint test-parallel test-serial test-gpu bench bench-throughput bench-accuracy bench-interruptions \
+.PHONY: demo test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions \
 	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves clean
 
@@ -32,10 +32,13 @@ lint: $(READY)
 
 # Many small tests side by side first, then those that start jobs or measure, alone.
 test-parallel: $(READY)
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not serial and not gpu"
+	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not serial and not gpu and not slow"
 
 test-serial: $(READY)
 	$(BIN)/pytest -q -m "serial and not gpu" --durations=10
+
+test-slow: $(READY)
+	$(BIN)/pytest -q -m slow --durations=10
 
 test-gpu: $(READY)
 	$(BIN)/pytest -q -m gpu

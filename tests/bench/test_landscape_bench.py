@@ -102,7 +102,7 @@ def test_three_rounds_give_an_interval():
     assert "all of it 1.300 [1.200, 1.400] meets 1" in line
 
 
-@pytest.mark.serial
+@pytest.mark.slow
 def test_both_compute_the_same(tmp_path):
     """The tool and the loop, as they are started, agree about a small surface and the largest eigenvalue."""
     if check(REAL_CACHE, CATALOG["fashion-mnist"]):

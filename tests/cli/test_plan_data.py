@@ -203,6 +203,7 @@ def test_under_torchrun_it_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: p
     assert "not under torchrun" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_real_trainings_are_equally_long_and_on_nested_parts_of_the_data(capsys: pytest.CaptureFixture[str]) -> None:
     """digits, one epoch, at four sizes: run.json of each says samples, steps and warm-up; the errors are its own."""
     flags = ("--epochs", "1", "--seeds", "1", "--workers", "1", "--train-flags", "--warmup 0.5ep", "--format", "json")

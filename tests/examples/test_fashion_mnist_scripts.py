@@ -93,7 +93,6 @@ def test_the_single_script_counts_every_test_sample_learns_and_repeats_itself(da
     assert without_speed(first) == without_speed(second)
 
 
-@pytest.mark.serial
 def test_the_ddp_twin_counts_every_test_sample_learns_and_repeats_itself(data_dir):
     """Under torchrun with 2 ranks, one rank prints, each test sample counts once, and a second run is the same."""
     first = run_ddp(data_dir, "--epochs", "3")
@@ -106,7 +105,6 @@ def test_the_ddp_twin_counts_every_test_sample_learns_and_repeats_itself(data_di
     assert without_speed(first) == without_speed(second)
 
 
-@pytest.mark.serial
 def test_both_scripts_learn_the_same_set_and_stop_at_the_target(data_dir):
     """With a target that both reach, each stops after `patience` epochs in a row at it, long before its last epoch."""
     options = ("--epochs", "25", "--target-accuracy", "0.9", "--patience", "2")

@@ -15,7 +15,6 @@ browser_module = importlib.util.module_from_spec(_spec)
 _spec.loader.exec_module(browser_module)
 
 pytestmark = [
-    pytest.mark.serial,
     pytest.mark.skipif(browser_module.chromium() is None, reason="no chromium on PATH"),
 ]
 

@@ -13,7 +13,6 @@ from tests.report import landscapes
 from tests.report.test_page import EVIL
 
 pytestmark = [
-    pytest.mark.serial,
     pytest.mark.skipif(browsers.chromium() is None, reason="no chromium on PATH"),
 ]
 

@@ -14,7 +14,6 @@ from tests.report.test_page import EVIL
 from tests.report.test_plan_page import bare
 
 pytestmark = [
-    pytest.mark.serial,
     pytest.mark.skipif(browsers.chromium() is None, reason="no chromium on PATH"),
 ]
 
