@@ -72,13 +72,8 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
 
-    # The same seed everywhere, so that all ranks build the same model; from then on each draws its own numbers.
-    seed_everything(config.seed)
-    model = agree.all_or_none(lambda: _build_model(task, config, rates, seat))
-    precision = choose(config.precision, model, seat.device)
+    model, precision = _make_model(task, config, rates, seat)
     config = dataclasses.replace(config, precision=precision.name)
-    model = _place_model(model, precision, seat.device)
-    seed_everything(int(np.random.SeedSequence((config.seed, 2, seat.env.rank)).generate_state(1)[0]))
 
     like = Like(seat.device, precision.parameters, convolutional(model))
     train_feed = make_feed(task.train_data, plan, like, config.loader_workers)
@@ -138,6 +133,17 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
         clip_norm=config.clip_norm,
         monitor=_monitor(config, rates, task, model, like),
     )
+
+
+def _make_model(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> tuple[nn.Module, Precision]:
+    """The model on this rank's device, in the precision that suits it, and that precision."""
+    # The same seed everywhere, so that all ranks build the same model; from then on each draws its own numbers.
+    seed_everything(config.seed)
+    model = agree.all_or_none(lambda: _build_model(task, config, rates, seat))
+    precision = choose(config.precision, model, seat.device)
+    model = _place_model(model, precision, seat.device)
+    seed_everything(int(np.random.SeedSequence((config.seed, 2, seat.env.rank)).generate_state(1)[0]))
+    return model, precision
 
 
 def _monitor(config: TrainConfig, rates: Recipe, task: Task, model: nn.Module, like: Like) -> Monitor | None:
