@@ -17,7 +17,7 @@ export OMP_NUM_THREADS := 1
 
 .PHONY: demo test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions \
 	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
-	bench-plan-speed bench-curves clean
+	bench-plan-speed bench-curves bench-plan clean
 
 demo: $(READY)
 	@$(BIN)/paceline train fashion-mnist --epochs 3
@@ -30,7 +30,7 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Many small tests side by side first, then those that start jobs or measure, alone.
+# Side by side first, then what starts many processes or measures time, alone.
 test-parallel: $(READY)
 	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not serial and not gpu and not slow"
 
@@ -58,18 +58,21 @@ bench-allocator: $(READY)
 	$(BIN)/python bench/allocator.py
 
 # Studies: a record a cell, so each goes on where it was stopped. STUDY=--dry-run shows the cells and what they cost.
+# The page shows what there is, also of a study that was stopped; a dry run leaves it alone.
+define study
+@code=0; for part in $(1); do \
+	$(BIN)/python -m bench.studies.$$(echo $$part | tr : ' ') $(STUDY) || { code=$$?; break; }; done; \
+	case "$(STUDY)" in *--dry-run*) ;; *) $(BIN)/python -m bench.studies.report ;; esac; exit $$code
+endef
+
 bench-regimes: $(READY)
-	$(BIN)/python -m bench.studies.regimes $(STUDY)
-	$(BIN)/python -m bench.studies.report
+	$(call study,regimes)
 
 bench-ladder: $(READY)
-	$(BIN)/python -m bench.studies.ladder search $(STUDY)
-	$(BIN)/python -m bench.studies.ladder confirm $(STUDY)
-	$(BIN)/python -m bench.studies.report
+	$(call study,ladder:search ladder:confirm)
 
 bench-minima: $(READY)
-	$(BIN)/python -m bench.studies.minima $(STUDY)
-	$(BIN)/python -m bench.studies.report
+	$(call study,minima)
 
 bench-landscape: $(READY)
 	$(BIN)/python bench/landscape.py
@@ -82,6 +85,9 @@ bench-plan-speed: $(READY)
 
 bench-curves: $(READY)
 	$(BIN)/python bench/learning_curves.py
+
+bench-plan: $(READY)
+	$(BIN)/python bench/plan_fashion.py
 
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -167,7 +167,8 @@ def write_record(folder: Path, result: Mapping[str, Any], readme: str) -> None:
     write_atomic(folder / "README.md", readme.encode())
 
 
-def command_line() -> list[str]:
-    """How this benchmark was called, without this machine's paths."""
+def command_line(module: str | None = None) -> list[str]:
+    """How this benchmark was called, without this machine's paths; `module` where it was called with -m."""
     options = ["DIR" if Path(option).is_absolute() else option for option in sys.argv[1:]]
-    return ["python", f"bench/{Path(sys.argv[0]).name}", *options]
+    called = ["-m", module] if module is not None else [f"bench/{Path(sys.argv[0]).name}"]
+    return ["python", *called, *options]

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import datetime
 import json
 import os
 import random
@@ -29,6 +28,8 @@ from pathlib import Path
 
 import psutil
 import torch
+
+from harness import command_line, environment, record_folder, write_record
 
 ACTIONS = ("kill a rank", "kill the launcher", "kill all", "SIGTERM")
 PATIENCE_S = 180.0
@@ -216,22 +217,23 @@ def main() -> int:
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    record = Path(__file__).parent / "records" / f"{datetime.date.today()}_interruptions"
+    facts = environment()
     done: list[Case] = []
     with tempfile.TemporaryDirectory(prefix="interruptions-") as root:
         for case in cases(options.count, options.seed, Path(root)):
             done.append(case)
             print(f"{len(done):3} {case}", flush=True)
     good = sum(case.identical and not case.left_over for case in done)
-    print(f"{good} of {len(done)} identical with no process left")
-    record.mkdir(parents=True, exist_ok=True)
-    summary = {
+    result = {
+        "command": command_line(),
+        "environment": facts,
         "identical": good,
         "cases": [asdict(case) for case in done],
-        "torch": str(torch.__version__),
         "seed": options.seed,
     }
-    (record / "result.json").write_text(json.dumps(summary, indent=2) + "\n")
+    words = f"{good} of {len(done)} identical with no process left"
+    print(words)
+    write_record(record_folder("interruptions"), result, f"# Interrupted runs\n\n{words}.\n")
     return 0 if good == len(done) else 1
 
 

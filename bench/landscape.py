@@ -1,7 +1,7 @@
 """`paceline landscape` beside the obvious single-process loop: a surface of the CNN, and the top 5 eigenvalues.
 
     python bench/landscape.py            # a 5 x 5 grid on 1,000 images, eigenvalues on 250, 3 rounds: some 10 minutes
-    python bench/landscape.py --full     # 25 x 25 on 10,000 and 2,000: about 2 hours; leave the machine alone
+    python bench/landscape.py --full     # 25 x 25 on 10,000 and 2,000: about an hour a round; leave the machine alone
 
 Contestants, each one command in processes of its own, in an order shuffled anew each round: the tool with 1 and 2
 workers (one thread each), and `plain_landscape.py` with 1 and 2 threads. All look at the same weights, samples, batches
@@ -11,7 +11,11 @@ and directions, and the numbers must agree, or the run fails. Reported are
 - *the work*: the surface and the eigenvalues alone; ours finds one weighted eigenvalue besides, which is left in
 
 The small grid shows that everything works; starting takes a large part of it, so its first ratio means little. The full
-one writes records/<date>_landscape.
+one writes records/<date>_landscape, a file a measurement as they come, so that a stop loses one at most: the same call
+goes on, `--folder` names a record of another day.
+
+The loop is what a careful person writes first: contiguous memory, fp32, one process, nothing kept between points. A
+good part of our gain is the memory's layout and not the workers (docs/decisions/0011): so one worker stands here too.
 """
 
 from __future__ import annotations
@@ -25,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,7 +37,8 @@ from typing import Any
 import numpy as np
 
 from datasets_here import real_root
-from harness import command_line, environment, interleave, ratio_of_medians, record_folder, write_record
+from harness import command_line, environment, ratio_of_medians, record_folder, rounds_of, write_record
+from paceline.records.rundir import write_atomic
 
 BENCH = Path(__file__).resolve().parent
 CONTESTANTS = {
@@ -89,6 +94,17 @@ class Taken:
     def work_s(self) -> float:
         """Without what stands around the parts."""
         return self.surface_s + self.eigenvalues_s
+
+    def write(self, path: Path) -> None:
+        """As JSON."""
+        body = dataclasses.asdict(self) | {"loss": self.loss.tolist(), "eigenvalues": self.eigenvalues.tolist()}
+        write_atomic(path, json.dumps(body).encode() + b"\n")
+
+    @classmethod
+    def read(cls, path: Path) -> Taken:
+        """What `write` wrote."""
+        body = json.loads(path.read_text(encoding="utf-8"))
+        return cls(**body | {"loss": np.array(body["loss"]), "eigenvalues": np.array(body["eigenvalues"])})
 
 
 class Stage:
@@ -231,38 +247,56 @@ def as_record(found: Mapping[str, Sequence[Taken]]) -> dict[str, Any]:
     }
 
 
-def main() -> None:
-    """Measure, check, print; write a record of the full size."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--full", action="store_true", help="the size of the claim")
-    parser.add_argument("--rounds", type=int, help="default: 3, with --full 1")
-    parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), help="contestants")
-    parser.add_argument("--data-dir", type=Path, help="where Fashion-MNIST is")
-    options = parser.parse_args()
-    size = FULL if options.full else SMALL
-    rounds = options.rounds or (1 if options.full else 3)
-    with tempfile.TemporaryDirectory(prefix="paceline-landscape-") as folder:
-        work = Path(folder)
-        data, source = real_root(options.data_dir)
-        facts = environment(data=source, rounds=rounds, size=dataclasses.asdict(size))
-        stage = Stage(work, data, size)
-        found = {name: [] for name in options.only}
-
-        def measure(name: str) -> float:
-            found[name].append(stage.measure(name))
+def carry_out(names: Sequence[str], rounds: int, folder: Path, stage: Callable[[], Stage]) -> dict[str, list[Taken]]:
+    """Every contestant once a round, in an order shuffled anew; what stands in the folder already is read."""
+    found: dict[str, list[Taken]] = {name: [] for name in names}
+    made: list[Stage] = []
+    for number, order in enumerate(rounds_of(names, rounds, seed=0)):
+        for name in order:
+            path = folder / "measurements" / f"{number}-{name}.json"
+            if not path.exists():
+                made = made or [stage()]
+                made[0].measure(name).write(path)
+            found[name].append(Taken.read(path))
             taken = found[name][-1]
             parts = f"surface {taken.surface_s:.1f} s, eigenvalues {taken.eigenvalues_s:.1f} s"
             print(f"  {CONTESTANTS[name]}: {taken.all_s:.1f} s ({parts})", flush=True)
-            return taken.all_s
+        print(f"round {number + 1} of {rounds} done", flush=True)
+    return found
 
-        interleave(options.only, rounds, measure, on_round=lambda number: print(f"round {number + 1} of {rounds} done"))
+
+def options_of(arguments: Sequence[str] | None = None) -> argparse.Namespace:
+    """What was asked for."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--full", action="store_true", help="the size of the claim")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="+", choices=CONTESTANTS, default=list(CONTESTANTS), help="contestants")
+    parser.add_argument("--folder", type=Path, help="of the measurements; with --full records/<date>_landscape")
+    parser.add_argument("--data-dir", type=Path, help="where Fashion-MNIST is")
+    options = parser.parse_args(arguments)
+    if options.rounds < 1:
+        parser.error("--rounds has to be 1 or more")
+    return options
+
+
+def main() -> None:
+    """Measure, check, print; write a record of the full size."""
+    options = options_of()
+    size = FULL if options.full else SMALL
+    with tempfile.TemporaryDirectory(prefix="paceline-landscape-") as scratch:
+        data, source = real_root(options.data_dir)
+        facts = environment(data=source, rounds=options.rounds, size=dataclasses.asdict(size))
+        folder = options.folder or (record_folder("landscape") if options.full else Path(scratch) / "record")
+        try:
+            found = carry_out(options.only, options.rounds, folder, lambda: Stage(Path(scratch), data, size))
+        except RuntimeError as error:
+            sys.exit(f"error: {error}\n  next: what was measured is in {folder}; the same call goes on")
     wrong = disagreement({name: many[-1] for name, many in found.items()})
     if wrong:
         sys.exit(f"error: the contestants do not compute the same: {wrong}")
-    lines = [*table(found), "", *gate_lines(found)]
+    lines = [f"Rounds: {options.rounds}.", "", *table(found), "", *(f"- {line}" for line in gate_lines(found))]
     print("\n".join(lines))
     if options.full:
-        folder = record_folder("landscape")
         result = {
             "command": command_line(),
             "environment": facts,

@@ -113,6 +113,8 @@ def judge(case: Case, folder: Path) -> dict[str, Any]:
         "runs": errors,
         "inside": inside,
         "law": {"scale": result.scale, "exponent": result.exponent, "floor": result.floor, "noise": result.noise},
+        "points": [[point.samples, point.error] for point in result.points if point.error is not None],
+        "beyond": row.samples,
         "held_out": [[held.what, held.measured, held.predicted] for held in result.evidence.held_out],
     }
 
@@ -122,6 +124,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", help="tasks")
     options = parser.parse_args()
+    facts = {"command": command_line(), "environment": environment()}  # before our own load is on the machine
     cases = [case for case in CASES if not options.only or case.task in options.only]
     lines = ["# Learning curves: predicted and measured at four times the data", ""]
     lines += ["| case | predicted [90 %] | measured (mean of 3) | error | inside |", "|---|---|---|---|---|"]
@@ -138,7 +141,7 @@ def main() -> None:
     lines += ["", f"{sum(one['inside'] for one in found)} of {len(found)} inside."]
     print("\n".join(lines))
     folder = record_folder("learning_curves")
-    write_record(folder, {"command": command_line(), "environment": environment(), "cases": found}, "\n".join(lines))
+    write_record(folder, {**facts, "cases": found}, "\n".join(lines))
     print(f"written: {folder}")
 
 

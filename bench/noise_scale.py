@@ -48,6 +48,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seed", type=int, default=0, help="of the samples")
     options = parser.parse_args()
+    facts = {"command": command_line(), "environment": environment()}  # before our own load is on the machine
     lines = ["# Noise scale of a regression (truth: 21)", ""]
     lines += ["| workers | steps | noise scale [90 %] | error | of 40 pieces of 500 steps, intervals with 21 |"]
     lines += ["|---|---|---|---|---|"]
@@ -61,7 +62,7 @@ def main() -> None:
             print(lines[-1], flush=True)
     print("\n".join(lines))
     folder = record_folder("noise_scale")
-    write_record(folder, {"command": command_line(), "environment": environment(), "found": found}, "\n".join(lines))
+    write_record(folder, {**facts, "found": found}, "\n".join(lines))
     print(f"written: {folder}")
 
 

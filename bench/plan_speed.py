@@ -3,9 +3,11 @@
     python bench/plan_speed.py            # some 15 minutes on 2 cores; leave the machine alone
 
 Computing is emulated by sleeping (bench/tasks/emulated.py), so that 8 ranks can be timed on 2 cores; processes, DDP,
-gloo and loopback are real. Fitted are 1, 2 and 3 workers at 16, 32 and 64 samples each, and a probe with 2 and 3
-ranks; predicted are 4, 6 and 8 workers, and up to 8 times the samples. Every error is printed. Beside it stand two
-simpler predictors from the same runs: perfect scaling (the step of one worker), and Pollux's form, fitted likewise.
+gloo and loopback are real, and so are the few milliseconds a step that each rank computes. Fitted are 1, 2 and 3
+workers at 16, 32 and 64 samples each, and a probe with 2 and 3 ranks; predicted are 4, 6 and 8 workers, and 1, 2 and 3
+with up to 8 times the samples that any fitted run had. What is compared is what `plan speed` predicts, with its 80 %
+interval; every error is printed. Beside it stand two simpler predictors from the same runs: perfect scaling (the step
+of one worker), and Pollux's form, fitted likewise.
 """
 
 from __future__ import annotations
@@ -27,13 +29,14 @@ from scipy.optimize import least_squares
 
 from harness import BENCH, command_line, environment, record_folder, write_record
 from paceline.plan.rows import timing_of
-from paceline.plan.speed import model_of
+from paceline.plan.speed import model_of, step_interval
 from paceline.plan.step_time import Observed, Setting
 from paceline.records.plan import SpeedResult, read_plan
 
 TASK = BENCH / "tasks" / "emulated.py"
 FITTED = [(k, b) for k in (1, 2, 3) for b in (16, 32, 64)]
-UNSEEN = [(k, b) for k in (4, 6, 8) for b in (16, 32, 64)] + [(k, b) for k in (1, 2, 3, 4, 8) for b in (128,)]
+FAR = [(k, b) for b in (128, 256, 512) for k in (1, 2, 3)] + [(4, 128), (8, 128)]
+UNSEEN = [(k, b) for k in (4, 6, 8) for b in (16, 32, 64)] + FAR
 SCENES = {
     "8 ms + 0.5 ms a sample, 4 MB": "8,0.5,1000000",
     "20 ms + 0.2 ms a sample, 32 MB": "20,0.2,8000000",
@@ -49,6 +52,8 @@ class Row:
     micro: int
     measured: float
     predicted: float
+    low: float
+    high: float
     perfect: float
     pollux: float
 
@@ -58,11 +63,12 @@ class Row:
 
 
 def train(scene: str, workers: int, micro: int, run: Path) -> Observed:
-    """Train a setting, and its times."""
+    """Train a setting unless that was done, and its times."""
     command = [sys.executable, "-m", "paceline", "train", str(TASK), "--workers", str(workers)]
     command += ["--global-batch", str(workers * micro), "--steps", str(STEPS), "--lr", "0", "--format", "json"]
     command += ["--eval-every", "100000", "--checkpoint-every", "100000", "--noise-every", "0", "--run-dir", str(run)]
-    call(command, {"PACELINE_EMULATED": scene})
+    if not run.exists():
+        call(command, {"PACELINE_EMULATED": scene})
     return timing_of(run).observed
 
 
@@ -91,11 +97,10 @@ def pollux(fitted: Sequence[Observed]) -> Any:
     return lambda workers, micro: predict(found, workers, micro)
 
 
-def scene_rows(scene: str, folder: Path) -> tuple[SpeedResult, list[Row]]:
+def scene_rows(scene: str, folder: Path, plan: Path) -> tuple[SpeedResult, list[Row]]:
     """Fit one scene, and compare with what was not fitted."""
     fitted = {(k, b): train(scene, k, b, folder / f"fit-{k}-{b}") for k, b in FITTED}
     runs = [str(folder / f"fit-{k}-{b}") for k, b in FITTED]
-    plan = folder / "plan"
     command = [sys.executable, "-m", "paceline", "plan", "speed", *runs, "--probe", "--probe-workers", "3"]
     call([*command, "--workers", "1,2,4,8", "--format", "json", "--run-dir", str(plan)], {})
     result = read_plan(plan)
@@ -105,8 +110,9 @@ def scene_rows(scene: str, folder: Path) -> tuple[SpeedResult, list[Row]]:
     rows = []
     for workers, micro in UNSEEN:
         seen = train(scene, workers, micro, folder / f"unseen-{workers}-{micro}")
+        found = step_interval(result, seen.setting)
         alone = model.step_s(Setting(1, micro))
-        row = Row(workers, micro, seen.step_s, model.step_s(seen.setting), alone, other(workers, micro))
+        row = Row(workers, micro, seen.step_s, found.value, found.low, found.high, alone, other(workers, micro))
         rows.append(row)
         print(
             f"  {workers} x {micro}: measured {1e3 * row.measured:.1f} ms, predicted {1e3 * row.predicted:.1f} "
@@ -117,45 +123,54 @@ def scene_rows(scene: str, folder: Path) -> tuple[SpeedResult, list[Row]]:
 
 
 def summary(rows: Sequence[Row]) -> list[str]:
-    """Median and largest errors of each predictor."""
+    """Median and largest errors of each predictor, and how many times lie in the interval."""
     lines = ["| predictor | median error | 90th percentile | largest |", "|---|---|---|---|"]
     names = {"predicted": "paceline plan speed", "pollux": "Pollux's form", "perfect": "perfect scaling"}
     for by, name in names.items():
         errors = [abs(row.error(by)) for row in rows]
         numbers = statistics.median(errors), float(np.quantile(errors, 0.9)), max(errors)
         lines.append(f"| {name} | {' | '.join(f'{number:.1%}' for number in numbers)} |")
+    inside = sum(row.low <= row.measured <= row.high for row in rows)
+    return [*lines, "", f"{inside} of {len(rows)} measured times lie in the 80 % interval of `plan speed`."]
+
+
+def table(rows: Sequence[Row]) -> list[str]:
+    """Every setting."""
+    lines = ["| workers | samples each | measured, ms | predicted, ms [80 %] | error |", "|---|---|---|---|---|"]
+    for row in rows:
+        measured, predicted, low, high = (1e3 * value for value in (row.measured, row.predicted, row.low, row.high))
+        lines.append(
+            f"| {row.workers} | {row.micro} | {measured:.1f} | {predicted:.1f} [{low:.1f}, {high:.1f}] | "
+            f"{row.error('predicted'):+.1%} |"
+        )
     return lines
 
 
 def main() -> None:
     """Measure, print, write the record."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the runs there, and use those that are there")
+    options = parser.parse_args()
+    facts = {"command": command_line(), "environment": environment()}  # before our own load is on the machine
     found: dict[str, Any] = {}
     lines: list[str] = []
     everything: list[Row] = []
     with tempfile.TemporaryDirectory(prefix="paceline-speed-") as scratch:
         for number, (name, scene) in enumerate(SCENES.items()):
             print(name, flush=True)
-            result, rows = scene_rows(scene, Path(scratch) / str(number))
+            folder = (options.keep or Path(scratch)) / f"scene-{number}"
+            result, rows = scene_rows(scene, folder, Path(scratch) / f"plan-{number}")
             everything += rows
             found[name] = {
                 "network": msgspec.to_builtins(result.network),
                 "coefficients": result.coefficients,
                 "rows": [row.__dict__ for row in rows],
             }
-            lines += [f"## {name}", "", *summary(rows), ""]
-            lines += ["| workers | samples each | measured, ms | predicted, ms | error |", "|---|---|---|---|---|"]
-            lines += [
-                f"| {r.workers} | {r.micro} | {1e3 * r.measured:.1f} | {1e3 * r.predicted:.1f} | "
-                f"{r.error('predicted'):+.1%} |"
-                for r in rows
-            ]
-            lines.append("")
+            lines += [f"## {name}", "", *summary(rows), "", *table(rows), ""]
     lines = ["# Predicted step times", "", "## Both scenes", "", *summary(everything), "", *lines]
     print("\n".join(lines))
     folder = record_folder("plan_speed")
-    write_record(folder, {"command": command_line(), "environment": environment(), "scenes": found}, "\n".join(lines))
+    write_record(folder, {**facts, "scenes": found}, "\n".join(lines))
     print(f"written: {folder}")
 
 

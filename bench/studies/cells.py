@@ -3,11 +3,13 @@
     bench/records/<study>/cells/<setting>_seed<k>.json
 
 A record is written whole when its cell is done. A second call reads finished cells and runs the rest. A cell whose
-command has changed since is refused, since the table would mix two things under one name; `--redo` measures it anew.
+command has changed since, or that of a run that it measures, is refused, since the table would mix two things under one
+name; `--redo` measures it anew.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -111,16 +113,28 @@ def finished(study: Study, cells: Sequence[Cell]) -> Records:
         if not path.exists():
             continue
         record = read_record(path)
-        if record["command"] == cell.command:
+        then, now = _made_by(record), [cell.command, *needed_commands(cell, cells).values()]
+        if then == now:
             found[cell.name] = record
         elif not study.redo:
+            before, after = next((a, b) for a, b in itertools.zip_longest(then, now, fillvalue=[]) if a != b)
             raise PacelineError(
                 f"the record of {cell.name} was made by another command",
-                why=f"then: {' '.join(record['command'])}\n        now:  {' '.join(cell.command)}",
+                why=f"then: {' '.join(before)}\n        now:  {' '.join(after)}",
                 hint="--redo measures such cells anew; or set the study back to what it was",
             )
     _forget_lost_runs(cells, found)
     return found
+
+
+def needed_commands(cell: Cell, cells: Sequence[Cell]) -> dict[str, list[str]]:
+    """The commands that make the runs which a cell measures: what it says depends on them as on its own."""
+    makers = {other.keep: other.command for other in cells if other.keep is not None}
+    return {run: makers.get(run, []) for run in cell.needs}
+
+
+def _made_by(record: Mapping[str, Any]) -> list[list[str]]:
+    return [record["command"], *record.get("needs", {}).values()]
 
 
 def _forget_lost_runs(cells: Sequence[Cell], found: Records) -> None:
@@ -163,6 +177,8 @@ def carry_out(study: Study, cells: Sequence[Cell], skip: Skip | None = None, *, 
             raise over
         study.tell(f"{place} runs      about {minutes(estimate_s(cell, pace_of(read_all(study.folder).values())))}")
         record = measure(study.name, cell, study.program or default_program(), study.data_dir)
+        if cell.needs:
+            record["needs"] = needed_commands(cell, cells)
         write_atomic(study.file(cell), as_bytes(record))
         done[cell.name] = record
         study.tell(f"{place} measured  {describe(record)}; {minutes(spent_s(study))} spent")

@@ -96,10 +96,11 @@ class Arrival:
     """When runs reached a target, with runs that did not.
 
     Attributes:
-        median: None when most runs are censored; then it is above `beyond`.
+        median: None when the middle run did not arrive: it was cut off (then the median is above `beyond`) or diverged.
         low, high: least and greatest of those that arrived; None when none did.
         arrived, runs: how many.
-        beyond: the least at which a censored run was given up; None when all arrived.
+        beyond: the least at which a run was cut off; None when none was.
+        diverged: how many can never arrive; all that neither arrived nor diverged were cut off.
     """
 
     median: float | None
@@ -108,6 +109,12 @@ class Arrival:
     arrived: int
     runs: int
     beyond: float | None
+    diverged: int
+
+    @property
+    def cut_off(self) -> int:
+        """How many were given up, and might have arrived later."""
+        return self.runs - self.arrived - self.diverged
 
 
 def arrivals(values: Sequence[float | None], given_up: Sequence[float | None]) -> Arrival:
@@ -133,4 +140,5 @@ def arrivals(values: Sequence[float | None], given_up: Sequence[float | None]) -
         arrived=len(known),
         runs=len(values),
         beyond=min(beyond) if beyond else None,
+        diverged=len(values) - len(known) - len(beyond),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 Record = Mapping[str, Any]
+Path = tuple[str | int, ...]
 
 
 @dataclass(frozen=True)
@@ -20,10 +21,16 @@ class Reading:
     Attributes:
         title: for people.
         path: keys, and places in lists, from the result's top.
+        error: where its stated error stands; empty for a number that has none.
+        kind: of that error.
+        flag: where it is said whether the number converged; empty where nothing is said.
     """
 
     title: str
-    path: tuple[str | int, ...]
+    path: Path
+    error: Path = ()
+    kind: str = ""
+    flag: Path = ()
 
     def value(self, record: Record) -> float | None:
         """Of one record; None where it was not measured or is no finite number."""
@@ -33,18 +40,43 @@ class Reading:
         """Of those records that have it."""
         return [value for record in records if (value := self.value(record)) is not None]
 
+    def error_of(self, record: Record) -> float | None:
+        """Its stated error in one record; None where none is stated."""
+        return number(record, self.error) if self.error else None
 
-PLAIN = (
-    Reading("largest eigenvalue", ("eigenvalues", "values", 0)),
-    Reading("trace", ("trace", "value")),
-    Reading("Keskar's sharpness, box of 1e-3", ("keskar", "value")),
-    Reading("SAM sharpness, radius 0.05", ("sam", "value")),
+    def unconverged(self, record: Record) -> bool:
+        """Whether the record says that the number has not converged."""
+        return bool(self.flag) and at(record, self.flag) is False
+
+
+EIGENVALUE = Reading(
+    "largest eigenvalue", ("eigenvalues", "values", 0), ("eigenvalues", "residuals", 0), "residual",
+    ("eigenvalues", "converged"),
+)  # fmt: skip
+WEIGHTED_EIGENVALUE = Reading(
+    "largest eigenvalue, weighted with the weights' sizes", ("eigenvalues", "weighted_values", 0),
+    ("eigenvalues", "weighted_residuals", 0), "residual", ("eigenvalues", "weighted_converged"),
+)  # fmt: skip
+TRACE = Reading("trace", ("trace", "value"), ("trace", "error"), "standard error", ("trace", "converged"))
+WEIGHTED_TRACE = Reading(
+    "trace, weighted with the squared weights", ("trace", "weighted_value"), ("trace", "weighted_error"),
+    "standard error", ("trace", "weighted_converged"),
+)  # fmt: skip
+SAM = Reading("SAM sharpness, radius 0.05", ("sam", "value"))
+ADAPTIVE_SAM = Reading("adaptive SAM sharpness, radius 0.05", ("sam", "adaptive_value"))
+KESKAR = Reading("Keskar's sharpness, box of 1e-3, %", ("keskar", "value"))
+
+FORMS: tuple[tuple[Reading, Reading | None], ...] = (
+    (EIGENVALUE, WEIGHTED_EIGENVALUE),
+    (TRACE, WEIGHTED_TRACE),
+    (SAM, ADAPTIVE_SAM),
+    (KESKAR, None),
 )
-AWARE = (
-    Reading("largest eigenvalue, weighted with the weights' sizes", ("eigenvalues", "weighted_values", 0)),
-    Reading("trace, weighted with the squared weights", ("trace", "weighted_value")),
-    Reading("adaptive SAM sharpness", ("sam", "adaptive_value")),
-)
+"""(plain, reparametrisation-aware); Keskar's number has no such form (docs/reference/landscape.md)."""
+PLAIN = tuple(plain for plain, _ in FORMS)
+AWARE = tuple(aware for _, aware in FORMS if aware is not None)
+WITH_ERROR = (EIGENVALUE, WEIGHTED_EIGENVALUE, TRACE, WEIGHTED_TRACE)
+"""Those that state an error, and whether they converged."""
 
 LOSS = Reading("loss there", ("curvature_loss",))
 GRADIENT = Reading("norm of its gradient", ("gradient_norm",))
@@ -96,6 +128,7 @@ def barrier(record: Record) -> float | None:
     return number(record, ("interpolation", "barrier"))
 
 
-def not_converged(record: Record) -> bool:
-    """Whether the eigenvalues of a measurement are said not to have converged."""
-    return at(record, ("eigenvalues", "converged")) is False
+def said(records: Sequence[Record], path: Sequence[str | int]) -> str:
+    """What the records say at a path, in words; all of it where they differ, `not recorded` where they say nothing."""
+    found = sorted({f"{value:,}" if isinstance(value, int) else str(value) for r in records if (value := at(r, path))})
+    return " or ".join(found) or "not recorded"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import BENCH, RECORDS
-from bench.studies import ladder, minima, page_ladder, page_minima, page_regimes, regimes
+from bench.studies import ladder, minima, page_ladder, page_minima, page_plan, page_regimes, regimes
 from bench.studies.cells import read_all, read_json
 from bench.studies.command import finish
 from bench.studies.pages import Page
@@ -29,6 +29,8 @@ def pages(root: Path = RECORDS) -> list[Page]:
         found.append(_ladder(root))
     if records := list(read_all(root / minima.NAME).values()):
         found.append(page_minima.render(records))
+    if (planned := page_plan.render(root)) is not None:
+        found.append(planned)
     return found
 
 

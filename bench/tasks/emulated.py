@@ -1,8 +1,9 @@
 """A task whose computing is sleeping: eight layers with real parameters, whose gradients are really summed.
 
 More ranks than cores can so be timed: a rank that sleeps takes no core, DDP's buckets become ready one after another,
-as in a real backward pass, and their sums hide behind the sleep of the layers below. Only what gloo itself computes is
-shared by all ranks of the machine.
+as in a real backward pass, and their sums hide behind the sleep of the layers below. All ranks of the machine share
+what gloo computes, and what each does besides sleeping: a few milliseconds a step of autograd and update, for which
+ranks beyond the cores take turns.
 
     PACELINE_EMULATED="fixed_ms,sample_ms,parameters"    of forward and backward together; default 8,0.5,1000000
 """

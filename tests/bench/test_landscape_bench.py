@@ -115,3 +115,24 @@ def test_both_compute_the_same(tmp_path):
     assert bench.disagreement(found) == ""
     assert all(one.all_s > one.work_s > 0 for one in found.values())
     assert found["loop-1"].loss.std() > 0
+
+
+def test_a_benchmark_that_was_stopped_goes_on_with_what_is_missing(tmp_path):
+    """A failure in the second round leaves the first round's files, and the next call measures only the rest."""
+    asked = []
+
+    class Broken:
+        def measure(self, name):
+            asked.append(name)
+            if len(asked) == 4:
+                raise RuntimeError("ended with 1")
+            return bench.Taken(2.0, 1.0, 0.5, np.ones((2, 2)), np.array([3.0]))
+
+    with pytest.raises(RuntimeError, match="ended with 1"):
+        bench.carry_out(["paceline-1", "loop-1"], 2, tmp_path, Broken)
+    found = bench.carry_out(["paceline-1", "loop-1"], 2, tmp_path, Broken)
+
+    assert len(asked) == 5
+    assert [len(many) for many in found.values()] == [2, 2]
+    assert found["loop-1"][0].work_s == 1.5
+    np.testing.assert_array_equal(found["loop-1"][0].loss, np.ones((2, 2)))

@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from bench.studies import trial
+from bench.studies import minima, trial
 from bench.studies.cell import Cell, final, interleaved
 from bench.studies.cells import OutOfBudget, Study, carry_out, finished, read_all
 from bench.studies.command import table
@@ -147,6 +147,36 @@ def test_a_landscape_cell_keeps_the_result_that_its_run_wrote(study, monkeypatch
     assert (result["target"], result["curvature_loss"], result["sam"]["value"]) == ("runs/t", 0.5, 0.125)
     assert result["sam"]["adaptive_value"] is None
     assert RunDir(tmp_path / "runs/t").exists()
+
+
+def test_a_measurement_of_a_run_that_was_trained_anew_is_measured_anew(study, monkeypatch, tmp_path):
+    """Another command of the run that it looks at counts like another command of its own: old numbers never stand
+    beside new weights."""
+    monkeypatch.setattr(trial, "ROOT", tmp_path)
+    look = Cell("look", 0, {}, verb="landscape", target="runs/t", needs=("runs/t",), kind="sharpness")
+    carry_out(study, [cell("t", lr="0.01", keep="runs/t"), look])
+    after = cell("t", lr="0.02", keep="runs/t")
+
+    with pytest.raises(PacelineError, match="t_seed0 was made by another command"):
+        carry_out(study, [after, look])
+    with pytest.raises(PacelineError, match="look_seed0 was made by another command"):
+        finished(study, [look, after])
+    carry_out(replace(study, redo=True), [after, look])
+
+    assert read_all(study.folder)["look_seed0"]["needs"] == {"runs/t": after.command}
+
+
+def test_a_measurement_of_a_run_that_diverged_is_left_out(study, monkeypatch, tmp_path, told):
+    """There are no weights of its end to look at: the study says so and goes on with the others."""
+    monkeypatch.setattr(trial, "ROOT", tmp_path)
+    runs = [minima.trained(setting, 0) for setting in ("small", "large")]
+    runs[1] = replace(runs[1], flags={**runs[1].flags, "--lr": "99"})
+    looks = [minima.sharpness("large", 0), minima.sharpness("small", 0), minima.joined(("small", "large"), 0)]
+
+    done = carry_out(study, [*runs, *looks], minima.unmeasurable)
+
+    assert sorted(done) == ["large_seed0", "small-sharpness_seed0", "small_seed0"]
+    assert sum("left out  large_seed0 diverged" in line for line in told) == 2
 
 
 def test_a_kept_run_that_was_lost_is_trained_again_while_it_is_needed(study, monkeypatch, tmp_path):

@@ -1,57 +1,20 @@
 """The studies' pages: from records alone, every number with its n, what was cut off shown as such."""
 
+import math
 import re
 
 import pytest
-from bench.studies import ladder, minima, page_minima, page_regimes, report
+from bench.studies import ladder, minima, page_regimes, regimes, report
 from bench.studies.cells import Study
 from bench.studies.compare import arrivals
-from bench.studies.pages import arrival_text, mean_text, median_text
+from bench.studies.pages import arrival_text, hardware, mean_text, median_text
+from bench.studies.regimes_rows import regime, rows_of, slopes
 from bench.studies.rungs import SIDES
 from bench.studies.search import Side, as_result, climb
 from bench.studies.trial import as_bytes
 
 from paceline.records.rundir import write_atomic
-
-MACHINE = {"cpu": "An Invented CPU", "usable_cores": 2, "git_commit": "0123456789abcdef", "source_changed": False}
-
-
-def record(setting, seed, accuracies, steps_each=100, end="finished", **more):
-    """An invented cell: one evaluation every `steps_each` steps."""
-    evaluations = [
-        {
-            "step": steps_each * k,
-            "samples": 1000 * k,
-            "elapsed_s": 2.0 * k,
-            "metrics": {"accuracy": value, "loss": 1 - value},
-        }
-        for k, value in enumerate(accuracies, start=1)
-    ]
-    last = len(accuracies)
-    training = {
-        "end": end,
-        "steps": steps_each * last,
-        "samples": 1000 * last,
-        "epochs": float(last),
-        "elapsed_s": 2.0 * last,
-        "train_loss": 0.25,
-        "global_batch": 128,
-        "train_samples": 60_000,
-        "evaluations": evaluations,
-    }
-    return {
-        "schema": 1,
-        "setting": setting,
-        "seed": seed,
-        "kind": "train",
-        "command": [],
-        "started_at": "2026-01-02T03:04:05+00:00",
-        "duration_s": 60.0,
-        "versions": {"paceline": "0.0", "torch": "2.x"},
-        "training": training,
-        "machine": MACHINE,
-        **more,
-    }
+from tests.bench.invented import minima_records, record
 
 
 def regime_records():
@@ -90,17 +53,179 @@ def test_the_regimes_page_gives_each_accuracy_its_n_and_interval():
     assert "75.00, n = 1 (no interval)" in text
 
 
-def test_the_regimes_page_names_the_regime_by_the_slope():
-    """From 400 steps at 128 to 200 at 512 the slope is -0.5, diminishing; batch 8192 never arrived and has none."""
+def steps_to(setting, seed, steps, every=10, **more):
+    """A run that arrives at `steps`, evaluated every `every` of them."""
+    return record(setting, seed, [0.5] * (steps // every - 1) + [0.9], steps_each=every, **more)
+
+
+def test_a_slope_is_as_uncertain_as_the_evaluations_allow():
+    """128 arrives in (300, 400], 512 in (100, 200]: log(200/400), from log(100/400) to log(200/300), over log 4."""
     text = page_regimes.render(regime_records()).text
 
-    assert "linear rule: 128 to 512: -0.50 (diminishing returns); 8192: not reached by most" in text
+    assert (
+        "linear rule: 128 to 512: -0.50, range -1.00 to -0.29, n = 2 and 1 (between near perfect scaling and "
+        "diminishing returns); without a median: 32: not run, 2048: not run, 8192: reached by 0 of 1, 1 diverged\n"
+    ) in text
     assert "512 to 8192" not in text
-    assert [page_regimes.regime(slope) for slope in (-0.95, -0.5, -0.1)] == [
+
+
+def test_the_range_of_a_slope_holds_the_runs_of_all_seeds():
+    """128 arrives in (390, 400] and (590, 600], 512 in (190, 200]: from log(190/600) to log(200/390) over log 4."""
+    rows = rows_of(
+        [
+            steps_to("b0128-none-target", 0, 400),
+            steps_to("b0128-none-target", 1, 600),
+            steps_to("b0512-none-target", 0, 200),
+        ],
+        "target",
+    )
+
+    (found,) = slopes(rows, "none")
+
+    expected = [math.log(ratio) / math.log(4) for ratio in (200 / 600, 190 / 600, 200 / 390)]
+    assert [found.value, found.low, found.high] == pytest.approx(expected)
+    assert found.regime == "between near perfect scaling and diminishing returns"
+
+
+def test_a_regime_is_named_where_the_whole_range_lies_within_it():
+    """From (390, 400] to (190, 200] the slope lies between -0.54 and -0.48, whichever way: diminishing returns."""
+    records = [steps_to("b0128-none-target", 0, 400), steps_to("b0512-none-target", 0, 200)]
+
+    text = page_regimes.render(records).text
+
+    assert "no rule: 128 to 512: -0.50, range -0.54 to -0.48, n = 1 and 1 (diminishing returns); without" in text
+    assert [regime(slope) for slope in (-0.95, -0.8, -0.5, -0.2, -0.1)] == [
         "near perfect scaling",
+        "diminishing returns",
+        "diminishing returns",
         "diminishing returns",
         "little or no gain",
     ]
+
+
+def test_a_seed_that_did_not_arrive_leaves_the_range_open():
+    """Two of three arrived at 512, so there is a median, but how late the third would be nobody knows."""
+    records = [
+        steps_to("b0128-none-target", 0, 400),
+        steps_to("b0512-none-target", 0, 200),
+        steps_to("b0512-none-target", 1, 200),
+        record("b0512-none-target", 2, [0.5] * 90, steps_each=10),
+    ]
+
+    text = page_regimes.render(records).text
+
+    assert "-0.50, range -0.54 to unknown, n = 1 and 3 (between diminishing returns and little or no gain)" in text
+
+
+def test_a_batch_in_the_middle_that_was_not_reached_is_named():
+    """With 512 cut off, the slope goes from 128 to 2048 and the line says what became of 512, for both rules."""
+    records = [
+        steps_to("b0128-none-target", 0, 400),
+        record("b0512-none-target", 0, [0.5, 0.6]),
+        steps_to("b2048-none-target", 0, 100),
+    ]
+
+    text = page_regimes.render(records).text
+
+    assert "no rule: 128 to 2048: -0.50" in text
+    assert "without a median: 32: not run, 512: reached by 0 of 1, 8192: not run\n" in text
+    assert (
+        "- linear rule: no slope, since fewer than two batches have a median; without a median: 32: not run, 512: not "
+        "run, 2048: not run, 8192: not run\n"
+    ) in text
+
+
+def test_a_diverged_first_seed_gives_no_column_of_the_accuracy_table():
+    """Seed 0 was lost after 7 steps and 2 seconds: steps, loss and seconds are those of the runs that ended."""
+    records = [
+        record("b0512-linear-10ep", 0, [0.1], steps_each=7, end="diverged", train_loss=1e29),
+        record("b0512-linear-10ep", 1, [0.8, 0.90], steps_each=50, train_loss=0.5),
+        record("b0512-linear-10ep", 2, [0.8, 0.91], steps_each=50, train_loss=0.7),
+        record("b2048-none-10ep", 0, [0.1], steps_each=7, end="diverged"),
+    ]
+
+    text = page_regimes.render(records).text
+
+    assert (
+        "| 512 | linear rule | 100 | 90.50 (90.00 to 91.00), n = 2; 1 diverged | 0.6 (0.5 to 0.7), n = 2 | "
+        "4 (4 to 4), n = 2 |"
+    ) in text
+    assert "| 2048 | no rule | none | none; 1 diverged | none | none |" in text
+
+
+def test_a_study_whose_targets_all_diverged_still_has_a_page():
+    """There is no step to draw, and the page says what happened."""
+    page = page_regimes.render([record("b8192-linear-target", 0, [], end="diverged")])
+
+    assert "| 8192 | linear rule | 0 of 1 | diverged |" in page.text
+    assert page.figures["regimes-steps.svg"].startswith(b"<?xml")
+
+
+def test_a_half_finished_study_says_so():
+    """Of 54 planned cells 9 are there; the two futile targets of 8192 lack two seeds each; rows not run are marked."""
+    text = page_regimes.render(regime_records()).text
+
+    assert "9 of 54 planned cells are measured (a cell is a setting with a seed; 3 seeds a setting)" in text
+    assert "a target that one seed has missed is not tried again" in text
+    assert "no cell is begun that would take the study past its budget" in text
+    assert "Of the 45 missing, 4 are left out by the first rule and 41 were not run" in text
+    assert "| 2048 | linear rule | not run | not run | not run | not run | not run |" in text
+    assert "| 32 | no rule | not run | not run | not run | not run |\n" in text
+
+
+def test_a_finished_study_misses_nothing():
+    """With every planned cell there, nothing is said to be missing or not run."""
+    records = [
+        record(cell.setting, cell.seed, [0.5, 0.91] if cell.setting.endswith("target") else [0.92])
+        for cell in regimes.cells(range(regimes.SEEDS))
+    ]
+
+    text = page_regimes.render(records).text
+
+    assert "54 of 54 planned cells" in text
+    assert "missing" not in text
+    assert "not run" not in text
+
+
+def test_a_target_is_given_up_for_the_seed_that_missed_it():
+    """Seed 0 arrived and seed 1 did not: the reason names seed 1."""
+    done = {
+        "a": record("b8192-none-target", 0, [0.91]),
+        "b": record("b8192-none-target", 1, [0.7]),
+    }
+    cell = next(cell for cell in regimes.settings() if cell.setting == "b8192-none-target")
+
+    assert regimes.hopeless(cell, done) == "the target was not reached with seed 1"
+
+
+def test_seconds_that_were_measured_on_a_busy_machine_are_marked():
+    """A load of 3.5 before a run marks the seconds of its row, one of 0.5 does not; a diverged run has no seconds."""
+    records = [
+        steps_to("b0128-none-target", 0, 20, load=0.5),
+        steps_to("b0512-none-target", 0, 20, load=3.5),
+        record("b8192-linear-target", 0, [], end="diverged", load=3.0),
+        record("b0128-none-10ep", 0, [0.9], load=2.0),
+    ]
+
+    text = page_regimes.render(records).text
+
+    assert "| 128 | either | 1 of 1 | 20 | 2,000 | 4 | 90.00 % |" in text
+    assert "| 512 | no rule | 1 of 1 | 20 | 2,000 | 4 † | 90.00 % |" in text
+    assert "| 8192 | linear rule | 0 of 1 | diverged | diverged | diverged | none |" in text
+    assert "90.00, n = 1 (no interval) | 0.25, n = 1 | 2, n = 1 † |" in text
+    assert "†: some of these runs began at a load average above 1" in text
+    assert "0.5 to 3.5; above 1 before 3 of 4" in text
+
+
+def test_the_load_of_the_machine_is_never_made_up():
+    """What was not recorded is said so, and a quiet machine gets its range and no warning."""
+    quiet = [record("a", 0, [0.9], load=0.1), record("a", 1, [0.9], load=0.9)]
+    silent = [record("a", 0, [0.9])]
+
+    assert hardware(quiet)[-1].endswith(": 0.1 to 0.9.")
+    assert "above 1" not in hardware(quiet)[-1]
+    assert "not recorded, so nothing is known" in hardware(silent)[-1]
+    assert hardware([*quiet, *silent])[-1].endswith("0.1 to 0.9; not recorded for 1.")
 
 
 def test_every_page_says_on_what_it_was_measured_and_what_it_does_not_show():
@@ -177,65 +302,12 @@ def test_the_ladder_page_leads_with_the_confirmed_difference(tmp_path, monkeypat
     assert set(page.figures) == {"ladder-search.svg", "ladder-confirm.svg"}
 
 
-def landscape(setting, seed, kind, result):
-    """An invented measurement."""
-    made = record(setting, seed, [0.1], kind=kind, result=result)
-    del made["training"], made["versions"]
-    return made
-
-
-def minima_records():
-    """Two seeds of two settings, with plain and weighted numbers; the third setting has none."""
-    made = []
-    for seed in (0, 1):
-        for setting, top in (("small", 10.0), ("large-none", 40.0)):
-            made.append(record(setting, seed, [0.92]))
-            result = {
-                "curvature_loss": 0.1 + seed,
-                "gradient_norm": 0.01,
-                "eigenvalues": {"values": [top + seed, 1.0], "weighted_values": [2.0 + seed], "converged": seed == 0},
-                "trace": {"value": 100.0 + seed, "weighted_value": float("nan")},
-                "density": {"grid": [0.0, 1.0], "density": [1.0, 0.1]},
-                "line": {"points": [-1.0, 0.0, 1.0], "loss": [1.0, 0.2, 1.0]},
-            }
-            made.append(landscape(f"{setting}-sharpness", seed, "sharpness", result))
-        way = {"interpolation": {"points": [0.0, 1.0], "loss": [0.2, 0.3], "barrier": 0.5 + seed}}
-        made.append(landscape("small-to-large-none", seed, "interpolation", way))
-    return made
-
-
-def test_the_minima_page_sets_plain_measures_beside_aware_ones():
-    """Both tables are there, medians with range and n; a number that is missing or not finite is not measured."""
-    text = page_minima.render(minima_records()).text
-
-    assert "| largest eigenvalue | 10.5 (10 to 11), n = 2 | 40.5 (40 to 41), n = 2 | not measured |" in text
-    assert (
-        "| largest eigenvalue, weighted with the weights' sizes | 2.5 (2 to 3), n = 2 | 2.5 (2 to 3), n = 2 |" in text
-    )
-    assert "| trace, weighted with the squared weights | not measured | not measured | not measured |" in text
-    assert (
-        "| 128 | 100 | 92.00 (92.00 to 92.00), n = 2 | 0.6 (0.1 to 1.1), n = 2 | 0.01 (0.01 to 0.01), n = 2 |" in text
-    )
-    assert "In 2 measurement(s) the eigenvalues had not converged" in text
-    assert "| 128 to 4096, no rule | 1 (0.5 to 1.5), n = 2 |" in text
-    for name in ("Keskar", "Dinh", "Hoffer", "Goyal", "Shallue"):
-        assert f"*{name} et al." in text
-
-
-def test_the_minima_page_leaves_out_what_no_record_has():
-    """Without densities, slices and interpolations there are no such figures."""
-    page = page_minima.render([one for one in minima_records() if one["kind"] == "train"])
-
-    assert set(page.figures) == {"minima-sharpness.svg"}
-    assert "barrier in loss" not in page.text
-
-
 def test_pages_are_written_from_records_and_the_same_records_give_the_same_files(tmp_path):
     """Two renderings agree to the byte, figures that a page names exist, and nothing is written without records."""
     root, docs = tmp_path / "records", tmp_path / "docs"
     assert report.pages(root) == []
     store(root, "regimes", regime_records())
-    store(root, minima.NAME, minima_records_as_json())
+    store(root, minima.NAME, minima_records())
 
     written = report.write(report.pages(root), docs)
     first = {path.name: path.read_bytes() for path in written}
@@ -246,15 +318,6 @@ def test_pages_are_written_from_records_and_the_same_records_give_the_same_files
         for name in re.findall(r"\]\(([^)]+\.svg)\)", path.read_text()):
             assert (docs / name).read_bytes().startswith(b"<?xml")
     assert {"regimes.md", "minima.md"} <= set(first)
-
-
-def minima_records_as_json():
-    """Without the NaN that JSON does not have."""
-    found = minima_records()
-    for one in found:
-        if one["kind"] == "sharpness":
-            one["result"]["trace"]["weighted_value"] = None
-    return found
 
 
 @pytest.mark.parametrize(
@@ -271,9 +334,33 @@ def test_a_mean_never_stands_without_its_n(values, text):
     assert mean_text(values) == text
 
 
-def test_medians_show_their_range_and_censoring():
-    """A range with a run that was cut off is open above; most cut off leaves only the bound."""
+def test_a_median_shows_its_range_and_n():
+    """Of 1, 3 and 2 it is 2."""
     assert median_text([1.0, 3.0, 2.0]) == "2 (1 to 3), n = 3"
-    assert arrival_text(arrivals([400.0, None, 300.0], [None, 900.0, None])) == "400 (300 to > 400)"
-    assert arrival_text(arrivals([None, None], [900.0, 800.0])) == "> 800"
-    assert arrival_text(arrivals([None], [None])) == "diverged"
+
+
+@pytest.mark.parametrize(
+    ("values", "given_up", "text"),
+    [
+        ([400.0], [None], "400"),
+        ([400.0, 300.0], [None, None], "400 (300 to 400)"),
+        ([400.0, None, 300.0], [None, 900.0, None], "400 (300 to 400; 1 of 3 cut off at 900)"),
+        ([400.0, None, 300.0], [None, None, None], "400 (300 to 400; 1 of 3 diverged)"),
+        ([None, 300.0], [900.0, None], "> 900 (one arrived at 300; 1 of 2 cut off at 900)"),
+        ([None, 300.0], [None, None], "1 of 2 diverged (one arrived at 300)"),
+        ([None, 300.0, None], [None, None, None], "2 of 3 diverged (one arrived at 300)"),
+        (
+            [None, 300.0, None],
+            [900.0, None, None],
+            "> 900 (one arrived at 300; 1 of 3 cut off at 900; 1 of 3 diverged)",
+        ),
+        ([None, None], [900.0, None], "1 of 2 diverged (1 of 2 cut off at 900)"),
+        ([None, None], [900.0, 800.0], "> 800"),
+        ([None], [900.0], "> 900"),
+        ([None], [None], "diverged"),
+        ([None, None], [None, None], "diverged"),
+    ],
+)
+def test_arrivals_tell_apart_what_arrived_was_cut_off_or_diverged(values, given_up, text):
+    """A value that arrived is never lost, a run that was cut off is no diverged one, and neither ends the range."""
+    assert arrival_text(arrivals(values, given_up)) == text

@@ -8,6 +8,8 @@ from bench.studies.cells import Study
 from bench.studies.rungs import BASELINE, EPOCHS, LARGE, LARGE_START, SCREEN_EPOCHS, SIDES, Rung, changed
 from bench.studies.search import Side, as_result, climb, planned
 
+from paceline.landscape.config import LandscapeConfig, flag_of
+from paceline.landscape.config import check as check_landscape
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import BUILT_IN
 from paceline.train.checks import check
@@ -152,6 +154,25 @@ def test_every_command_of_the_studies_is_one_that_the_trainer_accepts():
         assert recipe(resolve(config, BUILT_IN["fashion-mnist"].defaults)).optimizer.lr > 0
 
 
+def test_every_measurement_of_the_studies_is_one_that_landscape_accepts():
+    """Measures, flags and values are legal by the verb's own check, so that no hour of training ends in a refusal."""
+    types = typing.get_type_hints(LandscapeConfig)
+    names = {flag_of(name): name for name in types}
+    looks = [cell for cell in minima.cells([0]) if cell.verb == "landscape"]
+
+    for cell in looks:
+        given = {"target": cell.target}
+        for flag, value in cell.flags.items():
+            kind = next(t for t in (*typing.get_args(types[names[flag]]), types[names[flag]]) if t is not type(None))
+            given[names[flag]] = kind(value)
+        config = LandscapeConfig(**given)
+
+        check_landscape(config)
+        asked = cell.flags["--measure"].split(",")
+        assert sorted(config.measures) == sorted(asked)
+    assert len(looks) == len(minima.TRAINED) + len(minima.PAIRS)
+
+
 def test_an_average_keeps_its_horizon_whether_or_not_a_rule_will_scale_it():
     """At 32 times the batch a rule raises the decay to the power of 32, so that both ways come to 0.97."""
     average = {rung.name: rung for rung in LARGE}["average"]
@@ -176,7 +197,9 @@ def test_the_record_counts_every_cell_and_epoch():
 
 
 @pytest.mark.parametrize(
-    ("cells", "limit"), [(ladder.planned_search(), 60), (minima.cells(range(3)), 60)], ids=["search", "minima"]
+    ("cells", "limit"),
+    [(ladder.planned_search(), 60), (minima.cells(range(minima.SEEDS)), 60)],
+    ids=["search", "minima"],
 )
 def test_a_study_states_a_cost_within_its_limit(cells, limit):
     """By the stated defaults, the whole table fits into 60 minutes."""
@@ -306,14 +329,14 @@ def test_minima_measures_every_run_that_it_trains_and_joins_small_to_large():
         assert set(cell.needs) <= kept
     joins = [cell for cell in cells if cell.kind == "interpolation"]
     assert [(cell.target, cell.flags["--with"]) for cell in joins[:2]] == [
-        ("runs/studies/minima/small_seed0", "runs/studies/minima/large-none_seed0"),
-        ("runs/studies/minima/small_seed0", "runs/studies/minima/large-linear_seed0"),
+        ("runs/studies/minima/small_seed0", "runs/studies/minima/large_seed0"),
+        ("runs/studies/minima/small_seed0", "runs/studies/minima/large-muon_seed0"),
     ]
 
 
 @pytest.mark.parametrize(
     ("main", "arguments", "cells"),
-    [(regimes.main, [], 54), (minima.main, [], 24), (ladder.main, ["search"], 52)],
+    [(regimes.main, [], 54), (minima.main, [], 16), (ladder.main, ["search"], 52)],
     ids=["regimes", "minima", "search"],
 )
 def test_a_dry_run_states_cells_and_cost_and_runs_nothing(main, arguments, cells, tmp_path, monkeypatch, capsys):

@@ -26,10 +26,12 @@ def build_app() -> typer.Typer:
     )
 
     @app.callback()
-    def root(version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
-        if version:
-            print(paceline.__version__)
-            raise typer.Exit
+    def root(
+        version: Annotated[
+            bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
+        ] = False,
+    ) -> None:
+        del version  # eager: its callback has done all, before a missing verb is complained about
 
     train.register(app)
     run.register(app)
@@ -38,6 +40,12 @@ def build_app() -> typer.Typer:
     app.add_typer(plan.plan_app)
     app.add_typer(data.data_app)
     return app
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(paceline.__version__)
+        raise typer.Exit
 
 
 def main() -> None:
