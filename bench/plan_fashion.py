@@ -29,7 +29,7 @@ from paceline.studies.trainings import carry_out
 
 TASK, TARGET, WORKERS = "fashion-mnist", 0.88, 2
 BATCHES, UNSEEN, SEEDS = (32, 128, 512, 1024), (64, 256, 2048), 3
-RECIPE = ("--lr-rule", "linear", "--warmup", "0.25ep", "--epochs", "12")
+RECIPE = ("--lr-rule", "sqrt", "--warmup", "0.5ep", "--epochs", "20")
 TIMED = [(k, b) for k in (1, 2) for b in (16, 64, 256)]
 
 

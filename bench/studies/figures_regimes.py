@@ -13,6 +13,7 @@ from bench.studies.regimes_rows import LABELS, Rows, to_target
 LOOK = {"none": (COLOURS["first"], "o", 0.97), "linear": (COLOURS["second"], "s", 1.03)}
 """Colour, marker, and a factor on the place, so that equal values do not hide each other."""
 ERROR_TICKS = (5, 6, 7, 7.5, 8, 8.5, 9, 10, 12, 15, 20, 30, 50, 90)
+COARSE_TICKS = (5, 7, 10, 15, 20, 30, 50, 90)
 
 
 def steps_figure(rows: Rows) -> bytes:
@@ -77,7 +78,10 @@ def error_figure(rows: Rows) -> bytes:
         axes.plot([b for b, _ in line], [a for _, a in line], marker=marker, color=colour, label=LABELS[rule])
     _batch_axis(axes)
     axes.set_yscale("log")
-    ticks = [tick for tick in ERROR_TICKS if min(seen, default=0) * 0.8 <= tick <= max(seen, default=0) * 1.2]
+    low, high = min(seen, default=0) * 0.8, max(seen, default=0) * 1.2
+    # Over a wide range the fine ticks would stand on each other.
+    fits = ERROR_TICKS if high < 4 * low else tuple(tick for tick in ERROR_TICKS if tick in COARSE_TICKS)
+    ticks = [tick for tick in fits if low <= tick <= high]
     axes.set_yticks(ticks, [f"{tick:g}" for tick in ticks])
     axes.minorticks_off()
     axes.set_ylabel("test error, %")
