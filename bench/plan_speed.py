@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shutil
 import statistics
 import subprocess
 import sys
@@ -32,6 +33,8 @@ from paceline.plan.rows import timing_of
 from paceline.plan.speed import model_of, step_interval
 from paceline.plan.step_time import Observed, Setting
 from paceline.records.plan import SpeedResult, read_plan
+from paceline.records.rundir import RunDir
+from paceline.studies.trainings import ended
 
 TASK = BENCH / "tasks" / "emulated.py"
 FITTED = [(k, b) for k in (1, 2, 3) for b in (16, 32, 64)]
@@ -67,7 +70,8 @@ def train(scene: str, workers: int, micro: int, run: Path) -> Observed:
     command = [sys.executable, "-m", "paceline", "train", str(TASK), "--workers", str(workers)]
     command += ["--global-batch", str(workers * micro), "--steps", str(STEPS), "--lr", "0", "--format", "json"]
     command += ["--eval-every", "100000", "--checkpoint-every", "100000", "--noise-every", "0", "--run-dir", str(run)]
-    if not run.exists():
+    if ended(RunDir(run)) != "finished":
+        shutil.rmtree(run, ignore_errors=True)
         call(command, {"PACELINE_EMULATED": scene})
     return timing_of(run).observed
 

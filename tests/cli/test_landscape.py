@@ -16,6 +16,7 @@ import pytest
 from tests.conftest import Paceline
 
 QUICK = ("--points", "5", "--top", "2", "--probes", "8", "--steps", "30", "--samples", "200")
+CNN = str(Path(__file__).parents[1] / "files" / "cnn_task.py")
 SMALL = ("--curvature-samples", "200", "--chunk", "50")
 
 
@@ -55,6 +56,7 @@ def test_a_measurement_says_what_it_costs_and_what_it_found(tmp_path: Path, trai
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert lines[0] == "2 × cpu, gloo · fp32"
+    assert "note: trajectory: 3 passes over 200 samples, about 1 s" in lines
     cost = next(index for index, line in enumerate(lines) if line.startswith("note: cost: about"))
     taken = [lines.index(next(line for line in lines if line.startswith(f"{name}: "))) for name in measures.split(",")]
     assert cost < min(taken)
@@ -151,6 +153,32 @@ def test_an_interrupted_measurement_goes_on_where_it_was(
     )
 
 
+def test_a_directory_called_like_a_task_does_not_hide_it(tmp_path: Path, paceline: Paceline) -> None:
+    """Data often lie in one."""
+    (tmp_path / "digits").mkdir()
+
+    flags = ["--measure", "line", "--points", "3", "--samples", "50", "--workers", "1", "--format", "json"]
+    done = paceline("landscape", "digits", *flags)
+
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["checkpoint"] is None
+
+
+def test_a_task_that_was_edited_meanwhile_is_noticed(tmp_path: Path, paceline: Paceline) -> None:
+    """What was kept belongs to the loss as it was."""
+    task = Path(shutil.copy(CNN, tmp_path / "task.py"))
+    flags = ["--measure", "line", "--points", "3", "--samples", "50", "--workers", "1", "--run-dir", "L"]
+    done = paceline("landscape", "task.py", *flags)
+    assert done.returncode == 0, done.stderr
+    task.write_text(task.read_text().replace("default_rng(0)", "default_rng(1)"))
+
+    resumed = paceline("landscape", "--resume", "L")
+
+    assert resumed.returncode == 2, resumed.stdout
+    assert "task.py has another loss than when this measurement was begun" in resumed.stderr
+    assert "Traceback" not in resumed.stderr
+
+
 REFUSED = {
     "unknown task": (["digit"], "did you mean digits"),
     "no such run": (["runs/none"], "no run directory runs/none"),
@@ -162,6 +190,9 @@ REFUSED = {
     "with nothing": (["A", "--measure", "interpolation"], "--with RUN2"),
     "with a task": (["A", "--with", "digits"], "not a run directory"),
     "a bad number": (["A", "--points", "1"], "2 <= value"),
+    "one sample for a batch norm": ([CNN, "--samples", "1"], "more samples in a chunk"),
+    "no plane": (["linear"], "--directions raw"),
+    "a seed beyond": (["A", "--seed", str(2**63)], "0 <= value < 9223372036854775808"),
 }
 
 
@@ -181,6 +212,11 @@ def test_what_cannot_be_done_is_one_message_and_leaves_nothing(
 
 def test_a_resumed_measurement_must_be_the_same(tmp_path: Path, trained: Path, paceline: Paceline) -> None:
     """Other settings, another verb's run, other weights of either run: each is refused."""
+
+    def digest_of(run: str, step: int) -> str:
+        manifest = json.loads((tmp_path / run / "checkpoints" / f"step-{step:08d}" / "manifest.json").read_text())
+        return manifest["files"]["model.safetensors"]["sha256"]
+
     flags = ["--with", "A", "--with-checkpoint", "46", "--measure", "interpolation", "--points", "3", "--workers", "1"]
     done = paceline("landscape", "A", *flags, "--run-dir", "L")
     assert done.returncode == 0, done.stderr
@@ -190,6 +226,7 @@ def test_a_resumed_measurement_must_be_the_same(tmp_path: Path, trained: Path, p
     again = paceline("landscape", "A", "--run-dir", "L")
     info = json.loads((tmp_path / "L" / "run.json").read_text())
     facts = dict(info["facts"])
+    result = json.loads((tmp_path / "L" / "result.json").read_text())
     info["facts"]["weights"] = "others"
     (tmp_path / "L" / "run.json").write_text(json.dumps(info))
     weights = paceline("landscape", "--resume", "L")
@@ -197,6 +234,8 @@ def test_a_resumed_measurement_must_be_the_same(tmp_path: Path, trained: Path, p
     (tmp_path / "L" / "run.json").write_text(json.dumps(info))
     end = paceline("landscape", "--resume", "L")
 
+    assert (facts["weights"], facts["other_weights"]) == (digest_of("A", 69), digest_of("A", 46))
+    assert (result["weights"], result["interpolation"]["other_weights"]) == (facts["weights"], facts["other_weights"])
     assert [each.returncode for each in (other, verb, again, weights, end)] == [2, 2, 2, 2, 2]
     assert "--points 3, not 5" in other.stderr
     assert "a run of paceline train" in verb.stderr

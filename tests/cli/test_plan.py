@@ -93,10 +93,11 @@ REFUSED = {
     "bad workers": (["speed", "a", "b", "--workers", "0"], "whole numbers"),
     "runs without a target": (["batch", "a", "b"], "--target"),
     "a task without one": (["batch", "digits"], "--target"),
-    "one side of the knee": (
+    "two batches": (
         ["batch", "sweep-512-0", "sweep-2048-0", "sweep-2048-1", "--target", "accuracy=0.9"],
-        "too",
+        "3 are needed",
     ),
+    "one side of the knee": (["batch", "flat-0", "flat-1", "flat-2", "--target", "accuracy=0.9"], "above the knee"),
     "no noise": (["batch", "a"], "--accumulate 2"),
     "confirm of several": (["batch", "a", "b", "--target", "accuracy=0.9", "--confirm"], "one run"),
     "unknown task": (["batch", "digit", "--target", "accuracy=0.9"], "digits"),
@@ -111,6 +112,9 @@ def test_what_cannot_be_planned_is_one_message_and_leaves_nothing(
     """Exit code 2, no traceback, no directory."""
     for name, workers in (("a", 1), ("b", 2)):
         training(tmp_path / name, workers=workers, micro=32 // workers, times=[0.1] * 40, evaluations=[(10, 0.5)])
+    for number, steps in enumerate((103, 101, 100)):  # at batches of 1,024 and more
+        evaluations = [(steps // 2, 0.8), (steps, 0.9)]
+        training(tmp_path / f"flat-{number}", micro=1024 * 4**number, evaluations=evaluations)
 
     for name, (arguments, hint) in REFUSED.items():
         done = paceline("plan", *arguments)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
 from collections.abc import Callable
@@ -12,7 +11,6 @@ from typing import Any
 import pytest
 
 from paceline.cli.main import call
-from paceline.plan.data_config import DataConfig
 from paceline.records.errors import Exit
 from paceline.records.plan import DataResult, read_plan
 from paceline.records.rundir import read_info
@@ -131,6 +129,59 @@ def test_a_finished_plan_answers_another_question_without_training(calls: Calls)
     assert result().rows[0].measured == pytest.approx(2 * error_of(90, 0))
 
 
+@pytest.mark.parametrize(
+    ("made", "asked", "metric"),
+    [
+        (("--target", "accuracy=0.9"), ("--metric", "loss"), "loss"),
+        (("--metric", "loss"), ("--target", "accuracy=0.9"), "error"),
+        (("--target", "loss=0.5", "--metric", "loss"), ("--target", "accuracy=0.9"), "error"),
+    ],
+)
+def test_a_question_asked_anew_drops_the_half_of_an_older_one_that_disagrees(
+    calls: Calls, made: tuple[str, ...], asked: tuple[str, ...], metric: str
+) -> None:
+    """A metric without a target drops the target, a target without a metric the metric; both of two are refused."""
+    assert plan_data("digits", "--seeds", "1", *made, "--run-dir", "P") == 0
+
+    assert plan_data("--resume", "P", *asked) == 0
+
+    assert result().metric == metric
+    assert len(result().needed) == ("--target" in asked)
+    assert plan_data("--resume", "P", "--target", "accuracy=0.9", "--metric", "loss") == Exit.USAGE
+
+
+def test_a_target_of_the_same_metric_outlives_a_metric_given_anew(calls: Calls) -> None:
+    """They agree, so there is nothing to drop."""
+    plan_data("digits", "--seeds", "1", "--target", "accuracy=0.9", "--run-dir", "P")
+
+    assert plan_data("--resume", "P", "--metric", "accuracy") == 0
+
+    assert [needed.error for needed in result().needed] == [pytest.approx(0.1)]
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--holdout", "0"), "has --holdout 200, not --holdout 0"),
+        (("--run-dir", "Q"), "name two directories"),
+        (("linear",), "has TASK digits, not TASK linear"),
+    ],
+)
+def test_a_plan_goes_on_only_as_what_it_was(
+    flags: tuple[str, ...], message: str, calls: Calls, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Exit code 2 and one message; nothing is trained or made."""
+    plan_data("digits", "--seeds", "1", "--holdout", "200", "--run-dir", "P")
+    before = len(calls())
+
+    code = plan_data("--resume", "P", *flags)
+
+    assert code == Exit.USAGE
+    assert message in capsys.readouterr().err
+    assert len(calls()) == before
+    assert not Path("Q").exists()
+
+
 def test_diverged_trainings_are_counted_and_a_refused_one_ends_the_plan(
     calls: Calls, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -183,15 +234,6 @@ def test_a_directory_with_a_run_is_not_written_over(calls: Calls, capsys: pytest
 
     assert (again, training) == (Exit.USAGE, Exit.USAGE)
     assert "already holds a run" in capsys.readouterr().err
-
-
-def test_every_flag_is_explained() -> None:
-    """Each setting stands in the reference page as a flag."""
-    text = (Path(__file__).parents[2] / "docs" / "reference" / "plan-data.md").read_text()
-
-    flags = ["--" + field.name.replace("_", "-") for field in dataclasses.fields(DataConfig) if field.name != "task"]
-
-    assert [flag for flag in flags if flag not in text] == []
 
 
 def test_under_torchrun_it_is_refused(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

@@ -86,7 +86,17 @@ def test_it_joins_a_job_that_torchrun_started_on_two_nodes(tmp_path: Path, pacel
     own = paceline(*flags, "own", "--workers", "2")
     assert own.returncode == 0, own.stderr
     agent = ["--nnodes", "2", "--nproc-per-node", "1", "--rdzv-backend", "c10d", "--rdzv-endpoint", "127.0.0.1:29561"]
-    command = [sys.executable, "-m", "torch.distributed.run", *agent, "-m", "paceline", *flags, "joined"]
+    command = [
+        sys.executable,
+        "-m",
+        "torch.distributed.run",
+        *agent,
+        "-m",
+        "paceline",
+        *flags,
+        "joined",
+        "--tensorboard",
+    ]
 
     agents = [subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) for _ in range(2)]
     outputs = [agent.communicate(timeout=120)[0] for agent in agents]
@@ -94,6 +104,7 @@ def test_it_joins_a_job_that_torchrun_started_on_two_nodes(tmp_path: Path, pacel
     assert [agent.returncode for agent in agents] == [0, 0]
     assert sum("global batch 64" in text for text in outputs) == 1
     assert identical(final_state(tmp_path / "own", 40), final_state(tmp_path / "joined", 40))
+    assert len(list((tmp_path / "joined").glob("tensorboard/*tfevents*"))) == 1
 
 
 def test_a_second_ctrl_c_ends_everything_at_once(tmp_path: Path) -> None:

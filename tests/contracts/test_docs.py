@@ -3,23 +3,49 @@
 from __future__ import annotations
 
 import dataclasses
+import re
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import typer.main
 
 from paceline.cli.main import build_app
-from paceline.landscape.config import LandscapeConfig
-from paceline.plan.batch_config import BatchConfig
-from paceline.plan.cost_config import CostConfig
-from paceline.plan.data_config import DataConfig
-from paceline.plan.speed_config import SpeedConfig
+from paceline.launch.flags import OURS
 from paceline.records.errors import Exit
-from paceline.tasks.table import BUILT_IN
-from paceline.train.config import TrainConfig
+from paceline.tasks.table import BUILT_IN, Defaults
+from paceline.tasks.task import Task
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-VERBS = sorted(typer.main.get_command(build_app()).commands)
+APP = typer.main.get_command(build_app())
+VERBS = sorted(APP.commands)
+PAGES = {"plan data": "plan-data.md"}
+"""Commands whose page is not called as their verb."""
+
+
+def commands(of: Any = APP, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Every command that can be typed, with its name: `train`, `plan data` ..."""
+    for word, command in of.commands.items():
+        full = f"{name} {word}".strip()
+        if hasattr(command, "commands"):
+            yield from commands(command, full)
+        else:
+            yield full, command
+
+
+def flags_of(command: Any) -> list[str]:
+    """Its long flags, as they are typed; of a switch the one that turns it on."""
+    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    return [flag for option in options for flag in option.opts if flag.startswith("--")]
+
+
+def stands_in(flag: str, text: str) -> bool:
+    """Whether a text has the flag itself, not only a longer one that begins like it."""
+    return re.search(re.escape(flag) + r"(?![\w-])", text) is not None
+
+
+COMMANDS = dict(commands())
 
 
 @pytest.mark.parametrize("verb", VERBS)
@@ -30,35 +56,26 @@ def test_every_verb_has_a_page(verb: str) -> None:
     assert f"paceline {verb}" in text
 
 
-def test_every_flag_of_train_is_explained() -> None:
-    """Each field of the settings stands in the page as a flag."""
-    text = (REFERENCE / "train.md").read_text()
-    flags = ["--" + f.name.replace("_", "-") for f in dataclasses.fields(TrainConfig) if f.name != "task"]
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_every_flag_of_every_command_is_explained(name: str) -> None:
+    """The page of a command shows how it is typed, and each of its flags."""
+    text = (REFERENCE / PAGES.get(name, f"{name.split()[0]}.md")).read_text()
+    flags = [flag for each in OURS for flag in each.names] if name == "run" else flags_of(COMMANDS[name])
 
-    assert [flag for flag in flags if flag not in text] == []
+    assert f"paceline {name}" in text
+    assert flags or name == "run"
+    assert [flag for flag in flags if not stands_in(flag, text)] == []
 
 
-@pytest.mark.parametrize(
-    ("config", "page"),
-    [
-        (SpeedConfig, "plan.md"),
-        (BatchConfig, "plan.md"),
-        (CostConfig, "plan.md"),
-        (DataConfig, "plan-data.md"),
-        (LandscapeConfig, "landscape.md"),
-    ],
-)
-def test_every_flag_of_a_plan_and_of_landscape_is_explained(config: type, page: str) -> None:
-    """Each field of the settings stands in the page as a flag."""
-    text = (REFERENCE / page).read_text()
-    positional = ("runs", "targets", "task", "target" if config is LandscapeConfig else "")
-    flags = [
-        "--" + (f.metadata.get("flag") or f.name).replace("_", "-")
-        for f in dataclasses.fields(config)
-        if f.name not in positional
-    ]
-
-    assert [flag for flag in flags if flag not in text] == []
+def test_all_commands_are_looked_at_and_a_longer_flag_is_not_taken_for_a_shorter() -> None:
+    """Groups are gone into; what the other tests rely on."""
+    assert set(COMMANDS) >= {"train", "run", "report", "landscape", "data fetch", "data list", "plan batch"}
+    assert set(COMMANDS) >= {"plan cost", "plan data", "plan speed", "plan trends"}
+    assert {"--probe", "--probe-seconds"} <= set(flags_of(COMMANDS["plan speed"]))
+    assert "--confirm" in flags_of(COMMANDS["plan batch"])
+    assert "--with" in flags_of(COMMANDS["landscape"])
+    assert stands_in("--probe", "`--probe`, which times")
+    assert not stands_in("--probe", "`--probe-seconds` and --probes")
 
 
 def test_every_exit_code_and_built_in_task_is_listed() -> None:
@@ -68,3 +85,13 @@ def test_every_exit_code_and_built_in_task_is_listed() -> None:
 
     assert [code for code in Exit if f"| {code.value} |" not in codes] == []
     assert [name for name in BUILT_IN if f"| `{name}` |" not in tasks] == []
+
+
+def test_every_part_of_a_task_and_what_it_trains_with_is_explained() -> None:
+    """Each field of Task stands in the page, and each default with its value."""
+    text = (REFERENCE / "tasks.md").read_text()
+    defaults = {field.name: getattr(Defaults(), field.name) for field in dataclasses.fields(Defaults)}
+    shown = {name: f'`"{each}"`' if isinstance(each, str) else f"{each:g}" for name, each in defaults.items()}
+
+    assert [field.name for field in dataclasses.fields(Task) if not re.search(rf"\b{field.name}\b", text)] == []
+    assert [name for name, value in shown.items() if f"| `{name}` | {value} |" not in text] == []

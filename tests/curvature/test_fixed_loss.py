@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -375,6 +377,125 @@ def test_attention_can_be_differentiated_twice() -> None:
     slopes = [loss.gradient(point + sign * 1e-5 * vector)[1] for sign in (1.0, -1.0)]
     difference = (slopes[0] - slopes[1]) / 2e-5
     assert float((product - difference).norm() / difference.norm()) < 1e-6
+
+
+class Greedy(torch.autograd.Function):
+    """The square, whose second derivative asks for more memory than there can be."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        """The square."""
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        """Its gradient."""
+        return GreedyGradient.apply(gradient, ctx.saved_tensors[0])
+
+
+class GreedyGradient(torch.autograd.Function):
+    """2 g x."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, x: Tensor) -> Tensor:
+        """The gradient of the square."""
+        return 2 * gradient * x
+
+    @staticmethod
+    def backward(ctx: Any, cotangent: Tensor) -> Any:
+        """Never comes to an end."""
+        return torch.empty(1 << 58), None
+
+
+@pytest.mark.parametrize("where", ["value", "gradient", "product"])
+def test_running_out_of_memory_is_told_as_that(where: str) -> None:
+    """Wherever it happens; on a CPU torch says it by a RuntimeError like any other."""
+
+    def loss_fn(model: nn.Module, batch: Any) -> Loss:
+        if where != "product":
+            torch.empty(1 << 58)
+        return Loss(Greedy.apply(model(None)).square().sum() * len(batch[0]), len(batch[0]))
+
+    data = Arrays(torch.zeros(6))
+    task = Task("greedy", lambda: Weights(torch.ones(2)), loss_fn, data, data)
+    loss = FixedLoss(task, Weights(torch.ones(2)), data, LIKE, samples=6, chunk=3)
+    point = loss.point()
+    calls = {"value": loss.value, "gradient": loss.gradient, "product": lambda w: loss.hvp(w, torch.ones(2))}
+
+    with pytest.raises(PacelineError, match="not enough memory for 3 samples at once") as caught:
+        calls[where](point)
+
+    assert "--chunk" in caught.value.hint
+    assert "allocate memory" in caught.value.why
+
+
+def switches() -> tuple[Any, ...]:
+    """All that decides on TF32, by the former and the present names."""
+    backends = torch.backends
+    return (
+        backends.cudnn.allow_tf32,
+        backends.cuda.matmul.allow_tf32,
+        torch.get_float32_matmul_precision(),
+        backends.cudnn.conv.fp32_precision,
+        backends.cudnn.rnn.fp32_precision,
+        backends.cuda.matmul.fp32_precision,
+    )
+
+
+@pytest.fixture
+def tf32_everywhere() -> Iterator[None]:
+    """A program that allows itself TF32 wherever it can."""
+    before = torch.backends.cudnn.allow_tf32, torch.get_float32_matmul_precision()
+    torch.backends.cudnn.allow_tf32 = True
+    torch.set_float32_matmul_precision("high")
+    yield
+    torch.backends.cudnn.allow_tf32 = before[0]
+    torch.set_float32_matmul_precision(before[1])
+
+
+@pytest.mark.filterwarnings("ignore:Please use the new API")
+@pytest.mark.parametrize("fails", [False, True])
+def test_float32_is_float32_while_it_is_measured(tf32_everywhere: None, fails: bool) -> None:
+    """No TF32 in values, gradients and products, whatever the program allows; its switches come back, also after an
+    exception."""
+    seen: list[tuple[Any, ...]] = []
+
+    def loss_fn(model: nn.Module, batch: Any) -> Loss:
+        seen.append(switches())
+        if fails:
+            raise RuntimeError("on purpose")
+        return Loss(model(None).square().sum() * len(batch[0]), len(batch[0]))
+
+    data = Arrays(torch.zeros(4))
+    task = Task("watched", lambda: Weights(torch.ones(2)), loss_fn, data, data)
+    loss = FixedLoss(task, Weights(torch.ones(2)), data, LIKE, samples=4)
+    before = switches()
+
+    for call in (loss.value, loss.value_alone, loss.gradient, lambda w: loss.hvp(w, torch.ones(2))):
+        with pytest.raises(RuntimeError, match="on purpose") if fails else contextlib.nullcontext():
+            call(loss.point())
+        assert switches() == before
+
+    assert before[:3] == (True, True, "high")
+    assert seen == [(False, False, "highest", "ieee", "ieee", "ieee")] * 4
+
+
+@pytest.mark.filterwarnings("ignore:Please use the new API")
+def test_a_program_with_the_present_switches_only_keeps_them() -> None:
+    """torch refuses to read the former ones then; what was set comes back."""
+    backends = torch.backends
+    before = backends.cudnn.conv.fp32_precision, backends.cuda.matmul.fp32_precision
+    loss = fixed(conv_model())
+    try:
+        backends.cudnn.conv.fp32_precision = "ieee"
+        backends.cuda.matmul.fp32_precision = "tf32"
+
+        loss.value(loss.point())
+
+        assert (backends.cudnn.conv.fp32_precision, backends.cuda.matmul.fp32_precision) == ("ieee", "tf32")
+    finally:
+        backends.cudnn.conv.fp32_precision, backends.cuda.matmul.fp32_precision = before
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,13 @@ def test_the_largest_eigenvalue_is_signed(dtype: torch.dtype) -> None:
     assert found.largest[0].vector.dtype == dtype
 
 
+def test_the_norm_is_that_of_the_whole_spectrum() -> None:
+    """Also where the eigenvalue that it comes from is at the end that nobody asked for."""
+    found = eigenpairs(*product(np.array([3.0, -100.0, 0.2, 1.0])), Wanted(1))
+
+    assert found.norm == pytest.approx(100.0)
+
+
 def test_a_diagonal_spectrum_is_found_to_1e_8() -> None:
     """The ten ends of 1/i, i = 1..200, with residuals that bound the errors."""
     spectrum = 1.0 / np.arange(1, 201)

@@ -3,27 +3,45 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from paceline.parallel.reduce import ranks_bit_equal
 from paceline.parallel.seat import StopRequest, take_seat
 from paceline.records.rundir import RunDir
 from paceline.tasks.classify import cross_entropy
+from paceline.tasks.data.arrays import Draws, Like, plain
+from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Arrays, Loss, Task, accuracy
 from paceline.train import setup
 from paceline.train.config import from_dict
 from paceline.train.loop import train
 
 
-def small_task(samples: int, *, tokens: bool = False, norm: bool = False, features: int = 20, classes: int = 5) -> Task:
+def shaken(columns: tuple[Tensor, ...], draws: Draws | None, like: Like) -> Any:
+    """Batches whose points are each made longer or shorter by chance, in training."""
+    x, *rest = plain(columns, None, like)
+    return (x if draws is None else x * (0.5 + draws.uniform()[:, None].to(x.dtype)), *rest)
+
+
+def small_task(
+    samples: int,
+    *,
+    tokens: bool = False,
+    norm: bool = False,
+    features: int = 20,
+    classes: int = 5,
+    options: TaskOptions | None = None,
+) -> Task:
     """A classification of `samples` random points; with `tokens` the loss counts weights instead of samples.
 
-    With `norm` the network has a batch norm.
+    With `norm` the network has a batch norm. Options reach it: label smoothing, and any augmentation as `shaken`.
     """
+    options = options or TaskOptions()
     generator = torch.Generator().manual_seed(7)
     x = torch.randn(samples, features, generator=generator, dtype=torch.float64)
     y = torch.randint(classes, (samples,), generator=generator)
@@ -44,19 +62,26 @@ def small_task(samples: int, *, tokens: bool = False, norm: bool = False, featur
     return Task(
         "small",
         model,
-        cross_entropy(),
-        Arrays(x, y),
+        cross_entropy(options.label_smoothing),
+        Arrays(x, y, prepare=shaken if options.augment else plain),
         Arrays(x[:53], y[:53]),
         metrics={"accuracy": accuracy},
         count="samples",
     )
 
 
-def trained(config: dict[str, Any], task: Task | tuple[int, bool] | None, run_dir: str) -> dict[str, Any]:
+def small_task_with_norm(samples: int) -> Callable[[TaskOptions], Task]:
+    """What `trained` takes to make the small task with the run's own options."""
+    return lambda options: small_task(samples, norm=True, options=options)
+
+
+def trained(
+    config: dict[str, Any], task: Task | Callable[[TaskOptions], Task] | tuple[int, bool] | None, run_dir: str
+) -> dict[str, Any]:
     """Train on this rank; parameters (after), whether ranks are bit-equal, and the last evaluation."""
     if task is not None:
         built = small_task(task[0], tokens=task[1]) if isinstance(task, tuple) else task
-        setup.load_task = lambda spec, options: built  # type: ignore[assignment]
+        setup.load_task = lambda spec, options: built if isinstance(built, Task) else built(options)  # type: ignore[assignment]
     seat = take_seat(["test"])
     job = setup.build(from_dict(config), seat, RunDir(Path(run_dir)), StopRequest())
     outcome = train(job)

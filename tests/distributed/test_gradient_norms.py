@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +77,26 @@ def plain_norms(world: int, accumulate: int, tokens: bool, step: int) -> tuple[l
             total = [t + g for t, g in zip(total, gradient, strict=True)]
             counted += float(loss.count)
     return sizes, squares, float(sum(((t / counted) ** 2).sum() for t in total))
+
+
+def counted_in_a_row(folder: str) -> list[int]:
+    """Samples of the groups of each step, where the loss's count has the shape (1,); runs on a rank."""
+    task = small_task(203, tokens=True)
+
+    def loss(model: nn.Module, batch: Any) -> Loss:
+        plain = task.loss(model, batch)
+        return Loss(plain.sum.reshape(1), plain.count.reshape(1), None)
+
+    trained(COMMON | {"noise_every": 1}, replace(task, loss=loss), f"{folder}/row")
+    trained(COMMON | {"noise_every": 1}, task, f"{folder}/plain")
+    rows, others = (read_gradient_norms(RunDir(Path(folder, each))) for each in ("row", "plain"))
+    assert rows == others
+    return [len(row.samples) for row in rows]
+
+
+def test_a_count_may_be_a_tensor_of_one_number(tmp_path: Path) -> None:
+    """It is legal, so the norms, which every run records, are those of a scalar count."""
+    assert run_ranks(counted_in_a_row, 1, str(tmp_path)) == [[1] * 14]
 
 
 def standing(folder: str, accumulate: int, tokens: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from paceline.landscape.config import LandscapeConfig
 from paceline.landscape.measures import TAKE
@@ -73,6 +76,34 @@ def image_task(samples: int = 60) -> Task:
     """Cross-entropy and accuracy of `conv_net`."""
     data = images(samples)
     return Task("images", conv_net, cross_entropy(), data, data, metrics={"accuracy": accuracy})
+
+
+def wide_net() -> nn.Module:
+    """Many weights, so that a copy of them is more than everything else."""
+    layers = (nn.Linear(n, 400) for n in (36, 400, 400, 400, 400))
+    return nn.Sequential(nn.Flatten(), *layers, nn.Linear(400, 4)).double()
+
+
+class Memory(TorchDispatchMode):
+    """The most bytes of tensors that were made within it and lived at a time."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.alive: dict[int, int] = {}
+        self.peak = 0
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = function(*args, **(kwargs or {}))
+        known = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)}
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().data_ptr() not in known:
+                storage = leaf.untyped_storage()
+                key = storage.data_ptr()
+                if key and key not in self.alive:
+                    self.alive[key] = storage.nbytes()
+                    weakref.finalize(storage, self.alive.pop, key, None)
+        self.peak = max(self.peak, sum(self.alive.values()))
+        return result
 
 
 def session(

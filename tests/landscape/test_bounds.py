@@ -81,8 +81,31 @@ def test_a_search_ends_when_only_rounding_is_left() -> None:
     in_the_box, asked[0] = asked[0], 0
     sam.climb(rough, x.float().double(), 0.05, start=1)
 
-    assert in_the_box <= 2 * keskar.ITERATIONS + 6
+    assert in_the_box <= keskar.MOST
     assert asked[0] <= sam.STEPS
+
+
+def test_no_search_asks_for_more_gradients_than_were_announced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a line search goes on and on, and where the gradient at the weights says nothing and SAM begins anew."""
+    asked = [0]
+
+    def rising(w: Tensor) -> tuple[float, Tensor]:
+        asked[0] += 1
+        return float(asked[0]), torch.full_like(w, asked[0] - 1)
+
+    def tireless(fun: Callable[..., object], start: np.ndarray, **_: object) -> None:
+        for _number in range(100):
+            fun(start)
+
+    monkeypatch.setattr(keskar.optimize, "minimize", tireless)
+    x = torch.tensor(X, dtype=torch.float64)
+
+    highest = keskar.climb(rising, x, keskar.Box.around(x, keskar.Identity(x), 1e-3), seed=0, start=0)
+    in_the_box, asked[0] = asked[0], 0
+    sam.climb(rising, x, 0.05)
+
+    assert in_the_box == highest == keskar.MOST
+    assert asked[0] == sam.STEPS
 
 
 def test_a_random_subspace_is_searched_in_its_own_box() -> None:

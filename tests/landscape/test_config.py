@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from paceline.landscape.choices import MEASURES
 from paceline.landscape.config import LandscapeConfig, check, flag_of, for_resume, from_dict, is_run, to_dict
-from paceline.landscape.estimate import cost, cost_lines, work_units
+from paceline.landscape.estimate import Extent, cost, cost_lines, work_units
 from paceline.landscape.measures import TAKE
 from paceline.landscape.session import Pace
 from paceline.records.errors import PacelineError
@@ -27,7 +27,7 @@ def test_every_name_of_a_measure_has_one_function() -> None:
     """And a field of the result that it fills, and a cost."""
     from paceline.records.landscape import LandscapeResult
 
-    assert TAKE.keys() == MEASURES.keys() == work_units(config()).keys()
+    assert TAKE.keys() == MEASURES.keys() == work_units(config(), 3).keys()
     assert set(MEASURES) <= set(LandscapeResult.__struct_fields__)
 
 
@@ -67,6 +67,8 @@ WRONG = [
     ({"rho": float("nan")}, "0 < value"),
     ({"epsilon": float("inf")}, "0 < value"),
     ({"tolerance": 1.0}, "0 < value < 1"),
+    ({"seed": -1}, "0 <= value"),
+    ({"seed": 2**63}, "0 <= value < 9223372036854775808"),
     ({"workers": "many"}, "--workers auto"),
     ({"format": "xml"}, "text, json"),
 ]
@@ -80,7 +82,7 @@ def test_what_cannot_be_right_is_refused_with_what_is(settings: dict[str, Any], 
 
     assert any(flag_of(name) in refused.value.what for name in settings)
     assert hint in refused.value.hint
-    check(config())
+    check(config(seed=2**63 - 1))
 
 
 def test_the_second_runs_flag_is_called_with() -> None:
@@ -128,22 +130,33 @@ def test_how_it_is_carried_out_may_change_on_resume() -> None:
 
 def test_the_cost_is_the_work_times_what_a_sample_takes() -> None:
     """25 x 25 points on 10,000 samples at 1 microsecond on two workers are 3.125 s, and a line says so."""
-    lines = cost_lines(config(measure="surface"), Pace(1e-6, 5e-6), 10_000, 2_000, 2)
+    extent = Extent(samples=10_000, curvature_samples=2_000, checkpoints=0, world=2)
+    lines = cost_lines(config(measure="surface"), Pace(1e-6, 5e-6), extent)
 
     assert lines[0] == "surface: 625 passes over 10,000 samples, about 3 s"
     assert "2 workers" in lines[-1]
-    products = cost_lines(config(measure="eigenvalues", steps=50), Pace(1e-6, 1e-3), 10_000, 2_000, 2)
+    products = cost_lines(config(measure="eigenvalues", steps=50), Pace(1e-6, 1e-3), extent)
     assert products[0] == "eigenvalues: at most 100 Hessian-vector products over 2,000 samples, about 2 min"
 
 
-@pytest.mark.parametrize("name", sorted(MEASURES.keys() - {"trajectory"}))
+def test_a_path_costs_a_pass_a_checkpoint() -> None:
+    """Also where it is the plane of the surface that needs it."""
+    extent = Extent(samples=1_000, curvature_samples=500, checkpoints=40, world=1)
+
+    lines = cost_lines(config(measure="surface", plane="pca", points=2), Pace(1e-3, 1e-3), extent)
+
+    assert lines[0] == "trajectory: 40 passes over 1,000 samples, about 40 s"
+    assert lines[-1].startswith("cost: about 44 s")
+
+
+@pytest.mark.parametrize("name", sorted(MEASURES))
 def test_workers_share_the_cost_as_far_as_there_is_something_to_share(name: str) -> None:
     """Points of a slice are shared out, chunks of samples of a curvature: eight of each keep four workers busy,
     and one chunk keeps one of them busy."""
 
     def seconds(world: int, samples: int) -> float:
         settings = config(measure=name, points=8, other="B", chunk=100)
-        return cost(settings, Pace(1e-4, 1e-3), samples, samples, world)[name]
+        return cost(settings, Pace(1e-4, 1e-3), Extent(samples, samples, 8, world))[name]
 
     assert seconds(1, 800) == pytest.approx(4 * seconds(4, 800))
     shared = 1 if MEASURES[name].curvature else 4

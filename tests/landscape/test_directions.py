@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from paceline.curvature.weights import FlatWeights
-from paceline.landscape.directions import Axes, random_direction, require_length
+from paceline.landscape.directions import Axes, cosine, random_direction, require_length, require_plane
 from paceline.landscape.measures import TAKE
 from paceline.landscape.store import save_array
 from paceline.records.errors import PacelineError
@@ -61,6 +61,31 @@ def test_directions_that_lead_nowhere_are_refused() -> None:
     assert refused.value.hint == "--directions raw"
     with pytest.raises(PacelineError, match="length 0"):
         require_length(torch.zeros_like(weights), layout, "raw")
+
+
+def test_two_directions_that_span_no_plane_are_refused() -> None:
+    """Filters of one weight each leave a sign to chance; the whole vector of two weights spans a plane."""
+    single, other = flat(torch.nn.Linear(1, 1).double()), flat(conv_net())
+
+    require_plane(*other, kind="filter", seed=0)
+    require_plane(*single, kind="raw", seed=0)
+    with pytest.raises(PacelineError, match="parallel") as refused:
+        require_plane(*single, kind="filter", seed=0)
+    assert "--directions raw" in refused.value.hint
+    with pytest.raises(PacelineError, match="parallel") as refused:
+        require_plane(*flat(torch.nn.Linear(1, 1, bias=False).double()), kind="raw", seed=0)
+    assert "--seed" not in refused.value.hint
+
+
+@pytest.mark.parametrize("kind", ["filter", "raw"])
+def test_the_cosine_is_that_of_the_directions_that_will_be_drawn(kind: str) -> None:
+    """Although neither is held."""
+    weights, layout = flat(conv_net())
+    one, two = (random_direction(weights, layout, kind=kind, seed=3, number=number) for number in (0, 1))
+
+    found = cosine(weights, layout, kind=kind, seed=3)
+
+    assert found == pytest.approx(float(one @ two / one.norm() / two.norm()), rel=1e-12)
 
 
 def test_directions_depend_on_seed_and_number_only() -> None:

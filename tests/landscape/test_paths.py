@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,17 +14,29 @@ from torch import nn
 
 from paceline.checkpoint import manifest
 from paceline.checkpoint.state import MODEL_FILE, encode_model
+from paceline.landscape import between_runs
 from paceline.landscape.interpolate import barrier, between, positions
 from paceline.landscape.measures import TAKE, pca_path
 from paceline.landscape.session import Session
+from paceline.landscape.slices import Values, evaluate
 from paceline.landscape.store import save_rows
 from paceline.landscape.trajectory import principal_plane, window
+from paceline.launch.pool import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import SCHEMA, RunInfo
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.task import Arrays, Task
-from tests.landscape.problems import Point, conv_net, image_task, quadratic, session
+from tests.landscape.problems import (
+    Memory,
+    Point,
+    conv_net,
+    image_task,
+    quadratic,
+    session,
+    taken_on_ranks,
+    wide_net,
+)
 
 
 def checkpoint(run: Path, step: int, model: nn.Module, task: str = "images") -> None:
@@ -129,6 +142,8 @@ def test_exchanging_hidden_units_keeps_the_loss_and_raises_a_barrier(tmp_path: P
     assert together.barrier == pytest.approx(0.0, abs=1e-12)
     assert together.distance == 0.0
     assert (apart.other_checkpoint, together.other_checkpoint) == (7, 7)
+    assert len(apart.other_weights) == 64
+    assert apart.other_weights != together.other_weights
 
 
 @pytest.mark.parametrize("kind", ["batch", "saved"])
@@ -153,11 +168,137 @@ def test_the_ends_have_exactly_the_two_runs_losses(tmp_path: Path, kind: str) ->
     assert bool((one[1].running_var == 1).all())
 
 
+def halfway(t: float, one: nn.Module, other: nn.Module) -> nn.Module:
+    """The network on the way: parameters beyond the ends too, statistics those of the nearer end there."""
+    made = conv_net()
+    with torch.no_grad():
+        for own, a, b in zip(made.parameters(), one.parameters(), other.parameters(), strict=True):
+            own.copy_((1 - t) * a + t * b)
+        held = min(max(t, 0.0), 1.0)
+        for name in ("running_mean", "running_var"):
+            a, b = getattr(one[1], name), getattr(other[1], name)
+            getattr(made[1], name).copy_((1 - held) * a + held * b)
+    return made
+
+
+def apart() -> tuple[nn.Module, nn.Module]:
+    """Two networks that differ in everything: a frozen filter, too, and a variance that is a tenth of the other's."""
+    one, other = conv_net(), conv_net()
+    generator = torch.Generator().manual_seed(4)
+    with torch.no_grad():
+        for parameter in other.parameters():
+            parameter.add_(0.3 * torch.randn(parameter.shape, generator=generator, dtype=parameter.dtype))
+        other[1].running_mean.fill_(0.3)
+        other[1].running_var.copy_(torch.tensor([0.1, 1.0, 3.0]))
+        other[1].num_batches_tracked.fill_(77)
+    for model in (one, other):
+        model[0].weight.requires_grad_(False)
+    return one, other
+
+
+@pytest.mark.parametrize("kind", ["batch", "saved"])
+def test_everything_goes_along_to_the_other_run(tmp_path: Path, kind: str) -> None:
+    """At every point the loss is that of a network between the two: frozen weights move, and beyond the ends variances
+    stay what they are there, since they would fall below zero; everything comes back."""
+    one, other = apart()
+    checkpoint(tmp_path / "one", 1, one)
+    checkpoint(tmp_path / "two", 2, other)
+    settings = {"target": str(tmp_path / "one"), "batch_norm": kind, "points": 5}
+    made = session(image_task(), one, tmp_path / "parts", other=str(tmp_path / "two"), **settings)
+    before = {name: tensor.clone() for name, tensor in one.state_dict().items()}
+    pointers = [tensor.data_ptr() for tensor in one.state_dict().values()]
+
+    found = TAKE["interpolation"](made)
+
+    networks = [halfway(t, one, other) for t in found.result.points]
+    losses = [session(image_task(), each, tmp_path / "p", batch_norm=kind).slices for each in networks]
+    assert found.result.points == [-0.25, 0.0, 0.25, 0.5, 0.75, 1.0, 1.25]
+    assert found.result.loss == pytest.approx([each.value_alone(each.point()).loss for each in losses], rel=1e-12)
+    parameters = [torch.cat([p.detach().flatten() for p in each.parameters()]) for each in (one, other)]
+    assert found.result.distance == pytest.approx(float((parameters[0] - parameters[1]).norm()), rel=1e-12)
+    assert found.warnings == []
+    assert all(torch.equal(tensor, before[name]) for name, tensor in one.state_dict().items())
+    assert [tensor.data_ptr() for tensor in one.state_dict().values()] == pointers
+
+
+class Ordered(nn.Module):
+    """A network that looks at its inputs in an order of its own, which is no number that could be halved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        self.layer = nn.Linear(36, 4)
+        self.register_buffer("order", torch.arange(36))
+        self.double()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Logits."""
+        return self.layer(x.flatten(1)[:, self.order])
+
+
+def test_whole_numbers_that_differ_are_those_of_the_nearer_run(tmp_path: Path) -> None:
+    """And that is said, since the loss may jump where they change."""
+    one, other = Ordered(), Ordered()
+    other.order.copy_(torch.randperm(36, generator=torch.Generator().manual_seed(1)))
+    checkpoint(tmp_path / "one", 1, one)
+    checkpoint(tmp_path / "two", 2, other)
+    settings = {"target": str(tmp_path / "one"), "other": str(tmp_path / "two"), "points": 5}
+
+    found = TAKE["interpolation"](session(image_task(), one, tmp_path / "parts", **settings))
+
+    looked_at = [session(image_task(), each, tmp_path / "p") for each in (one, other)]
+    ends = [each.slices.value_alone(each.slices.point()).loss for each in looked_at]
+    assert found.result.loss == [ends[0]] * 3 + [ends[1]] * 4
+    assert ends[0] != ends[1]
+    assert "order" in found.warnings[0]
+
+
+def test_the_way_to_another_run_is_the_same_for_every_number_of_ranks(tmp_path: Path) -> None:
+    """To the bit, saved statistics included."""
+    one, other = conv_net(), apart()[1]
+    checkpoint(tmp_path / "one", 1, one)
+    checkpoint(tmp_path / "two", 2, other)
+    settings = {
+        "target": str(tmp_path / "one"), "other": str(tmp_path / "two"), "batch_norm": "saved", "points": 4,
+    }  # fmt: skip
+
+    worlds = [
+        run_ranks(taken_on_ranks, world, str(tmp_path / str(world)), ("interpolation",), settings) for world in (1, 2)
+    ]
+
+    alone, *pair = (arrays["interpolation_loss"].tobytes() for ranks in worlds for arrays in ranks)
+    assert pair == [alone] * 2
+
+
+def test_a_rank_holds_two_more_copies_of_the_weights_on_the_way(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While points are evaluated: the point and what the model looks at; the other run's stand in a file."""
+    model, other = wide_net(), wide_net()
+    checkpoint(tmp_path / "one", 1, model)
+    checkpoint(tmp_path / "two", 2, other)
+    size = 8 * sum(parameter.numel() for parameter in model.parameters())
+    settings = {"target": str(tmp_path / "one"), "other": str(tmp_path / "two"), "points": 3}
+    made = session(image_task(8), model, tmp_path / "parts", **settings)
+
+    with Memory() as memory:
+
+        def evaluated(*arguments: Any) -> Values:
+            memory.peak = 0  # what was held before counts if it is still held
+            return evaluate(*arguments)
+
+        monkeypatch.setattr(between_runs, "evaluate", evaluated)
+        TAKE["interpolation"](made)
+
+    assert 1.9 * size < memory.peak < 2.3 * size
+
+
 def test_a_run_of_another_task_or_size_is_refused(tmp_path: Path) -> None:
-    """By name, and by the first tensor that does not fit."""
+    """By name, and by the first tensor that does not fit, be it one too many."""
     checkpoint(tmp_path / "one", 1, conv_net())
     checkpoint(tmp_path / "strange", 1, two_layers(), "own")
     checkpoint(tmp_path / "narrow", 1, two_layers())
+    checkpoint(tmp_path / "deep", 1, nn.Sequential(*conv_net(), nn.Linear(4, 4)))
 
     def refusal(other: str) -> str:
         settings = {"target": str(tmp_path / "one"), "other": str(tmp_path / other)}
@@ -167,6 +308,7 @@ def test_a_run_of_another_task_or_size_is_refused(tmp_path: Path) -> None:
 
     assert "of the task images" in refusal("strange")
     assert "0.weight" in refusal("narrow")
+    assert "is missing here, and of shape" in refusal("deep")
 
 
 # ---- the way that a run went
@@ -252,6 +394,18 @@ def test_a_surface_in_the_plane_of_the_path_passes_through_its_end(tmp_path: Pat
     xy = pca_path(made).xy
     assert found.arrays["surface_x"].min() < xy[:, 0].min()
     assert found.arrays["surface_y"].max() > xy[:, 1].max()
+
+
+def test_a_surface_of_a_straight_path_says_that_nothing_changes_across_it(tmp_path: Path) -> None:
+    """There is no second axis, and none is made up."""
+    straight = [[3.0, 3.0, 3.0], [2.0, 2.0, 2.0], [0.5, 0.5, 0.5]]
+    settings = {"plane": "pca", "measure": "surface", "points": 3}
+
+    flat = TAKE["surface"](path_session(tmp_path / "flat", straight, **settings))
+    bent = TAKE["surface"](path_session(tmp_path / "bent", PLACES, **settings))
+
+    assert ["straight line" in warning for warning in flat.warnings] == [True]
+    assert bent.warnings == []
 
 
 def test_two_checkpoints_make_no_plane(tmp_path: Path) -> None:

@@ -5,15 +5,11 @@ from __future__ import annotations
 import json
 import math
 import random
-import weakref
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_leaves
 
 from paceline.curvature.fixed_loss import Value
 from paceline.landscape.measures import TAKE
@@ -22,6 +18,7 @@ from paceline.landscape.store import PointStore
 from paceline.landscape.work import Work
 from paceline.launch.pool import run_ranks
 from tests.landscape.problems import (
+    Memory,
     Point,
     bounds_on_ranks,
     conv_net,
@@ -30,6 +27,7 @@ from tests.landscape.problems import (
     session,
     stopped_on_ranks,
     taken_on_ranks,
+    wide_net,
 )
 
 H, AT = [3.0, 1.0, 0.5], [1.0, -2.0, 0.5]
@@ -154,32 +152,9 @@ def test_a_measure_leaves_no_trace(tmp_path: Path, name: str) -> None:
     assert torch.equal(torch.get_rng_state(), random_before[2])
 
 
-class Memory(TorchDispatchMode):
-    """The most bytes of tensors that were made within it and lived at a time."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.alive: dict[int, int] = {}
-        self.peak = 0
-
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        result = function(*args, **(kwargs or {}))
-        known = {leaf.untyped_storage().data_ptr() for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)}
-        for leaf in tree_leaves(result):
-            if isinstance(leaf, torch.Tensor) and leaf.untyped_storage().data_ptr() not in known:
-                storage = leaf.untyped_storage()
-                key = storage.data_ptr()
-                if key and key not in self.alive:
-                    self.alive[key] = storage.nbytes()
-                    weakref.finalize(storage, self.alive.pop, key, None)
-        self.peak = max(self.peak, sum(self.alive.values()))
-        return result
-
-
 def test_a_rank_holds_two_more_copies_of_the_weights_at_most(tmp_path: Path) -> None:
     """While points of a surface are evaluated, whatever the number of directions."""
-    model = torch.nn.Sequential(torch.nn.Flatten(), *(torch.nn.Linear(n, 400) for n in (36, 400, 400, 400, 400)))
-    model = torch.nn.Sequential(model, torch.nn.Linear(400, 4)).double()
+    model = wide_net()
     size = 8 * sum(parameter.numel() for parameter in model.parameters())
     TAKE["line"](session(image_task(8), model, tmp_path, points=3))  # directions are made and kept
 

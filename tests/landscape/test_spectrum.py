@@ -43,6 +43,17 @@ def test_the_spectrum_of_a_quadratic_is_its_own(tmp_path: Path) -> None:
     assert density.lowest == pytest.approx(-2.0, abs=1e-8)
     assert density.highest == pytest.approx(7.0, abs=1e-8)
     assert np.trapezoid(density.density, density.grid) == pytest.approx(1.0, abs=1e-3)
+    assert density.steps == len(H) < made.config.density_steps
+    assert eigen.each_converged == [True] * 3
+
+
+def test_no_residual_is_stated_below_the_rounding_of_the_whole_hessian(tmp_path: Path) -> None:
+    """A large negative eigenvalue is not listed, and products are rounded at its size all the same."""
+    made = session(quadratic([1.0, 0.5, -1e6], [1.0, 1.0, 1.0]), Point([1.0, 1.0, 1.0]), tmp_path, top=2)
+
+    eigen = TAKE["eigenvalues"](made).result
+
+    assert min(eigen.residuals) >= 10 * np.finfo(np.float64).eps * 1e6
 
 
 def test_what_has_not_converged_is_said_with_its_residual(tmp_path: Path) -> None:
@@ -52,6 +63,7 @@ def test_what_has_not_converged_is_said_with_its_residual(tmp_path: Path) -> Non
     eigen, trace = TAKE["eigenvalues"](made), TAKE["trace"](made)
 
     assert not eigen.result.converged
+    assert not all(eigen.result.each_converged)
     assert max(eigen.result.residuals) > 1e-6 * max(map(abs, eigen.result.values))
     assert "residual" in eigen.warnings[0]
     assert "--steps 4" in eigen.warnings[0]

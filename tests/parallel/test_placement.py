@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.parallel.placement import Machine, Placement, RankEnv, place, place_rank, usable_cores
+from paceline.parallel.placement import (
+    Machine,
+    Placement,
+    RankEnv,
+    parse_workers,
+    place,
+    place_rank,
+    usable_cores,
+)
 from paceline.records.errors import PacelineError
 
 
@@ -86,8 +94,9 @@ def test_ranks_of_torchrun_are_placed_as_many_as_stand_on_the_machine() -> None:
 
     assert place_rank(Machine(8, 4), sixteen) == Placement("cuda", "nccl", 8)
     assert place_rank(Machine(0, 8), sixteen) == Placement("cpu", "gloo", 8)
-    with pytest.raises(PacelineError, match="CUDA device"):
+    with pytest.raises(PacelineError, match="8 ranks were started on a machine with 1 CUDA device") as caught:
         place_rank(Machine(1, 64), sixteen)
+    assert caught.value.hint == "torchrun --nproc-per-node 1"  # --workers has no part in it
 
 
 def test_usable_cores_are_those_of_this_process_not_of_the_machine(monkeypatch) -> None:
@@ -95,3 +104,16 @@ def test_usable_cores_are_those_of_this_process_not_of_the_machine(monkeypatch) 
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {3, 5, 6})
 
     assert usable_cores() == 3
+
+
+def test_messages_name_the_flag_that_the_number_was_given_with() -> None:
+    """--workers where nothing else is said."""
+    for workers in ("many", "0", "9"):
+        with pytest.raises(PacelineError) as caught:
+            place(Machine(8, 4), workers, "--probe-workers")
+
+        assert caught.value.what.startswith(f"--probe-workers {workers} ")
+        assert caught.value.hint.startswith("--probe-workers ")
+    assert parse_workers("auto", "--train-workers") is None
+    with pytest.raises(PacelineError, match="--workers many is not a number"):
+        parse_workers("many")

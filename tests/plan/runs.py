@@ -9,7 +9,18 @@ from typing import Any
 import msgspec
 
 from paceline.records.rundir import RunDir, write_info
-from paceline.records.schema import SCHEMA, Batch, Evaluation, Measure, RunInfo, Start, Step, TaskFacts, Topology
+from paceline.records.schema import (
+    SCHEMA,
+    Batch,
+    Evaluation,
+    GradientNorms,
+    Measure,
+    RunInfo,
+    Start,
+    Step,
+    TaskFacts,
+    Topology,
+)
 
 
 def training(
@@ -20,9 +31,11 @@ def training(
     accumulation: int = 1,
     times: Sequence[float] = (),
     evaluations: Sequence[tuple[int, float]] = (),
+    noise: Sequence[tuple[int, float]] = (),
     **changes: Any,
 ) -> Path:
-    """A run: `times` of its steps, and (step, accuracy) of its evaluations; `changes` replace fields of run.json."""
+    """A run: `times` of its steps, (step, accuracy) of its evaluations, (step, noise scale) of its gradients; `changes`
+    replace fields of run.json."""
     run = RunDir(path)
     batch = workers * micro * accumulation
     info = RunInfo(
@@ -60,8 +73,17 @@ def training(
         events.append(
             Evaluation(step=number, epoch=0.0, samples=number * batch, elapsed_s=now, duration_s=0.1, metrics=measured)
         )
+    events += [norms(number, batch, value) for number, value in noise]
     write_events(run, events)
     return path
+
+
+def norms(number: int, batch: int, noise: float) -> GradientNorms:
+    """Of two groups in a step, exactly what a gradient of length 1 with that noise scale has in the mean."""
+    square = 1 + noise / (batch / 2)
+    return GradientNorms(
+        step=number, batch=batch, samples=[batch // 2] * 2, squares=[square] * 2, reduced=1 + noise / batch
+    )
 
 
 def step(number: int, samples: int, now: float, time: float) -> Step:

@@ -213,6 +213,76 @@ def test_sizes_that_disagree_with_the_formula_are_said_to() -> None:
     assert any("do not follow a power law" in warning for warning in result.warnings)
 
 
+@pytest.mark.parametrize(
+    ("length", "used"),
+    [
+        ("steps", [5 * 16_000, 5 * 16_000, 800 * 50, 5 * 32_000]),
+        ("epochs", [5 * 16_000, 5 * 4_000, 5 * 50, 5 * 32_000]),
+    ],
+)
+def test_a_target_inside_the_runs_costs_what_a_run_there_costs(length: str, used: list[int]) -> None:
+    """At the largest size, at a quarter of it, below the batch, and at twice the largest: with equal steps a small size
+    takes as many as the largest, with equal epochs its own; and more samples take as many epochs either way."""
+    sizes = (50, *SIZES)
+    recipe = Recipe(batch=100, epochs=5.0, length=length)
+    made = points({size: [truth(size)] * 3 for size in sizes})
+    targets = [truth(size) for size in (16_000, 4_000, 50.001, 32_000)]
+
+    needed = plan(made, recipe=recipe, targets=targets, forward_flop=1.0).needed
+
+    assert [each.flop.value for each in needed] == pytest.approx([3 * samples for samples in used], rel=0.01)
+    for each in needed:
+        assert each.flop.low <= each.flop.value <= each.flop.high
+
+
+def test_a_size_at_which_a_run_made_no_error_is_left_out_and_said_to_be() -> None:
+    """All of its runs, since the others alone would make it look worse; the rest is fitted as if it had not been."""
+    made = {size: [truth(size), truth(size) * 1.01] for size in SIZES}
+    without = plan(points({size: made[size] for size in SIZES[:4]}))
+
+    result = plan(points(made | {16_000: [0.0, 0.001]}))
+
+    assert (result.scale, result.exponent, result.floor) == (without.scale, without.exponent, without.floor)
+    assert [each.samples for each in result.rows] == [*SIZES[:4], 16_000, 32_000, 64_000]
+    assert row(result, 16_000).measured is None
+    assert len(result.points) == 10
+    assert any("the runs on 16,000 samples are left out" in warning for warning in result.warnings)
+    assert not any("left out" in warning for warning in without.warnings)
+
+
+@pytest.mark.parametrize(
+    ("metric", "last", "why", "hint", "code"),
+    [
+        ("error", 0.0, "at 2 sizes a run came to error 0", "--metric loss needs no new training", Exit.USAGE),
+        ("loss", -1.0, "at 2 sizes a run came to loss 0 or below", "smaller --fractions", Exit.USAGE),
+        ("loss", None, "at 2 sizes all runs diverged", "--lr", Exit.DIVERGED),
+    ],
+)
+def test_fewer_than_four_sizes_are_refused_with_what_can_be_done_here(
+    metric: str, last: float | None, why: str, hint: str, code: Exit
+) -> None:
+    """How many are left, why the others are not among them, and a flag of this command."""
+    made: dict[int, list[float | None]] = {size: [truth(size)] * 2 for size in SIZES[:3]}
+    made |= {size: [last, last] for size in SIZES[3:]}
+
+    with pytest.raises(PacelineError, match="3 sizes can be fitted") as refused:
+        plan(points(made), metric=metric)
+
+    assert why in refused.value.why
+    assert hint in refused.value.hint
+    assert refused.value.exit_code == code
+
+
+def test_a_few_scattered_repeats_are_no_sign_against_the_formula() -> None:
+    """Two repeats with five sizes: as many degrees of freedom as where sizes disagree with the curve."""
+    made: dict[int, list[float | None]] = {size: [truth(size)] for size in SIZES}
+    made |= {size: [truth(size) * 0.95, truth(size) * 1.05] for size in (SIZES[0], SIZES[-1])}
+
+    result = plan(points(made))
+
+    assert not any("do not follow" in warning for warning in result.warnings)
+
+
 def test_the_same_epochs_are_called_what_they_are() -> None:
     """The notes say that small sizes had few steps."""
     recipe = Recipe(batch=100, epochs=5.0, length="epochs")

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from paceline.plan.collectives import Link, ring
-from paceline.plan.network import Timed, fit_link
+from paceline.plan.collectives import Link, Network, ring
+from paceline.plan.network import Timed, fit_link, network_facts, network_of
 from paceline.records.errors import PacelineError
 
 SIZES = [4 * 1024 * 8**k for k in range(6)]
@@ -49,3 +50,43 @@ def test_one_size_is_refused():
     """As are rows of one rank, which send nothing."""
     with pytest.raises(PacelineError, match="one size"):
         fit_link([Timed(2, 4096, 1e-3), Timed(3, 4096, 2e-3), Timed(1, 1 << 20, 1e-6)], one_machine=False)
+
+
+def test_a_link_drawn_anew_scatters_as_its_times_do():
+    """About the link that was found, by more where all-reduces scattered more; the draws hold the truth."""
+    truth = Link(50e-6, 1e9)
+    generator = np.random.default_rng(0)
+
+    spread = {}
+    for noise in (0.0, 0.15):
+        found = fit_link(timed(truth, (2, 3), noise=noise, seed=2), one_machine=True)
+        drawn = np.log([ring(8, SIZES[3], found.drawn(generator)) for _ in range(40)])
+        spread[noise] = drawn.std()
+        assert np.median(drawn) == pytest.approx(math.log(ring(8, SIZES[3], found.link)), abs=0.1)
+        assert drawn.min() < math.log(ring(8, SIZES[3], truth)) < drawn.max()
+    assert 0 < 3 * spread[0.0] < spread[0.15]
+
+
+def test_a_record_of_a_network_is_read_as_the_same():
+    """With and without machines, trees and a shared memory."""
+    fitted = fit_link(timed(Link(50e-6, 5e9, shared=2e9), (2, 3)), one_machine=True)
+    for network in (
+        Network(Link(1e-5, 1e9)),
+        Network(replace(fitted.link, processors=2.0), per_node=8, outer=Link(1e-4, 1e8), tree=True),
+    ):
+        facts = network_facts(network, "probe", fitted)
+
+        assert network_of(facts) == network
+        assert facts.probed == [[float(row.ranks), float(row.size_bytes), row.seconds] for row in fitted.rows]
+
+
+def test_a_probe_of_three_ranks_on_two_cores_predicts_eight():
+    """Their messages take turns; a fit that knows of no cores takes the slower rounds of three for slower links."""
+    truth = Link(200e-6, 1e9, processors=2.0)
+    rows = timed(truth, (2, 3))
+
+    knowing, blind = fit_link(rows, one_machine=True, processors=2.0), fit_link(rows, one_machine=True)
+
+    assert ring(8, 4096, knowing.link) == pytest.approx(ring(8, 4096, truth), rel=0.02)
+    assert ring(8, 4096, blind.link) < 0.5 * ring(8, 4096, truth)
+    assert knowing.drawn(np.random.default_rng(0)).processors == 2.0

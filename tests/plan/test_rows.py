@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
 
-from paceline.plan.rows import WARM_UP, reached_of, require_alike, timing_of
+from paceline.plan.rows import WARM_UP, reached_of, require_alike, require_one_training, timing_of
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, read_info, write_info
-from paceline.records.schema import Start
+from paceline.records.schema import End, Start
 from tests.plan.runs import step, training, write_events
 
 
@@ -75,10 +76,60 @@ def test_a_target_is_met_between_two_evaluations(tmp_path: Path) -> None:
         reached_of(path, "f1", 0.5, rising=True)
 
 
+def test_an_evaluation_that_is_no_number_is_passed_over(tmp_path: Path) -> None:
+    """The line is drawn from the one before it; without one the target is met where it is first seen."""
+    path = training(tmp_path / "a", evaluations=[(10, 0.5), (20, math.nan), (30, 0.9)])
+    other = training(tmp_path / "b", evaluations=[(10, math.nan), (20, 0.9)])
+
+    assert reached_of(path, "accuracy", 0.7, rising=True).steps == pytest.approx(20)
+    assert reached_of(other, "accuracy", 0.7, rising=True).steps == 20
+
+
+def test_a_run_that_diverged_before_its_first_evaluation_missed_the_target(tmp_path: Path) -> None:
+    """One that was merely stopped there says nothing, and is refused with what to do."""
+    for name, reason in (("diverged", "diverged"), ("stopped", "interrupted")):
+        path = training(tmp_path / name)
+        start = Start(session=1, time_unix_s=0.0, world=1, step=0)
+        write_events(RunDir(path), [start, End(step=3, reason=reason, exit_code=1, elapsed_s=1.0)])
+
+    assert reached_of(tmp_path / "diverged", "accuracy", 0.9, rising=True).steps is None
+    with pytest.raises(PacelineError, match="no evaluation of accuracy") as refused:
+        reached_of(tmp_path / "stopped", "accuracy", 0.9, rising=True)
+    assert "--resume" in str(refused.value.hint)
+
+
 def test_runs_of_different_trainings_are_not_mixed(tmp_path: Path) -> None:
-    """What differs is named."""
-    one, two = training(tmp_path / "a"), training(tmp_path / "b", precision="bf16")
+    """All that differs is named."""
+    one, two = training(tmp_path / "a"), training(tmp_path / "b", precision="bf16", config={"compress": "bf16"})
+    plain = training(tmp_path / "c", config={"compress": "none"})
 
     assert require_alike([one, one]).name == "digits"
-    with pytest.raises(PacelineError, match="precision: bf16, fp32"):
-        require_alike([one, two])
+    with pytest.raises(PacelineError, match="precision: bf16, fp32; --compress: bf16, none"):
+        require_alike([plain, two])
+
+
+@pytest.mark.parametrize(
+    ("name", "one", "other"),
+    [
+        *(("schedule", "constant", "cosine"), ("lr_rule", "none", "sqrt"), ("momentum", 0.0, 0.9)),
+        *(("weight_decay", 0.0, 0.1), ("holdout", 0, 500), ("train_samples", None, 500), ("augment", "none", "crop")),
+        *(("batch_norm", "local", "sync"), ("compress", "none", "bf16"), ("init_from", None, "runs/a")),
+    ],
+)
+def test_runs_to_a_target_have_one_recipe(tmp_path: Path, name: str, one: object, other: object) -> None:
+    """A setting that decides how many steps a target takes has to be the same."""
+    runs = [training(tmp_path / str(value), config={name: value}) for value in (one, other)]
+
+    with pytest.raises(PacelineError, match=f"--{name.replace('_', '-')}: "):
+        require_one_training(runs)
+
+
+def test_batch_rate_seed_and_length_may_differ(tmp_path: Path) -> None:
+    """Those are what a plan of the batch is about; what a step takes may differ as well."""
+    own = {"global_batch": 64, "lr": 0.1, "seed": 1, "epochs": 3, "target": "accuracy=0.9", "monitor": "none"}
+    other = {"global_batch": 512, "lr": 0.4, "seed": 2, "epochs": 9, "target": None, "monitor": "sharpness"}
+    runs = [training(tmp_path / str(settings["seed"]), config=settings) for settings in (own, other)]
+
+    assert require_one_training(runs).name == "digits"
+    with pytest.raises(PacelineError, match="--monitor: none, sharpness"):
+        require_alike(runs)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.plan.rows import Reached
-from paceline.plan.steps import Steps, at_most_data, sort_out, steps_of_run
+from paceline.plan.steps import Branched, Steps, at_most_data, sort_out, steps_of_run, until
 from paceline.records.errors import PacelineError
 from paceline.stats.hyperbola import fit
 from paceline.stats.noise_scale import NoiseScale, Window
@@ -41,7 +41,7 @@ def test_runs_that_missed_the_target_take_their_batch_size_with_them() -> None:
 def test_a_hyperbola_gives_steps_with_their_interval() -> None:
     """At a batch that was not run; the efficiency of a sample falls beyond the critical batch."""
     sizes = [32, 128, 512, 2048]
-    steps = Steps("hyperbola", 32, hyperbola=fit(sizes, [100 + 25_600 / size for size in sizes]))
+    steps = Steps(32, hyperbola=fit(sizes, [100 + 25_600 / size for size in sizes]))
 
     found = steps.at(256)
 
@@ -75,3 +75,39 @@ def test_a_run_without_noise_is_refused() -> None:
         steps_of_run([], 64, 1000)
 
     assert "--accumulate 2" in str(refused.value.hint)
+
+
+def test_where_branches_lost_nothing_steps_fall_in_proportion() -> None:
+    """A noise scale of 100 says 27 % of a batch of 512; branches that lost nothing up to it say all, and beyond it the
+    noise is looked at from there."""
+    windows = [window(1, 1000, 100.0)]
+    alone, settled = steps_of_run(windows, 64, 1000), steps_of_run(windows, 64, 1000, Branched(512, 40.0))
+
+    found = settled.at(512)
+
+    assert alone.efficiency(512) == pytest.approx(164 / 612)
+    assert settled.efficiency(512) == settled.efficiency(128) == pytest.approx(1)
+    assert found.value == found.low == 125
+    assert found.high == pytest.approx(alone.at(512).value)
+    assert settled.efficiency(2048) == pytest.approx((100 + 512) / (100 + 2048))
+    assert (settled.at(2048).low, settled.at(2048).high) == (31.25, 1000)
+
+
+def test_rates_follow_the_noise_that_the_branches_were_trained_by() -> None:
+    """At their checkpoint; without branches what the whole run says of a step's progress."""
+    windows = [window(1, 500, 64.0), window(501, 1000, 640.0)]
+
+    alone, settled = steps_of_run(windows, 64, 1000), steps_of_run(windows, 64, 1000, Branched(512, 640.0))
+
+    assert settled.gain(512) == pytest.approx((640 / 64 + 1) / (640 / 512 + 1))
+    assert alone.gain(512) == pytest.approx(1000 / alone.at(512).value)
+
+
+def test_noise_after_the_target_was_met_does_not_count() -> None:
+    """The stretch in which it was met ends there; one that was met before all noise leaves the first stretch."""
+    windows = [window(10, 100, 1.0), window(101, 200, 2.0), window(201, 300, 3.0)]
+
+    found = until(windows, 149.5)
+
+    assert [(one.first, one.last, one.found.value) for one in found] == [(10, 100, 1.0), (101, 150, 2.0)]
+    assert [(one.first, one.last) for one in until(windows, 5.0)] == [(10, 100)]

@@ -172,7 +172,7 @@ def batch_row(batch: int, workers: int, timed: bool = True) -> BatchRow:
         samples=batch * steps(batch),
         samples_per_s=batch / took if timed else None,
         time_s=within(steps(batch) * took) if timed else None,
-        system=step_s(1, batch / workers) / took if timed else None,
+        system=batch / took / (workers * 64 / step_s(1, 64)) if timed else None,
         statistical=64 * steps(64) / (batch * steps(batch)),
     )
 

@@ -85,16 +85,36 @@ def test_all_numbers_warnings_and_the_treatment_of_batch_norm_are_in_the_page(fu
 
 
 def test_what_did_not_converge_is_said_with_its_residual(full):
-    """In the row of each eigenvalue, beside the residual; a number that did converge has no such words."""
+    """In the row of that eigenvalue, beside the residual; a number that did converge has no such words."""
     rows = {row.key: row for row in facts(load_landscape(full).result)}
 
     text = Page(page_of(full)).text
 
-    assert rows["eigenvalue 2"].detail == "residual 0.25; not converged: 1 of 2 pairs after 30 steps"
-    assert not rows["eigenvalue 2"].sure
+    note = "not converged: 1 of 2 eigenvalues converged in 30 steps; the largest residual is 0.25"
+    assert (rows["eigenvalue 1"].detail, rows["eigenvalue 1"].sure) == ("residual 0.004; 30 products", True)
+    assert (rows["eigenvalue 2"].detail, rows["eigenvalue 2"].sure) == (f"residual 0.25; {note}", False)
     assert rows["weighted eigenvalue"].sure
-    assert "2nd eigenvalue 4 residual 0.25; not converged: 1 of 2 pairs after 30 steps changes" in text
+    assert f"2nd eigenvalue 4 residual 0.25; {note} changes" in text
     assert "Not all have converged" in text
+
+
+@pytest.mark.parametrize("each", [[], [True, True]])
+def test_eigenvalues_of_which_some_may_be_missing_are_all_marked(each):
+    """Those that are there may not be the largest; nor is it known of each in an older record."""
+    result, _ = landscapes.everything()
+    eigenvalues = msgspec.structs.replace(result.eigenvalues, each_converged=each)
+
+    rows = facts(msgspec.structs.replace(result, eigenvalues=eigenvalues))
+
+    marked = {row.key for row in rows if not row.sure}
+    assert marked == {"eigenvalue 1", "eigenvalue 2"}
+
+
+def test_keskars_number_is_in_percent(full):
+    """And says so, wherever it is shown."""
+    rows = {row.key: row.value for row in facts(load_landscape(full).result)}
+
+    assert (rows["keskar"], rows["keskar subspace"], rows["sam"]) == ("≥ 3.125 %", "≥ 0.5 %", "≥ 0.0125")
 
 
 def test_plain_sharpness_is_marked_as_changing_and_weighted_forms_as_staying(full):
@@ -220,7 +240,8 @@ def test_several_measurements_stand_side_by_side(tmp_path, full):
 
     table = side_by_side([facts(run.result) for run in runs], ["full", "lesser"])
     cells = {row[0]: row[1:] for row in table.rows}
-    assert cells["largest eigenvalue"] == ["10 (not converged)", "not measured"]
+    assert cells["largest eigenvalue"] == ["10", "not measured"]
+    assert cells["2nd eigenvalue"] == ["4 (not converged)", "not measured"]
     assert cells["loss"] == ["0.1250", "0.1250"]
     assert page.text.count(landscapes.WARNING) == 1
     data = json.loads(page.scripts[0])
@@ -303,6 +324,32 @@ def test_missing_and_damaged_records_are_one_message(full, break_it, said):
 
     assert said in str(caught.value)
     assert not (full / "report.html").exists()
+
+
+def test_a_damaged_byte_anywhere_in_the_arrays_is_one_message_or_none(tmp_path):
+    """Each in turn is turned over: in names, sizes, packed numbers and check sums; what can be read is read."""
+    result, arrays = landscapes.only("line")
+    path = landscapes.write(tmp_path / "bits", result, arrays)
+    file = arrays_path(RunDir(path))
+    whole = file.read_bytes()
+    said = []
+
+    for place in range(len(whole)):
+        file.write_bytes(whole[:place] + bytes([whole[place] ^ 0x41]) + whole[place + 1 :])
+        said.append(_message_of(path))
+
+    refused = [message for message in said if message]
+    assert len(refused) > len(whole) / 2
+    assert all("landscape.npz" in message for message in refused)
+
+
+def _message_of(path):
+    """What loading a measurement says; nothing when it can be read."""
+    try:
+        load_landscape(path)
+    except PacelineError as error:
+        return error.what
+    return ""
 
 
 def test_arrays_that_do_not_belong_together_are_refused(tmp_path):

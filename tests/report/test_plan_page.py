@@ -333,7 +333,8 @@ def test_the_heat_table_says_time_and_efficiency_and_marks_the_recommendation(tm
     away = {(head, at): cell.away for head, row in heat.rows for at, cell in enumerate(row)}
     assert min(away, key=away.get) == ("256", 3)
     assert sorted(away.values())[:: len(away) - 1] == [0.0, 1.0]
-    share = plans.step_s(1, 128) / plans.step_s(4, 128) * 64 * plans.steps(64) / (512 * plans.steps(512))
+    alone, together = 64 / plans.step_s(1, 64), 512 / plans.step_s(4, 128)
+    share = together / (4 * alone) * 64 * plans.steps(64) / (512 * plans.steps(512))
     assert cells["512"][2].more == f"{100 * share:.0f} % efficient"
     assert "recommended" in page_of(plans.write(tmp_path / "plan", "batch")).text
 

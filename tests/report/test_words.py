@@ -48,3 +48,10 @@ def test_a_damaged_rule_is_no_reason_to_fail() -> None:
         )
         assert line is not None
         assert line.startswith("learning rate 0.1")
+
+
+def test_only_optimizers_with_a_fused_kernel_are_called_fused() -> None:
+    """Those of the trainer's table that torch has in one pass over a tensor; of the others there is nothing to say."""
+    said = {name: words.fast_line(info({"optimizer": name}, {})) for name in ("sgd", "adamw", "lars", "lamb", "muon")}
+
+    assert said == {"sgd": "fused sgd", "adamw": "fused adamw", "lars": "", "lamb": "", "muon": ""}

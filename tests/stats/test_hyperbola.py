@@ -90,6 +90,40 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
     assert 0.84 <= reached / 300 <= 0.96
 
 
+@pytest.mark.parametrize(("sizes", "seeds"), [((64, 256, 1024), 1), ((32, 128, 512, 2048), 2)])
+def test_intervals_of_few_runs_hold_the_truth_as_often_as_they_say(sizes, seeds):
+    """Three runs leave one degree of freedom, eight leave six: 500 repeats of 90 % intervals, 5 % noise."""
+    generator = np.random.default_rng(1)
+    runs = np.repeat(np.array(sizes, dtype=float), seeds)
+    inside = reached = 0
+    for _ in range(500):
+        found = fit(runs, (200 + 51_200 / runs) * (1 + 0.05 * generator.standard_normal(len(runs))))
+        inside += found.critical.low <= 256 <= found.critical.high
+        interval = found.steps_interval(4096)
+        reached += interval.low <= 212.5 <= interval.high
+
+    assert 0.86 <= inside / 500 <= 0.94
+    assert 0.86 <= reached / 500 <= 0.94
+
+
+def test_intervals_are_those_of_a_linear_fit():
+    """Against a general least-squares solver with its covariance: S_min, E_min, and a batch in between."""
+    sizes, steps = np.array([32.0, 128, 512, 2048, 8192]), np.array([1750.0, 650, 280, 235, 199])
+    found = fit(sizes, steps)
+    expected = found.least_steps + found.least_samples / sizes
+    design = np.stack([1 / expected, 1 / (sizes * expected)], axis=1)
+
+    (least, samples), squares, *_ = np.linalg.lstsq(design, steps / expected, rcond=None)
+
+    covariance = np.linalg.inv(design.T @ design) * squares[0] / 3
+    t = 2.3533634  # of 3 degrees of freedom, 95 % below
+    assert [found.least_steps, found.least_samples] == pytest.approx([least, samples], rel=1e-3)
+    for interval, weights in ((found.sum_of(1, 0), [1, 0]), (found.steps_interval(300), [1, 1 / 300])):
+        reach = t * math.sqrt(np.array(weights) @ covariance @ np.array(weights))
+        assert interval.high - interval.value == pytest.approx(reach, rel=1e-3)
+        assert interval.value - interval.low == pytest.approx(reach, rel=1e-3)
+
+
 def test_coefficients_are_never_below_zero():
     """Steps that fall faster than 1 / B would ask for a negative least: it is 0 then, and the knee is beyond all."""
     with pytest.raises(PacelineError, match="below the knee"):

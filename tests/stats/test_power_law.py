@@ -114,16 +114,6 @@ def test_how_many_samples_a_target_needs():
     assert math.isinf(fit(SIZES, curve(SIZES, 3.0, 0.5, 0.1)).needed(0.05).value)
 
 
-def test_the_largest_size_is_held_out():
-    """What the fit would have said of it, over the mean of its runs; not with four sizes, where too few are left."""
-    sizes = [1_000, 2_000, 4_000, 8_000, 16_000]
-    errors = curve(sizes, 3.0, 0.35, 0.06)
-    errors[-1] *= 1.1
-
-    assert fit(sizes, errors).held_out == pytest.approx(1 / 1.1 - 1, abs=0.003)
-    assert fit(sizes[:4], errors[:4]).held_out is None
-
-
 def test_a_curve_that_does_not_follow_the_formula_has_a_wide_interval():
     """A break half-way makes residuals larger than the repeats' scatter, and the noise is the larger of the two."""
     m = np.repeat([250, 500, 1_000, 2_000, 4_000, 8_000], 3)
@@ -131,8 +121,24 @@ def test_a_curve_that_does_not_follow_the_formula_has_a_wide_interval():
 
     found = fit(m, e)
 
+    assert not found.follows
     assert found.noise > 0.05
     assert found.predict(32_000).high > 2 * found.predict(32_000).low
+
+
+def test_whether_sizes_follow_the_formula_is_told_from_repeats_alone():
+    """Two repeats that scatter widely around a perfect curve leave two degrees of freedom, as few as where five sizes
+    do not follow it; without any repeat nothing can tell."""
+    m = np.array([1_000, 1_000, 2_000, 4_000, 8_000, 16_000, 16_000])
+    e = curve(m, 3.0, 0.35, 0.06) * (1 + 0.05 * np.array([-1, 1, 0, 0, 0, -1, 1]))
+    wave = curve(SIZES, 3.0, 0.35, 0.06) * np.array([1.1, 0.9, 1.1, 0.9, 1.1])
+
+    scattered = fit(m, e)
+
+    assert scattered.follows
+    assert scattered.degrees == 2
+    assert not fit(np.repeat(SIZES, 2), np.repeat(wave, 2) * np.tile([0.999, 1.001], 5)).follows
+    assert fit(SIZES, wave).follows
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
+from paceline.launch.elastic import Ended
 from paceline.plan.network import fit_link
 from paceline.records.errors import PacelineError
 from paceline.studies.probe import probe
@@ -26,8 +29,19 @@ def test_larger_sums_take_longer_and_a_link_fits(tmp_path, monkeypatch) -> None:
 
 
 def test_one_worker_has_no_network() -> None:
-    """It is said what to do."""
+    """It is said what to do, with the flag of the probe."""
     with pytest.raises(PacelineError) as refused:
         probe([1], {})
 
-    assert "--workers" in str(refused.value.hint)
+    assert "--probe-workers 2" in refused.value.hint
+
+
+@pytest.mark.parametrize(("number", "arguments"), [(signal.SIGINT, ()), (signal.SIGTERM, (15,)), (signal.SIGHUP, (1,))])
+def test_a_probe_that_is_stopped_says_by_which_signal(number, arguments, monkeypatch) -> None:
+    """Ctrl-C as Python does; another signal with its number, from which the exit code is known."""
+    monkeypatch.setattr("paceline.launch.elastic.run_job", lambda job: Ended(number, {}, None))
+
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        probe([2], {})
+
+    assert stopped.value.args == arguments

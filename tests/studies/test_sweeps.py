@@ -1,16 +1,21 @@
-"""Sweeps and branches: what is trained, with which flags, and what they come to."""
+"""Sweeps: what is trained, with which flags, and what is refused before anything is."""
 
 from __future__ import annotations
 
-from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 
-from paceline.records.rundir import read_info
-from paceline.studies.batch_sweep import Sweep, branches, last_loss, sweep
+from paceline.cli.options import command_from
+from paceline.plan.batch_config import BatchConfig
+from paceline.records.errors import PacelineError
+from paceline.studies.batch_sweep import Sweep, check_sweep, prepare_sweep, require_workers, sweep
 from paceline.studies.train_flags import recipe_flags
+from paceline.tasks.table import BUILT_IN
+from paceline.train.checks import check
 from paceline.train.config import TrainConfig, from_dict, to_dict
-from tests.plan.runs import training
+from paceline.train.resolve import recipe, resolve
 
 
 def as_dict(flags: tuple[str, ...]) -> dict[str, str]:
@@ -18,15 +23,35 @@ def as_dict(flags: tuple[str, ...]) -> dict[str, str]:
     return dict(zip(flags[::2], flags[1::2], strict=True))
 
 
+def parsed(flags: tuple[str, ...]) -> TrainConfig:
+    """As `paceline train digits` reads and checks them."""
+    found: list[dict[str, Any]] = []
+    app = typer.Typer()
+    app.command()(command_from(TrainConfig, "task", found.append, ""))
+    app(["digits", *flags], standalone_mode=False)
+    config = TrainConfig(**found[0])
+    check(config)
+    recipe(resolve(config, BUILT_IN["digits"].defaults))
+    return config
+
+
+def asked(**settings: Any) -> BatchConfig:
+    """A plan of digits."""
+    return BatchConfig(targets=["digits"], **{"target": "accuracy=0.9", "train_workers": "1", **settings})
+
+
 def test_a_recipe_comes_back_as_the_flags_that_make_it() -> None:
     """Everything that decides the result and is not a default, but for the run's length and its target."""
     config = TrainConfig(
-        "digits", lr=0.3, momentum=0.8, nesterov=True, epochs=7, target="accuracy=0.9", seed=4, keep=9, augment="flip"
-    )
+        "digits", lr=0.3, momentum=0.8, nesterov=True, epochs=7, target="accuracy=0.9", seed=4, keep=9, augment="flip",
+        train_samples=700,
+    )  # fmt: skip
 
     flags = recipe_flags(to_dict(config), seed=None)
 
-    assert flags == ("--lr", "0.3", "--momentum", "0.8", "--nesterov", "--augment", "flip")
+    assert flags == (
+        "--lr", "0.3", "--momentum", "0.8", "--nesterov", "--augment", "flip", "--train-samples", "700",
+    )  # fmt: skip
 
 
 def test_changes_stand_beside_or_instead_of_what_was() -> None:
@@ -37,46 +62,6 @@ def test_changes_stand_beside_or_instead_of_what_was() -> None:
     assert recipe_flags(config, lr=None, optimizer=None) == ()
 
 
-def test_a_sweep_has_every_batch_with_every_seed_seed_by_seed() -> None:
-    """So that one that is cut short has all sizes; each has the target, a constant rate and its rule."""
-    found = sweep(Sweep([32, 128], 2, "accuracy=0.9", "sqrt", epochs=3))
-
-    assert [one.name for one in found] == [
-        "batch-32-seed-0", "batch-128-seed-0", "batch-32-seed-1", "batch-128-seed-1",
-    ]  # fmt: skip
-    flags = as_dict(found[1].flags)
-    assert (flags["--global-batch"], flags["--seed"], flags["--target"]) == ("128", "0", "accuracy=0.9")
-    assert (flags["--schedule"], flags["--lr-rule"], flags["--epochs"]) == ("constant", "sqrt", "3")
-
-
-def test_branches_take_the_same_samples_from_the_runs_weights(tmp_path: Path) -> None:
-    """Each with the run's recipe, its own batch, the rate times its gain, and whole steps of as many samples."""
-    path = training(
-        tmp_path / "parent", micro=64, config={"task": "digits", "lr": 0.1, "momentum": 0.8, "lr_rule": "none"}
-    )
-
-    found = branches(path, [64, 256], 2, 1_000, [1.0, 3.5])
-
-    assert [one.name for one in found] == [f"branch-{b}-seed-{s}" for b in (64, 256) for s in (1, 2)]
-    small, large = as_dict(found[0].flags), as_dict(found[2].flags)
-    assert (small["--steps"], large["--steps"]) == ("16", "4")
-    assert (small["--lr"], large["--lr"]) == ("0.1", "0.35")
-    assert large["--init-from"] == str(path.absolute())
-    assert large["--momentum"] == "0.8"
-    assert read_info(path).config["lr"] == 0.1
-
-
-def test_the_last_loss_is_that_of_the_last_evaluation(tmp_path: Path) -> None:
-    """NaN without one."""
-    from paceline.records.rundir import RunDir
-
-    done = training(tmp_path / "a", evaluations=[(1, 0.5), (2, 0.75)])
-    none = training(tmp_path / "b")
-
-    assert last_loss(RunDir(done)) == pytest.approx(0.25)
-    assert last_loss(RunDir(none)) != last_loss(RunDir(none))
-
-
 def test_flags_of_a_recipe_are_flags_of_paceline_train() -> None:
     """Read back, they give the same settings."""
     config = TrainConfig("digits", lr=0.3, warmup="2ep", batch_norm="ghost", clip_norm=1.0)
@@ -85,3 +70,68 @@ def test_flags_of_a_recipe_are_flags_of_paceline_train() -> None:
     read = {name.removeprefix("--").replace("-", "_"): value for name, value in flags.items()}
     again = from_dict({"task": "digits"} | read | {"lr": 0.3, "clip_norm": 1.0})
     assert again == config
+
+
+def test_a_sweep_has_every_batch_with_every_seed_seed_by_seed() -> None:
+    """So that one that is cut short has all sizes; each has the target, a constant rate and its rule."""
+    found = sweep(Sweep([32, 128], 2, "accuracy=0.9", "sqrt", epochs=3))
+
+    assert [one.name for one in found] == [
+        "batch-32-seed-0", "batch-128-seed-0", "batch-32-seed-1", "batch-128-seed-1",
+    ]  # fmt: skip
+    config = parsed(found[1].flags)
+    assert (config.global_batch, config.seed, config.target) == (128, 0, "accuracy=0.9")
+    assert (config.schedule, config.lr_rule, config.epochs) == ("constant", "sqrt", 3)
+
+
+@pytest.mark.parametrize("rule", ["none", "linear", "sqrt", "legw"])
+def test_every_training_of_a_sweep_is_one_that_paceline_train_takes(rule: str) -> None:
+    """Its flags go through the parser and the checks of the training, with the rule's rate at each batch."""
+    found = prepare_sweep(asked(lr_rule=rule, warmup="0.5ep", epochs=4, seeds=1))
+
+    assert [one.name for one in found] == [f"batch-{batch}-seed-0" for batch in (16, 64, 256)]
+    rates = [recipe(resolve(parsed(one.flags), BUILT_IN["digits"].defaults)).optimizer.lr for one in found]
+    factor = {"none": 1.0, "linear": 4.0}.get(rule, 2.0)
+    assert rates == pytest.approx([0.05 / factor, 0.05, 0.05 * factor])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"lr_rule": "square"}, "--lr-rule square is unknown"),
+        ({"warmup": "long"}, "--warmup long is no length"),
+    ],
+)
+def test_wrong_flags_are_refused_before_the_task_is_loaded(settings: dict[str, Any], message: str) -> None:
+    """In the words of the training."""
+    with pytest.raises(PacelineError, match=message):
+        check_sweep(asked(**settings))
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"target": "f1=0.9"}, "f1 is not measured by the task digits"),
+        ({"lr_rule": "adam-sde"}, "at a batch of 16: --lr-rule adam-sde does not hold for sgd"),
+        ({"batches": "64,256,1024"}, "a batch of 1,024 is more than one in 4 of the 1,437 training samples"),
+        ({"batches": "2,64,256", "train_workers": "3"}, "a batch of 2 cannot be shared by 3 workers"),
+    ],
+)
+def test_what_only_the_task_tells_is_refused_before_anything_is_trained(settings: dict[str, Any], message: str) -> None:
+    """Its metrics, its optimizer, its samples."""
+    with pytest.raises(PacelineError, match=message):
+        prepare_sweep(asked(**settings))
+
+
+def test_workers_are_counted_as_the_trainings_count_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """auto is one a CUDA device, else one a core; more than there are devices are refused, all under their own flag."""
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+
+    require_workers(4, "auto")
+    for smallest, workers, message in (
+        (3, "auto", "a batch of 3 cannot be shared by 4 workers"),
+        (64, "5", "--train-workers 5 is more than this machine's 4 CUDA"),
+        (64, "many", "--train-workers many"),
+    ):
+        with pytest.raises(PacelineError, match=message):
+            require_workers(smallest, workers)

@@ -21,10 +21,12 @@ from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Like
-from paceline.tasks.task import Arrays, Gathered, Task, accuracy
+from paceline.tasks.task import Arrays, Gathered, Loss, Task, accuracy
 from paceline.train import state
+from paceline.train.averaging import Average
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import make_feed
+from paceline.train.norms.convert import with_batch_norm
 from paceline.train.objective import Objective, read_totals
 from paceline.train.plan import Plan
 from paceline.train.record import Recorder
@@ -207,6 +209,21 @@ def unreached(used: list[list[int]]) -> list[str]:
     return inspect_loss(objective, points(5), "t", 5)
 
 
+def refused_on_rank_one(norm: str) -> Any:
+    """What each rank says of a loss that counts wrongly on rank 1 only, in front of a batch norm of that kind."""
+    wrong = dist.get_rank() == 1
+    model = with_batch_norm(network(norm=True), norm, ghost_size=2, momentum=None, device=torch.device("cpu"))
+
+    def loss(model: nn.Module, batch: Any) -> Loss:
+        right = cross_entropy()(model, batch)
+        return Loss(right.sum, right.count + wrong)
+
+    try:
+        return inspect_loss(Objective(model, loss, nullcontext), points(5), "t", 5)
+    except PacelineError as error:
+        return told(error)
+
+
 class Rows:
     """The same data as a map-style dataset; `short` makes its batches one sample shorter than asked."""
 
@@ -284,22 +301,35 @@ def evaluated_with_statistics(samples: int) -> dict[str, Any]:
     return {"buffers": own, "loss": measured["loss"].value}
 
 
-def saved_and_loaded(folder: str) -> dict[str, Any]:
+def average_of(model: nn.Module, kind: str) -> Average | None:
+    """An average of that kind, which takes in the weights after step 12; None for `none`."""
+    if kind not in ("ema", "swa"):
+        return None
+    plan = Plan(40, 10, 1, 0, dist.get_world_size(), dist.get_rank())
+    feed = make_feed(Arrays(*points(40)), plan, LIKE, 0)
+    objective = Objective(model, cross_entropy(), nullcontext)
+    return Average(objective, feed, plan, decay=0.5 if kind == "ema" else None, first_step=1, last_step=12)
+
+
+def saved_and_loaded(folder: str, kind: str = "none") -> dict[str, Any]:
     """A checkpoint of two ranks with buffers and random states of their own, read again on this rank."""
     rank = dist.get_rank()
     run = RunDir(Path(folder))
     model = network(norm=True)
+    average = average_of(model, kind)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     cross_entropy()(model, points(5 + 3 * rank)).sum.backward()
     for p in model.parameters():
         dist.all_reduce(p.grad)
     optimizer.step()
+    if average is not None:
+        average.update(model, 12)
     torch.manual_seed(50 + rank)
     recorder = Recorder(run, rank, 2)
     recorder.start(1, 0, 0.0)
     keeper = state.Keeper(run, "t", 2, recorder)
     progress = state.Progress(step=12, samples=99, reached=1, session=3)
-    keeper.save(model, None, optimizer, progress, "periodic")
+    keeper.save(model, average, optimizer, progress, "periodic")
     dist.barrier()
     drawn = torch.rand(3)
     recorder.close()
@@ -308,8 +338,10 @@ def saved_and_loaded(folder: str) -> dict[str, Any]:
     saved = state.load(path, "t")
     fresh = network(norm=True)
     other = torch.optim.SGD(fresh.parameters(), lr=9.0, momentum=0.9)
-    notes = state.restore(saved, fresh, other)
+    again = average_of(fresh, kind)
+    notes = state.restore(saved, fresh, other, again)
     state.restore_random(saved)
+    averaged = [[] if each is None else [*each.averaged.state_dict().values()] for each in (average, again)]
     momentum = [other.state[p]["momentum_buffer"] for p in fresh.parameters()]
     return {
         "notes": notes,
@@ -323,6 +355,8 @@ def saved_and_loaded(folder: str) -> dict[str, Any]:
         "rate": other.param_groups[0]["lr"],
         "buffers": all(torch.equal(a, b) for a, b in zip(model.buffers(), fresh.buffers(), strict=True)),
         "random": torch.equal(torch.rand(3), drawn),
+        "average": all(torch.equal(a, b) for a, b in zip(*averaged, strict=True)),
+        "averaged": {} if average is None else {n: b.numpy().copy() for n, b in average.model.named_buffers()},
         "own": {n: b.numpy().copy() for n, b in model.named_buffers()},
         "file": {n: t.numpy().copy() for n, t in saved.model.items()},
         "checkpoints": [e.step for e in EventStream(run.events(0)) if e.__struct_config__.tag == "checkpoint"],
@@ -335,11 +369,14 @@ def restored(folder: str, kind: str) -> Any:
     try:
         saved = state.load(path, "other" if kind == "other task" else "t")
         model = network(norm=True, classes=5 if kind == "other model" else 4)
+        average = average_of(model, kind)
         before = torch.get_rng_state()
-        notes = state.restore(saved, model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9))
+        notes = state.restore(saved, model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), average)
         state.restore_random(saved)
     except PacelineError as error:
         return told(error)
     merged = {n: b.numpy().copy() for n, b in model.named_buffers()}
     merge_buffers(model)
-    return {"notes": notes, "random untouched": torch.equal(before, torch.get_rng_state()), "buffers": merged}
+    averaged = {} if average is None else {n: b.numpy().copy() for n, b in average.model.named_buffers()}
+    untouched = torch.equal(before, torch.get_rng_state())
+    return {"notes": notes, "random untouched": untouched, "buffers": merged, "averaged": averaged}

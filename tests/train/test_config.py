@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from paceline.cli.options import command_from
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import AUGMENTATIONS, BUILT_IN, Defaults, TaskOptions
-from paceline.train.checks import check, require_shared
+from paceline.train.checks import BESIDE, check, check_takes_part, require_shared
 from paceline.train.choices import AVERAGES, FORMATS, PRECISIONS, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
@@ -154,6 +154,8 @@ def test_legal_values_pass_and_resolving_twice_changes_nothing(given: dict[str, 
         "steps",
         "grow_batch",
         "lr_rule",
+        "warmup_from",
+        "warmup_shape",
     )
     given = {k: v for k, v in given.items() if k not in of_others}
     config = TrainConfig(**given)
@@ -315,8 +317,75 @@ def test_a_batch_must_give_each_worker_a_sample() -> None:
     """Exactly one each is enough."""
     require_shared(4, 4)
 
-    with pytest.raises(PacelineError, match="a global batch of 3 cannot be shared by 4 workers"):
+    with pytest.raises(PacelineError, match="a global batch of 3 cannot be shared by 4 workers") as caught:
         require_shared(3, 4)
+
+    assert caught.value.hint == "--global-batch 4 or more, or at most 3 workers"
+
+
+def test_each_micro_batch_must_give_each_worker_a_sample() -> None:
+    """32 micro-batches of 2 samples: of four workers two would never have one, in the whole run."""
+    require_shared(128, 4, 32)
+
+    with pytest.raises(PacelineError, match="of 64 cannot be shared by 4 workers in 32 micro-batches") as caught:
+        require_shared(64, 4, 32)
+
+    assert caught.value.hint == "--global-batch 128 or more, or at most 2 workers, or --accumulate 16"
+    with pytest.raises(PacelineError, match="of 2 cannot be shared by 1 worker in 4 micro-batches") as caught:
+        require_shared(2, 1, 4)
+    assert caught.value.hint == "--global-batch 4 or more, or --accumulate 2"
+
+
+TAKE_PART: list[tuple[dict[str, Any], dict[str, Any]]] = [
+    ({"base_batch": 32}, {"lr_rule": "linear"}),
+    ({"base_batch": 32}, {"lr_rule": "none"}),
+    ({"base_batch": 32}, {"keep_updates": True}),
+    ({"max_batch": 640}, {"grow_batch": True}),
+    ({"cooldown": 0.5}, {"schedule": "wsd"}),
+    ({"decay_at": "0.5"}, {"schedule": "step"}),
+    ({"decay_factor": 0.5}, {"schedule": "step"}),
+    ({"ghost_size": 8}, {"batch_norm": "ghost"}),
+    ({"ema_decay": 0.9}, {"average": "ema"}),
+    ({"swa_from": 0.5}, {"average": "swa"}),
+    ({"monitor_samples": 9}, {"monitor": "sharpness"}),
+    ({"patience": 2}, {"target": "loss=0.1"}),
+]
+
+
+@pytest.mark.parametrize(("given", "beside"), TAKE_PART)
+def test_a_setting_that_would_change_nothing_is_refused(given: dict[str, Any], beside: dict[str, Any]) -> None:
+    """Silence would be taken for effect; beside what it belongs to it passes, and the hint names that."""
+    check_takes_part({"task": "digits", **given, **beside})
+    ((name, _),) = given.items()
+    ((other, _),) = beside.items()
+
+    with pytest.raises(PacelineError) as caught:
+        check_takes_part({"task": "digits", **given})
+
+    assert caught.value.what == f"--{name.replace('_', '-')} takes no part in this training"
+    assert f"--{other.replace('_', '-')}" in caught.value.hint
+
+
+def test_settings_of_another_choice_take_no_part_either() -> None:
+    """Every one of the table is tried here; the schedule of a user's task is not known before its file is run."""
+    assert {name for values, _ in TAKE_PART for name in values} == BESIDE.keys()
+    for values in ({"ema_decay": 0.9, "average": "swa"}, {"ghost_size": 8, "batch_norm": "sync"}):
+        with pytest.raises(PacelineError, match="takes no part"):
+            check_takes_part({"task": "digits", **values})
+    check_takes_part({"task": "mine.py", "cooldown": 0.5})
+    with pytest.raises(PacelineError, match="--cooldown takes no part"):
+        check_takes_part({"task": "mine.py", "cooldown": 0.5, "schedule": "step"})
+
+
+def test_a_beginning_of_the_warm_up_needs_a_warm_up() -> None:
+    """The task may have one of its own."""
+    config = TrainConfig("t", warmup_from=0.1)
+
+    assert resolve(config, Defaults(warmup="5")).warmup_from == 0.1
+    with pytest.raises(PacelineError, match="--warmup-from takes no part"):
+        resolve(config, Defaults())
+    with pytest.raises(PacelineError, match="--warmup-shape takes no part"):
+        resolve(TrainConfig("t", warmup_shape="constant"), Defaults(warmup="0ep"))
 
 
 def test_augmentations_are_read_as_names() -> None:

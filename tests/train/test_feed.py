@@ -198,6 +198,7 @@ def test_the_settling_batch_has_the_usual_size_on_every_rank(samples, batch, wor
 
         assert len(feed.sample()[1]) == (1 if first is None else len(first[1]))
         assert len(DatasetFeed(Rows(samples), plan, LIKE, 0).sample()[1]) == len(feed.sample()[1])
+        assert feed.sample(1)[1].tolist() == DatasetFeed(Rows(samples), plan, LIKE, 0).sample(1)[1].tolist() == [0]
 
 
 def test_batches_may_be_dictionaries_and_hold_text() -> None:

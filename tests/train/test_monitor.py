@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from pathlib import Path
 from typing import Any
@@ -12,16 +13,19 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
+from torch.autograd.function import once_differentiable
 
 from paceline.launch.pool import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Evaluation
-from paceline.tasks.data.arrays import Arrays
+from paceline.tasks.data.arrays import Arrays, Like
 from paceline.tasks.table import Defaults
 from paceline.tasks.task import Loss, Task
 from paceline.train.config import TrainConfig
+from paceline.train.monitor import Monitor
+from paceline.train.optim.table import Settings
 from paceline.train.resolve import resolve
 from paceline.train.stability import stability_limit
 from tests.distributed.jobs import trained
@@ -119,3 +123,66 @@ def test_the_monitor_changes_nothing_and_every_rank_count_measures_the_same(tmp_
         np.testing.assert_array_equal(a, b)
     assert with_it[0]["ratios"] == pytest.approx(alone["ratios"], rel=1e-3)
     assert len(alone["ratios"]) == 3
+
+
+class _Once(torch.autograd.Function):
+    """The square, whose gradient is a constant to autograd."""
+
+    @staticmethod
+    def forward(ctx: Any, values: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(values)
+        return values.square()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, above: torch.Tensor) -> torch.Tensor:
+        return 2 * above * ctx.saved_tensors[0]
+
+
+def once_task() -> Task:
+    """The same network with a loss that has no second derivative."""
+
+    def loss(model: nn.Module, batch: Any) -> Loss:
+        return Loss(_Once.apply(model(batch[0]) - batch[1]).mean(dim=1).sum(), len(batch[0]))
+
+    return dataclasses.replace(tanh_task(), loss=loss)
+
+
+def refused(base: str) -> tuple[str, str, bool]:
+    """What a training of it says, and whether anything was written; runs on a rank."""
+    flags = {"task": "tanh", "global_batch": 64, "steps": 4, "monitor": "sharpness", "precision": "fp32"}
+    try:
+        trained(flags, once_task(), base)
+    except PacelineError as error:
+        return error.what, error.why, Path(base, "run.json").exists()
+    return "", "", True
+
+
+def test_a_loss_without_a_second_derivative_is_refused_before_the_first_step(tmp_path: Path) -> None:
+    """Not at the first evaluation, with an epoch lost; on a rank that would have no part of the measurement, too."""
+    found = run_ranks(refused, 2, str(tmp_path / "run"), timeout_s=60)
+
+    for what, why, written in found:
+        assert what == "--monitor sharpness needs a loss that can be differentiated twice"
+        assert "marked once_differentiable" in why
+        assert not written
+
+
+def at_infinity() -> tuple[int, str]:
+    """What the monitor gives where weights are infinite; runs on a rank."""
+    task = tanh_task()
+    torch.manual_seed(0)
+    model = task.model()
+    monitor = Monitor(task, model, Like(torch.device("cpu"), torch.float32, False), samples=256, settings=Settings(0.1))
+    with torch.no_grad():
+        model[0].weight.fill_(math.inf)
+    measured, note = monitor.measure(0.1)
+    return len(measured), note
+
+
+def test_where_the_curvature_is_not_finite_there_is_a_note_instead_of_a_number() -> None:
+    """The training goes on, on every rank."""
+    assert (
+        run_ranks(at_infinity, 2)
+        == [(0, "the sharpness was not measured: the Hessian times a vector is not finite")] * 2
+    )

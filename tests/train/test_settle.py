@@ -35,3 +35,12 @@ def test_parameters_that_the_loss_does_not_reach_on_some_rank_are_named_on_all()
 
     assert results == [["layers.2.bias", "layers.2.weight"]] * 3
     assert run_ranks(ranks.unreached, 2, [[1, 2], [2, 1]]) == [[], []]
+
+
+@pytest.mark.parametrize("norm", ["local", "sync"])
+def test_a_loss_that_is_wrong_on_one_rank_is_refused_on_all_in_the_same_words(norm: str) -> None:
+    """Before any rank waits for a message of the other: one at the end, and those of a synchronised norm's backward."""
+    first, second = run_ranks(ranks.refused_on_rank_one, 2, norm, timeout_s=30)
+
+    assert first == ("the loss of task t counts 6 where the batch has 5 samples", "rank 1 says so", 2)
+    assert second == ("the loss of task t counts 6 where the batch has 5 samples", "", 2)

@@ -29,7 +29,7 @@ def test_a_restored_run_is_the_one_that_was_saved(saved) -> None:
 
     for result in results:
         assert result["notes"] == []
-        assert all(result[name] for name in ("weights", "momentum", "buffers", "random"))
+        assert all(result[name] for name in ("weights", "momentum", "buffers", "random", "average"))
         assert result["rate"] == 0.1
         progress = result["progress"]
         assert (progress.step, progress.samples, progress.reached, progress.session) == (12, 99, 1, 3)
@@ -69,6 +69,23 @@ def test_on_another_number_of_ranks_the_mean_statistics_are_taken_and_that_is_sa
         assert f"resumed on {world} rank(s) what 2 had begun" in result["notes"][0]
         assert result["random untouched"]
         np.testing.assert_array_equal(result["buffers"]["1.running_mean"], results[0]["file"]["1.running_mean"])
+
+
+@pytest.mark.parametrize("kind", ["ema", "swa"])
+def test_beside_an_average_the_trained_weights_have_their_mean_statistics_too(kind: str, tmp_path: Path) -> None:
+    """On another number of ranks; on the same number each rank has its own of both, to the bit."""
+    results = run_ranks(ranks.saved_and_loaded, 2, str(tmp_path), kind)
+
+    again = run_ranks(ranks.restored, 3, str(tmp_path), kind)
+
+    assert all(result["buffers"] and result["average"] for result in results)
+    for name in ("1.running_mean", "1.running_var"):
+        for saved, restored in (("own", "buffers"), ("averaged", "averaged")):
+            every = [result[saved][name] for result in results]
+            assert not np.array_equal(*every)
+            for found in again:
+                np.testing.assert_allclose(found[restored][name], np.mean(every, axis=0), rtol=1e-14)
+        np.testing.assert_array_equal(results[0]["file"][name], again[0]["averaged"][name])
 
 
 def test_a_checkpoint_of_another_task_or_model_is_refused(saved) -> None:

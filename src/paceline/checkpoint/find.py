@@ -9,20 +9,26 @@ from torch import Tensor, nn
 
 from paceline.checkpoint import manifest
 from paceline.records.errors import PacelineError, choices
-from paceline.records.rundir import RunDir
+from paceline.records.rundir import RunDir, read_info
 
 
 def find_checkpoint(run: Path, step: int | None) -> tuple[int, Path]:
     """The checkpoint of that step, or the newest complete one.
 
     Raises:
-        PacelineError: there is none; the message lists those that are there.
+        PacelineError: there is none; the message lists those that are there. Or `run` is not there, or no run.
     """
     checkpoints = RunDir(run).checkpoints
+    if not checkpoints.is_dir():
+        _refuse_other_than_runs(run)
     if step is None:
-        path, _ = manifest.newest_complete(checkpoints)
+        path, passed = manifest.newest_complete(checkpoints)
         if path is None:
-            raise PacelineError(f"{run} has no complete checkpoint", hint=f"paceline train --resume {run} makes one")
+            raise PacelineError(
+                f"{run} has no complete checkpoint",
+                why=f"{passed[0].path.name}: {passed[0].reason}" if passed else "",
+                hint=f"paceline train --resume {run} makes one",
+            )
         return manifest.read_manifest(path).step, path
     path = checkpoints / manifest.directory_name(step)
     if not path.is_dir():
@@ -30,6 +36,17 @@ def find_checkpoint(run: Path, step: int | None) -> tuple[int, Path]:
         raise PacelineError(f"{run} has no checkpoint of step {step:,}", hint=f"it has: {choices(there) or 'none'}")
     manifest.require(path)
     return step, path
+
+
+def _refuse_other_than_runs(path: Path) -> None:
+    """Where there are no checkpoints, the first question is whether it is a run at all."""
+    if path.is_dir() and path.parent.name == RunDir(path).checkpoints.name:  # one checkpoint of a run
+        manifest.require(path)
+    info = read_info(path)
+    if info.verb != "train":
+        raise PacelineError(
+            f"{path} is a run of paceline {info.verb}", why="it has no checkpoints", hint="a run of paceline train"
+        )
 
 
 def all_checkpoints(run: Path, last: int) -> list[tuple[int, Path]]:

@@ -44,15 +44,15 @@ def obtain_data(task: str, data_dir: str | None) -> None:
             obtain(entry.data, Path(data_dir) if data_dir else None, tell)
 
 
-def worker_environment(workers: str) -> tuple[dict[str, str], int]:
-    """Variables for ranks of this machine, and how many ranks there are."""
+def worker_environment(workers: str, flag: str = "--workers") -> tuple[dict[str, str], int]:
+    """Variables for ranks of this machine, and how many ranks there are; `flag` is what `workers` was given with."""
     import torch
 
     from paceline.launch.tuning import cpu_settings
     from paceline.parallel.placement import Machine, place, usable_cores
     from paceline.parallel.seat import LAUNCHER_PID
 
-    placement = place(Machine(torch.cuda.device_count(), usable_cores()), workers)
+    placement = place(Machine(torch.cuda.device_count(), usable_cores()), workers, flag)
     env = {LAUNCHER_PID: str(os.getpid())}
     cpu = placement.device == "cpu"
     settings = cpu_settings(os.environ, threads=1 if cpu else None, allocator=cpu)

@@ -10,26 +10,23 @@ from rich.text import Text
 
 from paceline.cli.card import safe
 from paceline.cli.fact_card import fact_table, place_table
-from paceline.records.landscape import LandscapeResult, arrays_path, result_path
+from paceline.records.landscape import LandscapeResult, arrays_path, read_result, result_path
 from paceline.records.rundir import RunDir
 from paceline.report.landscape.facts import facts, headline
-from paceline.report.landscape.load import load_landscape
-from paceline.report.landscape.page import write_landscape_page
-from paceline.report.landscape.pictures import write_pictures
+from paceline.report.landscape.write import write_landscape
 
 
 def show_landscape(run: RunDir, format_: str) -> None:
     """Write page and pictures, and show the numbers."""
-    loaded = load_landscape(run.path)
-    write_pictures(loaded, run.path)
-    write_landscape_page(loaded, run.report)
+    write_landscape(run.path)
+    result = read_result(run)
     if format_ == "json":
         import msgspec
 
-        sys.stdout.write(msgspec.json.encode(loaded.result).decode() + "\n")
+        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
         return
     console = Console()
-    console.print(landscape_card(loaded.result, run))
+    console.print(landscape_card(result, run))
 
 
 def landscape_card(result: LandscapeResult, run: RunDir) -> RenderableType:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +15,13 @@ from paceline.records.errors import PacelineError
 
 if TYPE_CHECKING:
     from paceline.plan.batch_result import Question
-    from paceline.records.plan import Branch
+    from paceline.records.plan import BatchResult
     from paceline.records.rundir import RunDir
+    from paceline.studies.branches import BranchTest
+    from paceline.studies.trainings import Training
+
+    Answer = Callable[[RunDir], BatchResult]
+    """What is left to do once there is a directory."""
 
 HELP = """Which batch size, with how many workers, at which learning rate? From runs to a target at several batches, or,
 as a first indication, from the gradient noise of one run.
@@ -36,101 +42,106 @@ def add(app: typer.Typer) -> None:
 
 def run_batch(given: dict[str, Any]) -> None:
     """Carry out `paceline plan batch` with what the user gave."""
-    from paceline.cli.plan_frame import open_plan, resumed, show_plan, to_be_resumed
+    from paceline.cli.plan_frame import config_from, open_plan, refuse_torchrun, resumed, show_plan, to_be_resumed
     from paceline.records.plan import write_plan
     from paceline.records.rundir import run_lock
 
-    config = BatchConfig(**resumed("batch", {"targets": [], **given}, CONTROL))
+    config: BatchConfig = config_from(BatchConfig, resumed("batch", {"targets": [], **given}, CONTROL))
     check(config)
-    if config.task is None and not config.confirm:  # nothing is trained: a refusal leaves no directory behind
-        result = _from_runs(config, [Path(path) for path in config.targets], _question(config))
-        run = open_plan("batch", result.task, dataclasses.asdict(config), config.run_dir, config.resume)
-    else:
-        name = Path(config.task).stem if config.task is not None else Path(config.targets[0]).name
-        run = open_plan("batch", name, dataclasses.asdict(config), config.run_dir, config.resume)
-        with run_lock(run), to_be_resumed("batch", run):
-            result = _of_task(config, run) if config.task is not None else _confirmed(config, run)
-    write_plan(run, result)
+    if config.trains:
+        refuse_torchrun("paceline plan batch")
+    name, answer = _prepared(config)  # everything that can be refused is refused before there is a directory
+    run = open_plan("batch", name, dataclasses.asdict(config), config.run_dir, config.resume)
+    with run_lock(run), to_be_resumed("batch", run):
+        write_plan(run, answer(run))
     show_plan(run, config.format)
 
 
-def _question(config: BatchConfig, **more: Any) -> Question:
+def _prepared(config: BatchConfig) -> tuple[str, Answer]:
+    """The plan's name, and what makes its result."""
+    question = _question(config)
+    if config.task is not None:
+        return _of_task(config, config.task, question)
+    if config.confirm:
+        return _of_branches(config, Path(config.targets[0]), question)
+    result = _from_runs([Path(path) for path in config.targets], question)
+    return result.task, lambda run: result
+
+
+def _question(config: BatchConfig) -> Question:
     from paceline.plan.batch_result import Question
-    from paceline.plan.speed import model_of
+    from paceline.plan.recipes import TrainSettings
     from paceline.records.plan import SpeedResult, read_plan
+    from paceline.studies.train_flags import recipe_flags, used
 
     speed = None
     if config.speed is not None:
         found = read_plan(Path(config.speed))
         if not isinstance(found, SpeedResult):
             raise PacelineError(f"--speed {config.speed} is another plan", hint="a directory of paceline plan speed")
-        speed = model_of(found)
-    return Question(config.worker_counts, config.efficiency, config.goal, speed, **more)
+        speed = found
+    settings = TrainSettings(used, recipe_flags)
+    return Question(config.worker_counts, config.efficiency, settings, config.goal, speed)
 
 
-def _from_runs(config: BatchConfig, paths: list[Path], question: Question) -> Any:
+def _from_runs(paths: list[Path], question: Question) -> BatchResult:
     from paceline.plan.batch_result import from_noise, from_runs
-    from paceline.plan.rows import require_alike
 
-    require_alike(paths)
     return from_runs(paths, question) if len(paths) > 1 else from_noise(paths[0], question)
 
 
-def _of_task(config: BatchConfig, run: RunDir) -> Any:
-    from paceline.cli.plan_frame import progress_of_trainings
-    from paceline.studies.batch_sweep import LENGTHS, Sweep, sweep
-    from paceline.studies.trainings import carry_out
-    from paceline.tasks.table import BUILT_IN
+def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, Answer]:
+    from paceline.cli.job import obtain_data
+    from paceline.studies.batch_sweep import check_sweep, prepare_sweep
 
-    task = config.task or ""
-    sizes = config.batch_sizes
-    if sizes is None:
-        sizes = [times * BUILT_IN[task].defaults.global_batch for times in LENGTHS]
-    trainings = sweep(Sweep(sizes, config.seeds, config.target or "", config.lr_rule, config.epochs, config.warmup))
-    with progress_of_trainings(len(trainings), config.format) as tell:
-        runs = carry_out(trainings, run.path / "runs", task, _shared(config), tell=tell)
-    return _from_runs(config, [one.path for one in runs.values()], _question(config))
+    check_sweep(config)
+    obtain_data(task, config.data_dir)
+    trainings = prepare_sweep(config)
+
+    def answer(run: RunDir) -> BatchResult:
+        runs = _trained(config, run, task, trainings, config.data_dir)
+        return _from_runs([one.path for one in runs.values()], question)
+
+    return Path(task).stem, answer
 
 
-def _confirmed(config: BatchConfig, run: RunDir) -> Any:
-    from paceline.cli.plan_frame import progress_of_trainings
+def _of_branches(config: BatchConfig, parent: Path, question: Question) -> tuple[str, Answer]:
+    from paceline.cli.job import obtain_data
     from paceline.plan.batch_result import from_noise
-    from paceline.plan.branch import samples_of_a_branch, settle
-    from paceline.plan.rows import train_info
-    from paceline.records.plan import Branch
-    from paceline.stats.goodput import gain
-    from paceline.studies.batch_sweep import BRANCHES, branches, last_loss
+    from paceline.studies.branches import check_parent, prepare_branches
+
+    info = check_parent(parent)
+    from_noise(parent, question)  # refused where no noise was recorded
+    data_dir = config.data_dir or info.config.get("data_dir")
+    obtain_data(str(info.config["task"]), data_dir)
+    test = prepare_branches(parent, config)
+
+    def answer(run: RunDir) -> BatchResult:
+        runs = _trained(config, run, test.task, test.trainings(), data_dir)
+        return _settled(test, runs, parent, question)
+
+    return parent.resolve().name, answer
+
+
+def _settled(test: BranchTest, runs: dict[str, RunDir], parent: Path, question: Question) -> BatchResult:
+    import msgspec
+
+    from paceline.plan.batch_result import from_noise
+    from paceline.plan.branch import settle
+    from paceline.studies.branches import losses
+
+    branches = test.branches(runs)
+    settled = settle(losses(branches))
+    result = from_noise(parent, dataclasses.replace(question, settled=settled, branches=branches))
+    return msgspec.structs.replace(result, warnings=[*result.warnings, *test.warnings()])
+
+
+def _trained(
+    config: BatchConfig, run: RunDir, task: str, trainings: Sequence[Training], data_dir: str | None
+) -> dict[str, RunDir]:
+    from paceline.cli.plan_frame import progress_of_trainings
     from paceline.studies.trainings import carry_out
 
-    parent = Path(config.targets[0])
-    info = train_info(parent)
-    assert info.batch is not None
-    assert info.task is not None
-    base = info.batch.global_batch
-    sizes = sorted({base, *(config.batch_sizes or [times * base for times in BRANCHES])})
-    noise = from_noise(parent, _question(config)).noise[-1].noise_scale.value or float(info.task.train_samples)
-    samples = samples_of_a_branch(info.task.total_steps * base, len(sizes) * config.seeds)
-    trainings = branches(parent, sizes, config.seeds, samples, [gain(noise, base, size) for size in sizes])
+    shared = ["--workers", config.train_workers, *(["--data-dir", data_dir] if data_dir is not None else [])]
     with progress_of_trainings(len(trainings), config.format) as tell:
-        runs = carry_out(trainings, run.path / "runs", str(info.config["task"]), _shared(config), tell=tell)
-    losses: dict[int, list[float]] = {}
-    records: list[Branch] = []
-    for training, (name, one) in zip(trainings, runs.items(), strict=True):
-        size = int(name.split("-")[1])
-        loss = last_loss(one)
-        losses.setdefault(size, []).append(loss)
-        records.append(
-            Branch(
-                run=str(one.path),
-                batch=size,
-                seed=int(training.name.split("-")[3]),
-                samples=samples,
-                loss=loss if loss == loss else None,
-            )
-        )
-    return from_noise(parent, _question(config, settled=settle(losses), branches=records))
-
-
-def _shared(config: BatchConfig) -> tuple[str, ...]:
-    flags = ["--workers", config.train_workers]
-    return tuple(flags + (["--data-dir", config.data_dir] if config.data_dir is not None else []))
+        return carry_out(trainings, run.path / "runs", task, shared, tell=tell)

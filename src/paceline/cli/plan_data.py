@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -41,19 +40,12 @@ def add(app: typer.Typer) -> None:
 def run_data(given: dict[str, Any]) -> None:
     """Carry out `paceline plan data` with what the user gave."""
     from paceline.cli.job import obtain_data
-    from paceline.cli.plan_frame import open_plan, resumed, show_plan, to_be_resumed
+    from paceline.cli.plan_frame import open_plan, refuse_torchrun, show_plan, to_be_resumed
     from paceline.records.plan import write_plan
     from paceline.records.rundir import run_lock
 
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        raise PacelineError(
-            "paceline plan data starts its own trainings", hint="call it by itself, not under torchrun; see --workers"
-        )
-    settings = resumed("data", given, CONTROL)
-    if "task" not in settings:
-        raise PacelineError("no task was named", hint=f"one of {', '.join(BUILT_IN)}, or a Python file with task()")
-    config = DataConfig(**settings)
-    check(config)
+    refuse_torchrun("paceline plan data")
+    config = _settled(given)
     obtain_data(config.task, config.data_dir)
     from paceline.studies.learning_curve import prepare
 
@@ -62,6 +54,24 @@ def run_data(given: dict[str, Any]) -> None:
     with run_lock(run), to_be_resumed("data", run):
         write_plan(run, _learn(config, study, run))
     show_plan(run, config.format)
+
+
+def _settled(given: dict[str, Any]) -> DataConfig:
+    """What was given, with what the plan to be resumed had, checked."""
+    from paceline.cli.plan_frame import config_from, resumed
+
+    settings = resumed("data", given, CONTROL)
+    if "task" not in settings:
+        raise PacelineError("no task was named", hint=f"one of {', '.join(BUILT_IN)}, or a Python file with task()")
+    config: DataConfig = config_from(DataConfig, settings)
+    if any(target.metric != config.asked_metric for target in config.targets):
+        # Of the two, a stored one is an answer to an older question: what is asked now counts.
+        if "metric" in given and "target" not in given:
+            config = dataclasses.replace(config, target=None)
+        elif "target" in given and "metric" not in given:
+            config = dataclasses.replace(config, metric=None)
+    check(config)
+    return config
 
 
 def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataResult:

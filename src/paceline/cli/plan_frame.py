@@ -3,21 +3,45 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
+import os
 import platform
 import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+import msgspec
 import typer
 
 import paceline
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, new_run_dir, read_info, write_info
 from paceline.records.schema import SCHEMA, RunInfo
+
+Config = TypeVar("Config")
+_ARGUMENTS = ("task", "targets")
+"""Settings that are typed without a flag."""
+
+
+def refuse_torchrun(what: str) -> None:
+    """Refuse to start jobs from each rank of a job: they would join that job's group.
+
+    Args:
+        what: the command, as it is typed: `paceline plan data`.
+
+    Raises:
+        PacelineError: this is one of torchrun's ranks.
+    """
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        raise PacelineError(
+            f"{what} starts its own workers",
+            why="under torchrun every rank would start all of them",
+            hint="call it by itself, not under torchrun",
+        )
 
 
 def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> RunDir:
@@ -34,9 +58,7 @@ def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | No
         PacelineError: the directory holds a run already, or holds none to resume.
     """
     if resume is not None:
-        info = read_info(Path(resume))
-        if info.verb != "plan" or info.facts.get("kind") != kind:
-            raise PacelineError(f"{resume} is no plan of this kind", hint=f"paceline plan {kind} --help")
+        _info_of(kind, resume)
         return RunDir(resume)
     run = RunDir(run_dir) if run_dir is not None else new_run_dir(f"plan-{kind}-{name}")
     if run.exists():
@@ -57,6 +79,19 @@ def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | No
     return run
 
 
+def _info_of(kind: str, path: str) -> RunInfo:
+    """run.json of a plan; refuses what is no plan of this kind."""
+    info = read_info(Path(path))
+    made_by = f"plan {info.facts.get('kind')}" if info.verb == "plan" else info.verb
+    if made_by != f"plan {kind}":
+        raise PacelineError(
+            f"{path} is no plan of this kind",
+            why=f"it was made by: paceline {made_by}",
+            hint=f"--resume takes a directory of paceline plan {kind}",
+        )
+    return info
+
+
 @contextlib.contextmanager
 def to_be_resumed(kind: str, run: RunDir) -> Iterator[None]:
     """Around trainings: when they are stopped, the command that goes on with them is said.
@@ -73,6 +108,70 @@ def to_be_resumed(kind: str, run: RunDir) -> Iterator[None]:
         raise typer.Exit(int(Exit.TERMINATED if terminated else Exit.INTERRUPTED)) from None
 
 
+def resumed(kind: str, given: Mapping[str, Any], control: Sequence[str]) -> dict[str, Any]:
+    """What was given, with what the plan to be resumed had; anything but `control` must be what it was.
+
+    Args:
+        kind: of the plan.
+        given: by field name, only what was given; an empty list of `targets` is not.
+        control: names of what may change, since no training depends on it.
+
+    Raises:
+        PacelineError: there is no such plan, or a setting that decides the result was changed.
+    """
+    path = given.get("resume")
+    if path is None:
+        return dict(given)
+    stored = _info_of(kind, path).config
+    if given.get("run_dir") is not None and Path(given["run_dir"]) != Path(path):
+        raise PacelineError(
+            f"--resume {path} and --run-dir {given['run_dir']} name two directories", hint="leave --run-dir out"
+        )
+    asked = {name: value for name, value in given.items() if name != "targets" or value}
+    for name, value in asked.items():
+        if name in (*control, "resume", "run_dir") or stored.get(name) == value:
+            continue
+        raise PacelineError(
+            f"the plan to be resumed has {_typed(name, stored.get(name))}, not {_typed(name, value)}",
+            why="a resumed plan goes on with the settings that decide its result",
+            hint=f"leave that out, or start a new plan: paceline plan {kind}",
+        )
+    return {**stored, **asked}
+
+
+def _typed(name: str, value: Any) -> str:
+    """A setting as people type it."""
+    if name in _ARGUMENTS:
+        return f"{name.upper()} {' '.join(value) if isinstance(value, list) else value}"
+    flag = name.replace("_", "-")
+    if isinstance(value, bool):
+        return f"--{flag}" if value else f"--no-{flag}"
+    return f"no --{flag}" if value is None else f"--{flag} {value}"
+
+
+def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
+    """Settings as their dataclass.
+
+    Args:
+        kind: a dataclass, for instance DataConfig.
+        settings: by field name, some of them perhaps from the run.json of a plan to be resumed.
+
+    Raises:
+        PacelineError: run.json holds settings that this version does not know, or values of another type.
+    """
+    unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(kind)})  # type: ignore[arg-type]
+    try:
+        if unknown:
+            raise msgspec.ValidationError(f"unknown to this version: {', '.join(unknown)}")
+        return msgspec.convert(dict(settings), kind)
+    except msgspec.ValidationError as error:
+        raise PacelineError(
+            "the settings of the plan cannot be read",
+            why=str(error),
+            hint="use the version of Paceline that wrote them (see versions in its run.json), or start a new plan",
+        ) from error
+
+
 def show_plan(run: RunDir, format_: str) -> None:
     """Write the page, and print the card; with json the result and nothing else.
 
@@ -87,8 +186,6 @@ def show_plan(run: RunDir, format_: str) -> None:
     result = read_plan(run.path)
     write_plan_page(run.path)
     if format_ == "json":
-        import msgspec
-
         sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
         return
     from rich.console import Console
@@ -115,27 +212,6 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-def resumed(kind: str, given: Mapping[str, Any], control: Sequence[str]) -> dict[str, Any]:
-    """What was given, with what the plan to be resumed had; anything but `control` must be what it was.
-
-    Raises:
-        PacelineError: a setting that decides the result was changed.
-    """
-    if given.get("resume") is None:
-        return dict(given)
-    stored = dict(read_info(Path(given["resume"])).config)
-    for name, value in given.items():
-        if name in (*control, "resume", "run_dir") or not value or stored.get(name) == value:
-            continue
-        flag = "--" + name.replace("_", "-")
-        raise PacelineError(
-            f"the plan to be resumed has {flag} {stored.get(name)}, not {value}",
-            why="a resumed plan goes on with the settings that decide its result",
-            hint=f"leave {flag} out, or start a new plan: paceline plan {kind}",
-        )
-    return {**stored, **{name: value for name, value in given.items() if value}}
-
-
 @contextlib.contextmanager
 def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, int, str], None]]:
     """Which training runs: a bar on a terminal, else a line each; nothing with json."""
@@ -150,10 +226,13 @@ def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, i
         return
     console.print(f"cost: {total} trainings; how long is known after the first")
     began = time.monotonic()
+    before: int | None = None  # done by an earlier call, in time that nobody took
 
     def line(done: int, all_: int, what: str) -> None:
-        spent = time.monotonic() - began
-        left = f", about {spent / done * (all_ - done) / 60:.0f} min left" if 0 < done < all_ else ""
+        nonlocal before
+        before = done if before is None else before
+        spent, here = time.monotonic() - began, done - before
+        left = f", about {spent / here * (all_ - done) / 60:.0f} min left" if here and done < all_ else ""
         console.print(f"{done} of {all_} done{left}" + (f": {what}" if what else ""), soft_wrap=True)
 
     if not console.is_terminal:

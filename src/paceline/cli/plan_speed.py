@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +11,12 @@ import typer
 
 from paceline.cli.options import command_from
 from paceline.plan.speed_config import SpeedConfig, check
-from paceline.records.errors import PacelineError
+from paceline.records.errors import Exit, PacelineError
 
 if TYPE_CHECKING:
     from paceline.plan.collectives import Network
+    from paceline.plan.network import FittedLink
     from paceline.plan.rows import Timing
-    from paceline.records.plan import NetworkFacts
 
 HELP = """How fast would other numbers of workers be? From short runs at a few settings, and a probe of the network.
 
@@ -37,16 +38,20 @@ def run_speed(given: dict[str, Any]) -> None:
     """Carry out `paceline plan speed` with what the user gave."""
     config = SpeedConfig(**{"runs": [], **given})
     check(config)
-    from paceline.cli.plan_frame import open_plan, progress_bar, show_plan
+    from paceline.cli.plan_frame import open_plan, progress_bar, refuse_torchrun, show_plan
+    from paceline.plan.network import network_facts
     from paceline.plan.rows import require_alike, timing_of
-    from paceline.plan.speed import Question, predict
+    from paceline.plan.speed import Question, predict, processors_of
     from paceline.records.plan import write_plan
 
+    if config.probe:
+        refuse_torchrun("paceline plan speed --probe")
     paths = [Path(run) for run in config.runs]
     info = require_alike(paths)
     timings = [timing_of(path) for path in paths]
     _require_sizes(timings)
-    network, facts = _network(config, timings)
+    processors = processors_of(info)
+    network, link = _network(config, processors)
     first = timings[0].observed.setting
     most = max(timing.observed.setting.workers for timing in timings)
     question = Question(
@@ -56,9 +61,12 @@ def run_speed(given: dict[str, Any]) -> None:
         micro=config.micro or first.micro,
         at=config.at or (most if most > 1 else max(config.worker_counts)),
         noise_scale=config.noise_scale,
+        processors=processors,
+        compressed=info.config.get("compress", "none") != "none",
     )
+    facts = network_facts(network, "given" if link is None else "probe", link)
     with progress_bar("fit") as tell:
-        result = predict(timings, network, facts, question, tell)
+        result = predict(timings, network, facts, question, tell, link=link)
     run = open_plan("speed", info.name, dataclasses.asdict(config), config.run_dir, None)
     write_plan(run, result)
     show_plan(run, config.format)
@@ -73,28 +81,37 @@ def _require_sizes(timings: list[Timing]) -> None:
         )
 
 
-def _network(config: SpeedConfig, timings: list[Timing]) -> tuple[Network, NetworkFacts]:
-    from paceline.plan.network import fit_link
-    from paceline.plan.speed import network_facts
-
-    given = config.given_network
-    if given is not None:
-        return given, network_facts(given, "given")
+def _network(config: SpeedConfig, processors: float | None) -> tuple[Network, FittedLink | None]:
+    """The network, and how the probe found its link; None where it was given."""
+    if config.given_network is not None:
+        return config.given_network, None
     if not config.probe:
         raise PacelineError(
             "what sums of gradients cost is not known",
             why="runs alone cannot tell how a network's cost grows with workers and bytes",
             hint="--probe times it here in 10 s; or --bandwidth (GB/s) and --latency (microseconds) of another network",
         )
+    fitted = _probed(config, processors)
+    return config.network_over(fitted.link), fitted
+
+
+def _probed(config: SpeedConfig, processors: float | None) -> FittedLink:
+    """The link between workers of this machine.
+
+    Raises:
+        typer.Exit: stopped, with the exit code of a stopped job.
+    """
     from paceline.cli.job import worker_environment
     from paceline.cli.plan_frame import progress_bar
-    from paceline.plan.collectives import Network
+    from paceline.plan.network import fit_link
     from paceline.studies.probe import probe
 
-    env, most = worker_environment(config.probe_workers)
+    env, most = worker_environment(config.probe_workers, "--probe-workers")
     counts = sorted({2, 3, most} if most > 2 else {most})
-    with progress_bar("network probe") as tell:
-        rows = probe(counts, env, seconds=config.probe_seconds, tell=tell)
-    fitted = fit_link(rows, one_machine=True)
-    network = Network(fitted.link, tree=config.tree)
-    return network, network_facts(network, "probe", fitted, rows)
+    try:
+        with progress_bar("network probe") as tell:
+            rows = probe(counts, env, seconds=config.probe_seconds, tell=tell)
+    except KeyboardInterrupt as stop:
+        sys.stderr.write("\nstopped: nothing was written\n")
+        raise typer.Exit(int(Exit.TERMINATED if stop.args else Exit.INTERRUPTED)) from None
+    return fit_link(rows, one_machine=True, processors=processors)

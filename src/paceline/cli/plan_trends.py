@@ -33,7 +33,7 @@ def add(app: typer.Typer) -> None:
 
 def run_trends(
     run_dir: Annotated[
-        str | None, typer.Option(help="Exactly this directory, instead of runs/<date>_<time>_plan-trends.")
+        str | None, typer.Option(help="Exactly this directory, instead of runs/<date>_<time>_plan-trends-resnet-50.")
     ] = None,
     output_format: Annotated[str, typer.Option("--format", help="text, or json: one object at the end.")] = "text",
 ) -> None:

@@ -18,7 +18,7 @@ from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir, new_run_dir, read_info, run_lock
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
-from paceline.train.checks import check, require_shared
+from paceline.train.checks import check, check_takes_part, require_shared
 from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
 
 if TYPE_CHECKING:
@@ -79,6 +79,7 @@ def settle_request(given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
             raise PacelineError("there is no run to resume", hint="name the task to start a new one")
     config = TrainConfig(**given)
     check(config)
+    check_takes_part(given)
     if config.run_dir is not None:
         run = RunDir(config.run_dir)
         if run.exists() and resume is None:
@@ -91,7 +92,7 @@ def settle_request(given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
 
 
 def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
-    if given.get("run_dir") not in (None, str(run.path)):
+    if "run_dir" in given and Path(given["run_dir"]).resolve() != run.path.resolve():
         raise PacelineError(
             f"--resume {run.path} and --run-dir {given['run_dir']} name two directories", hint="leave --run-dir out"
         )
@@ -120,7 +121,7 @@ def _newest_run(given: dict[str, Any]) -> RunDir | None:
 def _refuse_obvious(given: dict[str, Any]) -> None:
     workers, batch = given.get("workers", "auto"), given.get("global_batch")
     if workers.isdecimal() and batch is not None and batch > 0:
-        require_shared(batch, int(workers))
+        require_shared(batch, int(workers), max(1, given.get("accumulate", 1)))
 
 
 def _launch(config: TrainConfig, run: RunDir) -> int:
@@ -130,7 +131,7 @@ def _launch(config: TrainConfig, run: RunDir) -> int:
     with run_lock(run), tidy(run):
         obtain_data(config.task, config.data_dir)
         env, workers = _worker_environment(config, run)
-        with _tensorboard(config, run) as extra, Follower(run, console, extra) as follower:
+        with tensorboard_export(config, run) as extra, Follower(run, console, extra) as follower:
             from paceline.launch.elastic import Job, run_job
 
             ended = run_job(
@@ -152,7 +153,8 @@ def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str
 
 
 @contextlib.contextmanager
-def _tensorboard(config: TrainConfig, run: RunDir) -> Iterator[TensorBoardExport | None]:
+def tensorboard_export(config: TrainConfig, run: RunDir) -> Iterator[TensorBoardExport | None]:
+    """What writes TensorBoard's events into the run directory, where that was asked for."""
     if not config.tensorboard:
         yield None
         return

@@ -8,11 +8,9 @@ import traceback
 from contextlib import ExitStack
 from typing import Any, NoReturn
 
-from rich.console import Console
-
 from paceline.cli.follow import Follower, console_for
 from paceline.cli.result import show_result
-from paceline.cli.train import settle_request
+from paceline.cli.train import settle_request, tensorboard_export
 from paceline.parallel import agree
 from paceline.parallel.exit import leave
 from paceline.parallel.seat import StopRequest, report_failure, take_seat
@@ -48,8 +46,10 @@ def _run(given: dict[str, Any], stop: StopRequest) -> int:
     config, run = agree.from_rank_zero(lambda: settle_request(given))
     with ExitStack() as stack:
         agree.all_or_none(lambda: stack.enter_context(run_lock(run)) if seat.env.rank == 0 else None)
-        console = console_for(config.format) if seat.env.rank == 0 else Console(quiet=True)
-        with Follower(run, console) if seat.env.rank == 0 else ExitStack():
+        with ExitStack() as drawing:
+            if seat.env.rank == 0:
+                extra = drawing.enter_context(tensorboard_export(config, run))
+                drawing.enter_context(Follower(run, console_for(config.format), extra))
             code = finish(build(config, seat, run, stop))
         if seat.env.rank == 0 and code == Exit.OK:
             show_result(run, config.format)

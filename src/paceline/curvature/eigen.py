@@ -135,6 +135,8 @@ class Eigenpairs:
         steps: products with H that it took, those of earlier runs included.
         converged: all pairs have, and where `repeats` was asked for, nothing is missing among them.
         note: why not, in words; empty when converged.
+        norm: the largest modulus that showed anywhere in the spectrum, listed or not: about the norm of H. What
+            rounding adds to a product is relative to it.
     """
 
     largest: tuple[Pair, ...]
@@ -142,3 +144,4 @@ class Eigenpairs:
     steps: int
     converged: bool
     note: str
+    norm: float

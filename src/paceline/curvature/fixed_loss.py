@@ -6,6 +6,9 @@
 pieces. A rank adds up the chunks of a piece in order; the pieces of all ranks are added in order (`parallel.ordered`).
 So 1, 2 or 7 workers with equally many threads each get the same bits.
 
+**float32 is float32.** Convolutions and products do without TF32 here, which torch takes for the former on CUDA devices
+unless told otherwise: it keeps 10 bits of each factor, and a residual or a rise of the loss would be its rounding.
+
 **A measurement leaves no trace.** Weights, their `.grad`, the modes of modules, buffers and random state come back as
 they were, also after an exception.
 
@@ -28,6 +31,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from paceline.curvature.batch_norm import check_norms, measuring
 from paceline.curvature.chunks import Chunks
+from paceline.curvature.memory import enough_for
+from paceline.curvature.precision import full_float32
 from paceline.curvature.twice import product, refuse_once_differentiable
 from paceline.curvature.untouched import seed_chunk, untouched
 from paceline.curvature.weights import FlatWeights, pieces_within
@@ -147,6 +152,7 @@ class FixedLoss:
     def _at(self, point: Tensor, *, twice: bool) -> Iterator[None]:
         with (
             untouched(self._model, self._device),
+            full_float32(),
             measuring(self._model, self._batch_norm, twice=twice),
             self._weights.at(point),
             torch.autocast(self._device.type, enabled=False),
@@ -185,8 +191,9 @@ class FixedLoss:
             yield table
 
     def _chunk_table(self, chunk: int) -> Tensor:
-        loss, batch = self._loss(chunk)
-        pairs = [(loss.sum, loss.count), *(metric(loss.outputs, batch) for metric in self._metrics.values())]
+        with enough_for(len(self._chunks.spans[chunk])):
+            loss, batch = self._loss(chunk)
+            pairs = [(loss.sum, loss.count), *(metric(loss.outputs, batch) for metric in self._metrics.values())]
         return torch.stack([_pair(total, count) for total, count in pairs])
 
     def _as_value(self, table: Tensor) -> Value:
@@ -202,8 +209,9 @@ class FixedLoss:
                 span = self._span(piece)
                 table, total = torch.zeros(1, 2, dtype=torch.float64), None
                 for chunk in range(span.start, span.stop):
-                    loss, _ = self._loss(chunk)
-                    parts = self._differentiated(per_chunk, loss.sum.reshape(()))
+                    with enough_for(len(self._chunks.spans[chunk])):
+                        loss, _ = self._loss(chunk)
+                        parts = self._differentiated(per_chunk, loss.sum.reshape(()))
                     table += _pair(loss.sum.detach(), loss.count)
                     total = add_in_order([self._weights.join(parts)], total)
                     del loss, parts  # the graph of a chunk must be gone before the next one's grows

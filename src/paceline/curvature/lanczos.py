@@ -73,6 +73,7 @@ class Lanczos:
         self._known: list[_Ritz] = []  # ends of the spectrum as earlier searches found them
         self._now: list[_Ritz] = []  # as they stand
         self._certain = False
+        self._norm = 0.0  # what has shown of the norm of H: rounding errors are relative to that
 
     def steps(self) -> Iterator[Step]:
         """Search until what is wanted is there, or `max_steps` are made; yields after each step.
@@ -85,7 +86,7 @@ class Lanczos:
         self._begin()
         while True:
             confirming = bool(self._known)
-            krylov = Krylov(self._apply, self._space, [ritz.vector() for ritz in self._known], self._norm())
+            krylov = Krylov(self._apply, self._space, [ritz.vector() for ritz in self._known], self._norm)
             yield from self._search(krylov, confirming)
             if not (krylov.complete or self._decided(krylov, confirming)):
                 return  # out of steps
@@ -118,11 +119,7 @@ class Lanczos:
             )
         elif not self._certain:
             note = f"whether eigenvalues repeat was not settled in {self._number} steps"
-        return Eigenpairs(tuple(largest), tuple(smallest), self._number, not note, note)
-
-    def _norm(self) -> float:
-        """What earlier searches say about the norm of H: its rounding errors are relative to that."""
-        return max((abs(ritz.value) for ritz in self._known), default=0.0)
+        return Eigenpairs(tuple(largest), tuple(smallest), self._number, not note, note, self._norm)
 
     @property
     def _may_repeat(self) -> bool:
@@ -166,7 +163,8 @@ class Lanczos:
     def _ritz(self, krylov: Krylov) -> list[_Ritz]:
         """All Ritz pairs of a basis, in ascending order."""
         values, columns = krylov.eigen()
-        floor = ROUNDING * torch.finfo(self._space.dtype).eps * max(float(abs(values).max()), self._norm())
+        self._norm = max(self._norm, float(abs(values).max()))
+        floor = ROUNDING * torch.finfo(self._space.dtype).eps * self._norm
         found = []
         for value, column in zip(values.tolist(), columns.T, strict=True):
             residual = abs(krylov.betas[-1] * float(column[-1]))

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from paceline.curvature.memory import is_out_of_memory
 from paceline.records.errors import Exit, PacelineError
 
 _MARK = once_differentiable(lambda ctx: None).__code__
@@ -37,7 +38,7 @@ def product(total: Tensor, parameters: Sequence[Tensor], directions: list[Tensor
         values, vectors = zip(*curved, strict=True)
         return list(torch.autograd.grad(values, parameters, vectors, materialize_grads=True))
     except (RuntimeError, NotImplementedError) as error:
-        if isinstance(error, torch.OutOfMemoryError):
+        if is_out_of_memory(error):
             raise
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
         raise not_twice(task, first) from error

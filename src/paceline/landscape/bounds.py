@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 
 from paceline.landscape import keskar, sam
-from paceline.landscape.session import Outcome, Session
+from paceline.landscape.session import Outcome, Session, shown
 from paceline.landscape.spectrum import entries
 from paceline.landscape.store import Entries, as_number
 from paceline.records.landscape import Keskar, Sam, finite
@@ -44,7 +44,7 @@ def keskar_sharpness(session: Session) -> Outcome:
         subspace_starts=values["subspace"],
         subspace_size=columns,
     )
-    summary = f"at least {_shown(found.value)} %; in a random subspace of {columns}: {_shown(found.subspace_value)} %"
+    summary = f"at least {shown(found.value)} %; in a random subspace of {columns}: {shown(found.subspace_value)} %"
     return Outcome(found, {}, summary, _unfinished("Keskar's sharpness", found.value, found.subspace_value))
 
 
@@ -67,7 +67,7 @@ def sam_sharpness(session: Session) -> Outcome:
         adaptive_value=_best(values["adaptive"]),
         adaptive_starts=values["adaptive"],
     )
-    summary = f"at least {_shown(found.value)}; adaptive {_shown(found.adaptive_value)}"
+    summary = f"at least {shown(found.value)}; adaptive {shown(found.adaptive_value)}"
     return Outcome(found, {}, summary, _unfinished("SAM sharpness", found.value, found.adaptive_value))
 
 
@@ -92,10 +92,6 @@ def _starts(
 
 def _best(values: list[float | None]) -> float | None:
     return finite(max((as_number(value) for value in values if value is not None), default=math.nan))
-
-
-def _shown(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4g}"
 
 
 def _unfinished(what: str, *values: float | None) -> list[str]:

@@ -102,6 +102,8 @@ _AT_LEAST = {
     "chunk": 1, "checkpoint": 0, "other_checkpoint": 0,
 }  # fmt: skip
 LEAST_BETWEEN = 3
+SEEDS = 2**63
+"""Seeds are below it, as those of paceline train."""
 _ABOVE_ZERO = ("span", "epsilon", "rho")
 
 
@@ -134,6 +136,8 @@ def check(config: LandscapeConfig) -> None:
         value = getattr(config, name)
         if value is not None and value < least:
             raise PacelineError(f"{flag_of(name)} {value} is out of range", hint=f"legal: {least} <= value")
+    if config.seed >= SEEDS:
+        raise PacelineError(f"--seed {config.seed} is out of range", hint=f"legal: 0 <= value < {SEEDS}")
     for name in _ABOVE_ZERO:
         value = getattr(config, name)
         if not (math.isfinite(value) and value > 0):

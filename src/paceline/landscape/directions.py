@@ -11,7 +11,8 @@ what is seen. **Filter normalisation** makes the part of each filter as long as 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ _STREAM = 2  # keeps directions apart from the probes and starts of the same see
 _BLOCK = 1 << 18
 _TINY = 1e-10
 """Added to the length of a filter's direction, as in Li et al.'s own code."""
+
+_PARALLEL = 0.999
+"""Two directions with a cosine above that, 2.6 degrees, are taken for one."""
 
 IN_WORDS = {
     "filter": "random, each filter's part as long as the filter; biases and norms stay (Li et al. 2018)",
@@ -45,16 +49,55 @@ def random_direction(weights: Tensor, layout: Sequence[Slice], *, kind: str, see
         seed, number: directions of one seed and different numbers are independent; the same for every world size.
     """
     direction = torch.empty_like(weights)
-    for index, place in enumerate(layout):
-        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STREAM, number, index))))
-        drawn = torch.from_numpy(generator.standard_normal(place.stop - place.start))
-        own = weights[place.start : place.stop].to("cpu", torch.float64)
-        if kind == "filter":
-            drawn = _by_filter(drawn, own, place.shape)
+    for place, drawn in _drawn(weights, layout, kind, seed, number):
         direction[place.start : place.stop] = drawn.to(direction)
     if kind == "raw":
         direction.mul_(float(weights.double().norm() / direction.double().norm()))
     return direction
+
+
+def _drawn(
+    weights: Tensor, layout: Sequence[Slice], kind: str, seed: int, number: int
+) -> Iterator[tuple[Slice, Tensor]]:
+    """A direction a parameter at a time, float64 on the CPU; a `raw` one without its length yet."""
+    for index, place in enumerate(layout):
+        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STREAM, number, index))))
+        drawn = torch.from_numpy(generator.standard_normal(place.stop - place.start))
+        if kind == "filter":
+            drawn = _by_filter(drawn, weights[place.start : place.stop].to("cpu", torch.float64), place.shape)
+        yield place, drawn
+
+
+def cosine(weights: Tensor, layout: Sequence[Slice], *, kind: str, seed: int) -> float:
+    """Between directions 0 and 1, without holding either; arguments as those of `random_direction`.
+
+    NaN where one has no length, which `require_length` refuses.
+    """
+    squares = [0.0, 0.0, 0.0]
+    pairs = zip(*(_drawn(weights, layout, kind, seed, number) for number in (0, 1)), strict=True)
+    for (_, one), (_, two) in pairs:
+        for at, product in enumerate((one @ one, two @ two, one @ two)):
+            squares[at] += float(product)
+    lengths = math.sqrt(squares[0] * squares[1])
+    return squares[2] / lengths if lengths else math.nan
+
+
+def require_plane(weights: Tensor, layout: Sequence[Slice], *, kind: str, seed: int) -> None:
+    """Refuse two directions that span no plane: their surface would show one line over and over.
+
+    Raises:
+        PacelineError: they are all but parallel.
+    """
+    found = cosine(weights, layout, kind=kind, seed=seed)
+    if abs(found) <= _PARALLEL:
+        return
+    why, hint = f"their cosine is {found:.6f}", "--measure line, along the one"
+    if kind == "filter":
+        why += "; of a filter or row of one weight, filter normalisation leaves only the sign to chance"
+        hint = f"--directions raw; or {hint}"
+    elif len(weights) > 1:
+        hint = f"--seed {seed + 1}; or {hint}"
+    raise PacelineError("the two directions of the surface are parallel", why=why, hint=hint)
 
 
 def require_length(weights: Tensor, layout: Sequence[Slice], kind: str) -> None:
@@ -94,8 +137,9 @@ class Axes:
     def __init__(self, path: Path) -> None:
         self._rows: NDArray[Any] = np.load(path, mmap_mode="r")
 
-    def __len__(self) -> int:
-        return len(self._rows)
+    def spans(self, axis: int) -> bool:
+        """Whether that axis has any length."""
+        return bool(self._rows[axis].any())
 
     def step(self, point: Tensor, coordinates: Sequence[float]) -> Tensor:
         """`point` (P,) moved by the sum of coordinate * axis, in place; axes beyond the coordinates are left out."""
@@ -104,8 +148,3 @@ class Axes:
                 block = torch.from_numpy(np.array(row[start : start + _BLOCK]))
                 point[start : start + _BLOCK].add_(block.to(point), alpha=float(coordinate))
         return point
-
-    def cosine(self) -> float:
-        """Between the first two."""
-        one, two = (torch.from_numpy(np.array(row)).double() for row in self._rows[:2])
-        return float(one @ two / (one.norm() * two.norm()))

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
-import torch
+from torch import Tensor, nn
 
-from paceline.checkpoint.find import all_checkpoints, find_checkpoint
+from paceline.checkpoint.find import all_checkpoints, does_not_fit, find_checkpoint
 from paceline.checkpoint.state import load_model
-from paceline.curvature.fixed_loss import FixedLoss
 from paceline.landscape import trajectory
 from paceline.landscape.config import LandscapeConfig
-from paceline.landscape.subject import flat_weights, task_settings, train_run
+from paceline.landscape.subject import digest_of_checkpoint, task_settings, train_run
 from paceline.records.errors import PacelineError
 
 
@@ -31,8 +31,25 @@ def checkpoints_of_path(run: Path, last: int, config: LandscapeConfig) -> list[t
     return found
 
 
-def other_end(config: LandscapeConfig, loss: FixedLoss) -> tuple[int, torch.Tensor, dict[str, torch.Tensor]]:
-    """Of the run of `--with`: the step, the weights (P,), and all tensors of its checkpoint.
+@dataclass(frozen=True)
+class OtherEnd:
+    """The run of `--with`.
+
+    Attributes:
+        step: of its checkpoint.
+        checkpoint: where that is.
+        weights: the digest of it.
+        state: all its tensors, by the names and in the shapes of the model's own.
+    """
+
+    step: int
+    checkpoint: Path
+    weights: str
+    state: dict[str, Tensor]
+
+
+def other_end(config: LandscapeConfig, model: nn.Module) -> OtherEnd:
+    """The run of `--with`, whole.
 
     Raises:
         PacelineError: it is of another task, has no such checkpoint, or does not fit the model.
@@ -46,4 +63,10 @@ def other_end(config: LandscapeConfig, loss: FixedLoss) -> tuple[int, torch.Tens
         )
     step, checkpoint = find_checkpoint(run, config.other_checkpoint)
     state = load_model(checkpoint)
-    return step, flat_weights(state, loss.layout, loss.point(), checkpoint), state
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    for name in (*wanted, *found):
+        if wanted.get(name) != found.get(name):
+            here, there = (f"of shape {each[name]}" if name in each else "missing" for each in (wanted, found))
+            raise does_not_fit(checkpoint, f"{name} is {here} here, and {there} there")
+    return OtherEnd(step, checkpoint, digest_of_checkpoint(checkpoint), state)

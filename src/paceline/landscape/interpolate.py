@@ -9,12 +9,15 @@ exchanging hidden units leaves what a network computes and raises a barrier.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
 Floats = NDArray[np.float64]
+_BLOCK = 1 << 18
 
 
 def positions(points: int) -> Floats:
@@ -27,6 +30,14 @@ def positions(points: int) -> Floats:
 def between(one: Tensor, other: Tensor, t: float) -> Tensor:
     """(1 - t) * one + t * other; exactly one of them at 0 and at 1, which torch's form of it sees to."""
     return torch.lerp(one, other, t)
+
+
+def move(point: Tensor, other: NDArray[Any], t: float) -> Tensor:
+    """`point` (P,) in place to (1 - t) * point + t * other, as `between`; `other` (P,) may be mapped from a file."""
+    for start in range(0, len(point), _BLOCK):
+        block = point[start : start + _BLOCK]
+        block.lerp_(torch.from_numpy(np.array(other[start : start + _BLOCK])).to(block), t)
+    return point
 
 
 def barrier(t: Floats, loss: Floats) -> tuple[float, float]:

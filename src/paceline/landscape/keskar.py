@@ -17,6 +17,7 @@ starts is reported as what it is.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ Objective = Callable[[Tensor], tuple[float, Tensor]]
 
 ITERATIONS = 10
 """Of L-BFGS-B, as in the paper."""
+MOST = 2 * ITERATIONS + 5
+"""Gradients of one search: without a limit a line search goes on where only rounding is left of the rise."""
 SUBSPACE = 100
 """Columns of the random A, as in the paper."""
 _STARTS, _COLUMNS = 3, 4  # keys of the random streams
@@ -163,24 +166,30 @@ def sharpness(highest: float, at_centre: float) -> float:
     return 100.0 * (highest - at_centre) / (1.0 + at_centre)
 
 
-def climb(objective: Objective, x: Tensor, box: Box, *, seed: int, start: int, iterations: int = ITERATIONS) -> float:
+class _Enough(Exception):  # noqa: N818  it is no error
+    """`MOST` gradients were taken; scipy's own limit waits for the end of a line search."""
+
+
+def climb(objective: Objective, x: Tensor, box: Box, *, seed: int, start: int) -> float:
     """The highest f that one search has seen in the box; never below that of its start, a lower bound of the maximum.
 
     Args:
-        objective: f; called with points of x's dtype.
+        objective: f; called with points of x's dtype, `MOST` times at most.
         x: (P,) the weights.
         box: around them.
         seed, start: choose the start, a random point inside the box.
-        iterations: of L-BFGS-B.
 
     Returns:
         max f, -inf where f was not finite at any point.
     """
     highest = -math.inf
-    usual_slope = 0.0
+    usual_slope, asked = 0.0, 0
 
     def descend(z: Floats) -> tuple[float, Floats]:
-        nonlocal highest, usual_slope
+        nonlocal highest, usual_slope, asked
+        if asked == MOST:
+            raise _Enough
+        asked += 1
         value, gradient = objective(x + box.embedding.apply(z * box.half))
         if not math.isfinite(value):
             return math.inf, np.zeros_like(z)  # the line search steps back from it
@@ -192,11 +201,10 @@ def climb(objective: Objective, x: Tensor, box: Box, *, seed: int, start: int, i
 
     generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STARTS, start))))
     begin = generator.uniform(-1.0, 1.0, box.embedding.size)
-    # Without a limit a line search goes on where only rounding is left of the rise.
-    limits = {"maxfun": 2 * iterations + 5, "maxls": 8}
-    options: dict[str, Any] = {"maxiter": iterations, "ftol": 0.0, "gtol": 0.0, **limits}
+    options: dict[str, Any] = {"maxiter": ITERATIONS, "ftol": 0.0, "gtol": 0.0, "maxfun": MOST, "maxls": 8}
     bounds = optimize.Bounds(-1.0, 1.0)
-    optimize.minimize(descend, begin, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
+    with contextlib.suppress(_Enough):
+        optimize.minimize(descend, begin, method="L-BFGS-B", jac=True, bounds=bounds, options=options)
     return highest
 
 

@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
-import torch
 
 from paceline.checkpoint.state import load_model
 from paceline.curvature.fixed_loss import Value
 from paceline.landscape import interpolate, trajectory
+from paceline.landscape.between_runs import interpolation
 from paceline.landscape.bounds import keskar_sharpness, sam_sharpness
 from paceline.landscape.directions import IN_WORDS, Axes, random_direction
-from paceline.landscape.ends import checkpoints_of_path, other_end
-from paceline.landscape.session import Outcome, Session, as_array
+from paceline.landscape.ends import checkpoints_of_path
+from paceline.landscape.session import Outcome, Session, as_array, shown
 from paceline.landscape.slices import Floats, Grid, along, coordinates, evaluate
 from paceline.landscape.spectrum import density, eigenvalues, trace
 from paceline.landscape.store import Entries, save_array, save_rows
 from paceline.landscape.subject import flat_weights
 from paceline.records.errors import PacelineError
-from paceline.records.landscape import Interpolation, Line, Surface, Trajectory, finite, finites
+from paceline.records.landscape import Line, Surface, Trajectory, finites
 
 
 def surface(session: Session) -> Outcome:
@@ -47,7 +46,9 @@ def surface(session: Session) -> Outcome:
     )
     arrays = {"surface_x": grid.x, "surface_y": grid.y, **values.arrays("surface", grid.shape)}
     warnings = [f"surface: the loss is no finite number at {result.failed} points"] if result.failed else []
-    summary = f"{len(grid.x)} x {len(grid.y)} points, loss {_shown(result.lowest)} to {_shown(result.highest)}"
+    if not axes.spans(1):
+        warnings.append("surface: the run went along a straight line, so nothing changes across it")
+    summary = f"{len(grid.x)} x {len(grid.y)} points, loss {shown(result.lowest)} to {shown(result.highest)}"
     return Outcome(result, arrays, summary, warnings)
 
 
@@ -61,7 +62,7 @@ def line(session: Session) -> Outcome:
     result = Line(directions=words, points=where.tolist(), loss=finites(values.loss))
     arrays = {"line_t": where, **values.arrays("line")}
     low, high = _extreme(values.loss, np.nanmin), _extreme(values.loss, np.nanmax)
-    return Outcome(result, arrays, f"{len(where)} points, loss {_shown(low)} to {_shown(high)}")
+    return Outcome(result, arrays, f"{len(where)} points, loss {shown(low)} to {shown(high)}")
 
 
 def random_axes(session: Session) -> Axes:
@@ -124,7 +125,7 @@ def path_of(session: Session) -> Outcome:
     weights = np.load(path.folder / "weights.npy", mmap_mode="r")
 
     def at(index: int) -> Value:
-        return session.slices.value_alone(torch.from_numpy(np.array(weights[index])).to(session.slices.point()))
+        return session.slices.value_alone(interpolate.move(session.slices.point(), weights[index], 1.0))
 
     values = evaluate(session.work, "trajectory", len(path.steps), at)
     shares = path.variance[:2].tolist()
@@ -140,62 +141,9 @@ def path_of(session: Session) -> Outcome:
     )
 
 
-def interpolation(session: Session) -> Outcome:
-    """Loss and metrics on the line to the other run, and the barrier."""
-    config = session.config
-    loss = session.slices
-    step, there, state = other_end(config, loss)
-    here = loss.point()
-    buffers = {name: tensor for name, tensor in state.items() if name in dict(session.subject.model.named_buffers())}
-    where = interpolate.positions(config.points)
-
-    def at(index: int) -> Value:
-        t = float(where[index])
-        with _buffers_between(session, buffers, t):
-            return loss.value_alone(interpolate.between(here, there, t))
-
-    values = evaluate(session.work, "interpolation", len(where), at)
-    height, place = interpolate.barrier(where, values.loss)
-    result = Interpolation(
-        other=config.other or "",
-        other_checkpoint=step,
-        points=where.tolist(),
-        loss=finites(values.loss),
-        ends=finites(values.loss[(where == 0) | (where == 1)]),
-        barrier=finite(height),
-        barrier_at=finite(place),
-        distance=float((there.double() - here.double()).norm()),
-    )
-    arrays = {"interpolation_t": where, **values.arrays("interpolation")}
-    warnings = [] if np.isfinite(height) else ["interpolation: the loss between the runs is no finite number"]
-    ends = " and ".join(_shown(end) for end in result.ends)
-    return Outcome(result, arrays, f"barrier {_shown(result.barrier)} at t = {place:.2f}; ends {ends}", warnings)
-
-
-@contextmanager
-def _buffers_between(session: Session, there: dict[str, torch.Tensor], t: float) -> Iterator[None]:
-    """Saved statistics go along, since at t = 1 everything has to be the other run's."""
-    if session.config.batch_norm != "saved":
-        yield
-        return
-    floating = {n: b for n, b in session.subject.model.named_buffers() if b.is_floating_point() and n in there}
-    before = {name: buffer.clone() for name, buffer in floating.items()}
-    try:
-        for name, buffer in floating.items():
-            buffer.copy_(interpolate.between(before[name], there[name].to(buffer), t))
-        yield
-    finally:
-        for name, buffer in floating.items():
-            buffer.copy_(before[name])
-
-
 def _extreme(values: Floats, choose: Callable[[Floats], float]) -> float | None:
     kept = values[np.isfinite(values)]
     return float(choose(kept)) if len(kept) else None
-
-
-def _shown(value: float | None) -> str:
-    return "not finite" if value is None else f"{value:.4g}"
 
 
 TAKE: dict[str, Callable[[Session], Outcome]] = {

@@ -51,13 +51,13 @@ def climb(
         rho: radius, above 0.
         adaptive: measure steps in units of |w|.
         seed, start: start 0 goes along the gradient at w, unless that is zero; the others are random.
-        steps: gradients at most.
+        steps: gradients at most, 2 or more.
     """
     scale = weights.abs() if adaptive else torch.ones_like(weights)
     begin = torch.zeros_like(weights) if start == 0 else _random(weights, rho, seed, start)
     value, gradient = objective(weights + scale * begin)
     if start == 0 and not bool((scale * gradient).any()):
-        return climb(objective, weights, rho, adaptive=adaptive, seed=seed, start=1, steps=steps)
+        return climb(objective, weights, rho, adaptive=adaptive, seed=seed, start=1, steps=steps - 1)
     if not math.isfinite(value):
         return -math.inf
     settled = max(_SETTLED, _ROUNDING * torch.finfo(weights.dtype).eps)

@@ -13,8 +13,9 @@ from torch import Tensor
 
 from paceline.curvature.fixed_loss import FixedLoss, Value
 from paceline.curvature.operator import Operator, Space, weighted
+from paceline.landscape.choices import MEASURES
 from paceline.landscape.config import LandscapeConfig
-from paceline.landscape.subject import Subject, first_samples
+from paceline.landscape.subject import Subject
 from paceline.landscape.work import Work
 from paceline.records.errors import PacelineError
 
@@ -38,6 +39,19 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Early:
+    """What was found out before anything was written.
+
+    Attributes:
+        checkpoints: of the run's path; 0 where no path was asked for.
+        other_weights: the digest of the other run's weights; None where there is none.
+    """
+
+    checkpoints: int = 0
+    other_weights: str | None = None
+
+
 @dataclass
 class Session:
     """What measures are made from.
@@ -46,11 +60,13 @@ class Session:
         config: with `samples`, `checkpoint` and the like filled in.
         subject: what is looked at.
         work: its surroundings.
+        early: what is known already.
     """
 
     config: LandscapeConfig
     subject: Subject
     work: Work
+    early: Early = field(default_factory=Early)
 
     def fixed_loss(self, samples: int) -> FixedLoss:
         """L on the first samples of `--on`."""
@@ -58,7 +74,7 @@ class Session:
         return FixedLoss(
             subject.task,
             subject.model,
-            first_samples(subject.data, samples),
+            subject.data,
             subject.like,
             samples=samples,
             chunk=self.config.chunk,
@@ -91,6 +107,11 @@ class Session:
         """L and the norm of its gradient at the weights, on `--curvature-samples`; all ranks together."""
         loss, gradient = self.gradient(self.weights)
         return loss, float(gradient.double().norm())
+
+    @property
+    def curved(self) -> bool:
+        """Whether anything is measured on `--curvature-samples`."""
+        return any(MEASURES[name].curvature for name in self.config.measures)
 
     @property
     def space(self) -> Space:
@@ -147,8 +168,8 @@ class Pace:
 
 
 def measure_pace(session: Session) -> Pace:
-    """Time both on a few samples; all ranks do the same and nobody waits for another."""
-    samples = min(2 * session.config.chunk, len(session.subject.data))
+    """Time both on a few samples of the slices'; all ranks do the same and nobody waits for another."""
+    samples = min(2 * session.config.chunk, session.slices.samples)
     few = session.fixed_loss(samples)
     point = few.point()
     few.value_alone(point)  # caches, allocator
@@ -159,12 +180,17 @@ def measure_pace(session: Session) -> Pace:
     if not curved:
         return Pace(value, 4 * value)
     vector = point / max(float(point.double().norm()), 1e-12)
-    few.hvp(point, vector)
+    float(few.hvp(point, vector)[0])  # a CUDA device computes on after the call: a number of it is there when all is
     began = time.perf_counter()
-    few.hvp(point, vector)
+    float(few.hvp(point, vector)[0])
     spent = time.perf_counter() - began
     share = min(session.work.world, max(1, -(-samples // session.config.chunk)))
     return Pace(value, spent * share / samples)
+
+
+def shown(value: float | None) -> str:
+    """In a summary: four digits."""
+    return "not finite" if value is None else f"{value:.4g}"
 
 
 def as_array(values: Any) -> NDArray[np.float64]:

@@ -40,6 +40,7 @@ def eigenvalues(session: Session) -> Outcome:
         values=[pair.value for pair in plain.largest],
         residuals=_residuals(plain, session),
         converged=plain.converged,
+        each_converged=[pair.converged for pair in plain.largest],
         steps=plain.steps,
         note=plain.note,
         weighted_values=[pair.value for pair in aware.largest],
@@ -67,8 +68,7 @@ def eigenvalues(session: Session) -> Outcome:
 
 def _residuals(pairs: Eigenpairs, session: Session) -> list[float]:
     """As the recursion tells them, but never below what rounding adds to a product with the Hessian."""
-    largest = max((abs(pair.value) for pair in pairs.largest), default=0.0)
-    floor = 10 * torch.finfo(session.space.dtype).eps * largest
+    floor = 10 * torch.finfo(session.space.dtype).eps * pairs.norm  # a large negative eigenvalue is not listed
     return [max(pair.residual, floor) for pair in pairs.largest]
 
 
@@ -188,7 +188,7 @@ def density(session: Session) -> Outcome:
         density=drawn.density.tolist(),
         bandwidth=drawn.bandwidth,
         probes=len(found),
-        steps=config.density_steps,
+        steps=max(len(one.nodes) for one in found),
         lowest=lowest,
         highest=highest,
     )

@@ -14,15 +14,16 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from paceline.checkpoint import manifest
 from paceline.checkpoint.find import does_not_fit, find_checkpoint, load_into
-from paceline.checkpoint.state import load_model
+from paceline.checkpoint.state import MODEL_FILE, load_model
 from paceline.curvature.weights import Slice
 from paceline.landscape.config import LandscapeConfig, is_run
 from paceline.parallel.seat import Seat
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import read_info
 from paceline.records.schema import RunInfo
-from paceline.tasks.data.arrays import Arrays, Like
+from paceline.tasks.data.arrays import Like
 from paceline.tasks.holdout import Part, narrow
 from paceline.tasks.load import load_task
 from paceline.tasks.table import TaskOptions
@@ -42,7 +43,7 @@ class Subject:
         data: samples of `--on`.
         run: the directory of a run; None for fresh weights.
         step: of the checkpoint; None for fresh weights.
-        fingerprint: of the weights and buffers, hexadecimal.
+        fingerprint: of the weights and buffers, hexadecimal: see `digest_of_checkpoint` and `digest`.
         batch_norm: whether the model has any.
     """
 
@@ -98,8 +99,11 @@ def load_subject(config: LandscapeConfig, seat: Seat) -> Subject:
     if run is not None:
         step, checkpoint = find_checkpoint(run, config.checkpoint)
         load_into(model, load_model(checkpoint), checkpoint)
+        fingerprint = digest_of_checkpoint(checkpoint)
     elif config.checkpoint is not None:
         raise PacelineError("--checkpoint is of a run, and the target is a task", hint="leave it out")
+    else:
+        fingerprint = digest(model.state_dict())
     convolutional = any(isinstance(module, nn.Conv2d) for module in model.modules())
     model = model.to(device=seat.device, dtype=DTYPES[config.precision])
     if convolutional:
@@ -112,16 +116,9 @@ def load_subject(config: LandscapeConfig, seat: Seat) -> Subject:
         data=data,
         run=run,
         step=step,
-        fingerprint=fingerprint(model.state_dict()),
+        fingerprint=fingerprint,
         batch_norm=any(isinstance(module, _BatchNorm) for module in model.modules()),
     )
-
-
-def first_samples(data: Any, samples: int) -> Any:
-    """`data` cut to its first samples, so that the rest need not stay in memory."""
-    if isinstance(data, Arrays) and samples < len(data):
-        return data.with_columns([column[:samples].clone() for column in data.columns])
-    return data
 
 
 def _seed(seed: int) -> None:
@@ -147,10 +144,15 @@ def flat_weights(state: Mapping[str, Tensor], layout: Sequence[Slice], like: Ten
     return flat
 
 
-def fingerprint(state: Mapping[str, Tensor]) -> str:
-    """A digest of names and bits."""
-    digest = hashlib.sha256()
+def digest_of_checkpoint(checkpoint: Path) -> str:
+    """The sha256 of a complete checkpoint's model file, as its manifest says."""
+    return manifest.read_manifest(checkpoint).files[MODEL_FILE].sha256
+
+
+def digest(state: Mapping[str, Tensor]) -> str:
+    """Of names and bits, where there is no file."""
+    found = hashlib.sha256()
     for name, tensor in state.items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
-    return digest.hexdigest()
+        found.update(name.encode())
+        found.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
+    return found.hexdigest()

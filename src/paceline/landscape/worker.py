@@ -11,21 +11,23 @@ import io
 import os
 import time
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
 import numpy as np
 
 from paceline.checkpoint.find import find_checkpoint
-from paceline.landscape.choices import HANDOVER, MEASURES, NOT_INVARIANT, STALE
-from paceline.landscape.config import LandscapeConfig, from_dict
+from paceline.landscape.choices import HANDOVER, NOT_INVARIANT, STALE
+from paceline.landscape.config import LandscapeConfig, from_dict, is_run
 from paceline.landscape.describe import batch_norm_words, describe, first_words
-from paceline.landscape.early import refuse_early
-from paceline.landscape.estimate import cost_lines
+from paceline.landscape.early import make_losses, refuse_early
+from paceline.landscape.estimate import Extent, cost_lines
 from paceline.landscape.measures import TAKE
 from paceline.landscape.record import Recorder
 from paceline.landscape.session import Outcome, Session, curvature_samples, measure_pace, slice_samples
 from paceline.landscape.subject import load_subject
+from paceline.landscape.unchanged import require_same_loss
 from paceline.landscape.work import Stopped, Work
 from paceline.parallel import agree
 from paceline.parallel.seat import Seat, StopRequest, join, run_as_rank, take_seat
@@ -78,11 +80,10 @@ def build(config: LandscapeConfig, seat: Seat, run: RunDir, stop: StopRequest) -
     subject = agree.all_or_none(lambda: load_subject(config, seat))
     agree.require_equal("model", subject.fingerprint)
     agree.all_or_none(lambda: (slice_samples(config, subject), curvature_samples(config, subject)))
-    work = Work(run.path / "parts", stop, None, seat.device)
-    session = Session(config, subject, work)
-    first = agree.all_or_none(lambda: session.curvature if _curved(config) else session.slices)
-    other = agree.from_rank_zero(lambda: refuse_early(session, first))
-    number = agree.from_rank_zero(lambda: _begin(session, seat, run, first.size, other))
+    session = Session(config, subject, Work(run.path / "parts", stop, None, seat.device))
+    agree.all_or_none(lambda: make_losses(session))
+    session.early = agree.from_rank_zero(lambda: refuse_early(session))
+    number = agree.from_rank_zero(lambda: _begin(session, seat, run))
     recorder = Recorder(run, seat.env.rank, seat.env.world, number)
     session.work = Work(run.path / "parts", stop, recorder, seat.device)
     for note in seat.placement.notes:
@@ -92,22 +93,17 @@ def build(config: LandscapeConfig, seat: Seat, run: RunDir, stop: StopRequest) -
 
 def settle(config: LandscapeConfig) -> LandscapeConfig:
     """Fill in which checkpoints are meant, so that a resumed measurement looks at the same."""
-    target, other = RunDir(config.target), RunDir(config.other) if config.other is not None else None
-    if config.checkpoint is None and target.path.is_dir():
-        config = dataclasses.replace(config, checkpoint=find_checkpoint(target.path, None)[0])
-    if other is not None and config.other_checkpoint is None:
-        config = dataclasses.replace(config, other_checkpoint=find_checkpoint(other.path, None)[0])
+    if config.checkpoint is None and is_run(config.target):
+        config = dataclasses.replace(config, checkpoint=find_checkpoint(Path(config.target), None)[0])
+    if config.other is not None and config.other_checkpoint is None:
+        config = dataclasses.replace(config, other_checkpoint=find_checkpoint(Path(config.other), None)[0])
     return config
 
 
-def _curved(config: LandscapeConfig) -> bool:
-    return any(MEASURES[name].curvature for name in config.measures)
-
-
-def _begin(session: Session, seat: Seat, run: RunDir, parameters: int, other: str | None) -> int:
+def _begin(session: Session, seat: Seat, run: RunDir) -> int:
     """Write run.json, or compare with the one that is there; return the number of the session."""
-    info = describe(session.config, session.subject, seat, parameters)
-    facts = {**info.facts, "other_weights": other}
+    info = describe(session.config, session.subject, seat, session.slices.size)
+    facts = {**info.facts, "other_weights": session.early.other_weights}
     if not run.exists():
         write_info(run, msgspec.structs.replace(info, facts={**facts, "sessions": 1}))
         return 1
@@ -129,9 +125,10 @@ def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> No
     config = session.config
     samples, curved = slice_samples(config, session.subject), curvature_samples(config, session.subject)
     recorder.note(first_words(config, session.subject, samples, curved))
-    for line in cost_lines(config, measure_pace(session), samples, curved, seat.env.world):
+    extent = Extent(samples, curved, session.early.checkpoints, seat.env.world)
+    for line in cost_lines(config, measure_pace(session), extent):
         recorder.note(line)
-    centre = session.centre
+    require_same_loss(session)
     outcomes: dict[str, Outcome] = {}
     seconds: dict[str, float] = {}
     for name in config.measures:
@@ -148,21 +145,21 @@ def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> No
                 level="warning" if outcome.warnings else "info",
             )
         )
-    curvature, slope = session.centre_gradient if _curved(config) else (None, None)
-    size = (session.curvature if _curved(config) else session.slices).size
+    curvature, slope = session.centre_gradient if session.curved else (None, None)
     result = LandscapeResult(
         target=config.target,
         task=session.subject.task.name,
         checkpoint=session.subject.step,
-        parameters=size,
+        weights=session.subject.fingerprint,
+        parameters=session.slices.size,
         data=config.on,
         samples=samples,
         curvature_samples=curved,
         chunk=config.chunk,
         batch_norm=batch_norm_words(config, session.subject),
         precision=config.precision,
-        loss=finite(centre.loss),
-        metrics={name: finite(value) for name, value in centre.metrics.items()},
+        loss=finite(session.centre.loss),
+        metrics={name: finite(value) for name, value in session.centre.metrics.items()},
         curvature_loss=finite(curvature),
         gradient_norm=finite(slope),
         warnings=_warnings(session, outcomes, slope),
@@ -185,7 +182,7 @@ def _warnings(session: Session, outcomes: dict[str, Outcome], slope: float | Non
         )
     if session.config.batch_norm == "saved" and session.subject.batch_norm and _AWAY & set(outcomes):
         found.append(STALE)
-    if _curved(session.config):
+    if session.curved:
         found.append(NOT_INVARIANT)
     return found
 

@@ -106,7 +106,7 @@ _USAGE = "usage: paceline run [FLAGS] SCRIPT [ARGUMENTS OF THE SCRIPT ...]"
 
 _INTRO = """\
 Start a training script on many workers. Takes every flag of torchrun with the same meaning, sets the same
-environment, and ends with the same exit code; the script needs no change and never imports paceline.
+environment, and once the script runs ends with the same exit code; it needs no change and never imports paceline.
 
   paceline run --nproc-per-node 2 train.py --epochs 3
 

@@ -78,8 +78,12 @@ def cpu_info() -> list[str]:
         return []
 
 
-def parse_workers(text: str) -> int | None:
-    """Read `--workers`: None for auto, else a number of at least 1.
+def parse_workers(text: str, flag: str = "--workers") -> int | None:
+    """Read a number of workers: None for auto, else a number of at least 1.
+
+    Args:
+        text: as it was given.
+        flag: that it was given with, for the message.
 
     Raises:
         PacelineError: neither.
@@ -89,30 +93,31 @@ def parse_workers(text: str) -> int | None:
     try:
         count = int(text)
     except ValueError:
-        raise PacelineError(f"--workers {text} is not a number", hint="--workers auto, or 1 and more") from None
+        raise PacelineError(f"{flag} {text} is not a number", hint=f"{flag} auto, or 1 and more") from None
     if count < 1:
-        raise PacelineError(f"--workers {count} leaves nobody to train", hint="--workers auto, or 1 and more")
+        raise PacelineError(f"{flag} {count} leaves nobody to train", hint=f"{flag} auto, or 1 and more")
     return count
 
 
-def place(machine: Machine, workers: str) -> Placement:
+def place(machine: Machine, workers: str, flag: str = "--workers") -> Placement:
     """Decide device, backend and number of workers.
 
     Args:
         machine: what there is.
         workers: `auto` (a worker for each CUDA device, else one a core) or a number.
+        flag: that it was given with, for messages.
 
     Raises:
         PacelineError: not a number of at least 1, or more workers than CUDA devices.
     """
     cuda = machine.cuda_devices > 0
     available = machine.cuda_devices if cuda else machine.cores
-    count = parse_workers(workers) or available
+    count = parse_workers(workers, flag) or available
     if cuda and count > machine.cuda_devices:
         raise PacelineError(
-            f"--workers {count} is more than this machine's {machine.cuda_devices} CUDA device(s)",
+            f"{flag} {count} is more than this machine's {machine.cuda_devices} CUDA device(s)",
             why="two NCCL ranks cannot share a device",
-            hint=f"--workers {machine.cuda_devices}, or --workers auto; for several machines start it under torchrun",
+            hint=f"{flag} {machine.cuda_devices}, or {flag} auto; for several machines start it under torchrun",
         )
     notes: tuple[str, ...] = ()
     if not cuda and count > machine.cores:
@@ -126,4 +131,10 @@ def place_rank(machine: Machine, env: RankEnv) -> Placement:
     Raises:
         PacelineError: more ranks on this machine than CUDA devices.
     """
+    if 0 < machine.cuda_devices < env.local_world:
+        raise PacelineError(
+            f"{env.local_world} ranks were started on a machine with {machine.cuda_devices} CUDA device(s)",
+            why="two NCCL ranks cannot share a device",
+            hint=f"torchrun --nproc-per-node {machine.cuda_devices}",
+        )
     return place(machine, str(env.local_world))

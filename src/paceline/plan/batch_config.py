@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from paceline.parallel.placement import parse_workers
 from paceline.plan.choices import check_format, positive, whole_numbers
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
@@ -27,9 +29,11 @@ class BatchConfig:
     )
     target: str | None = _option(None, "What counts as done, for instance accuracy=0.90 or loss=0.3.")
     workers: str = _option("1,2,4,8,16,32", "Numbers of workers in the table.")
-    efficiency: float = _option(0.5, "Least part of what the workers could do that a recommended setting uses, 0 to 1.")
+    efficiency: float = _option(0.5, "Least progress per worker to recommend, beside one at the base batch: 0 to 1.")
     speed: str | None = _option(None, "A directory of paceline plan speed: adds times.")
-    batches: str | None = _option(None, "Of a task, or of --confirm: batch sizes to train. [default: 1 4 16 64 x base]")
+    batches: str | None = _option(
+        None, "Of a task, or of --confirm: batch sizes to train. [default: 1 4 16 64 x base; of --confirm 1 2 4 8 16]"
+    )
     seeds: int = _option(2, "Of a task, or of --confirm: trainings at each batch size.")
     epochs: int | None = _option(None, "Of a task: where a run that does not reach the target ends.")
     lr_rule: str = _option("sqrt", "Of a task: what a larger batch does to the rate, see paceline train --lr-rule.")
@@ -37,7 +41,10 @@ class BatchConfig:
     confirm: bool = _option(False, "Settle it: short trainings from the run's newest checkpoint at several batches.")
     train_workers: str = _option("auto", "Workers of the trainings that are made here.")
     data_dir: str | None = _option(None, "Where the data set is.")
-    run_dir: str | None = _option(None, "Exactly this directory, instead of runs/<date>_<time>_plan-batch-<task>.")
+    run_dir: str | None = _option(
+        None,
+        "Exactly this directory, instead of runs/<date>_<time>_plan-batch-<task>; of --confirm plan-batch-<run>.",
+    )
     resume: str | None = _option(None, "A directory of this command: go on where it was stopped.")
     format: str = _option("text", "text, or json: one object at the end.")
 
@@ -63,6 +70,15 @@ class BatchConfig:
         is_task = not others and not (Path(first).is_dir() and (first not in BUILT_IN or RunDir(Path(first)).exists()))
         return first if is_task else None
 
+    @property
+    def trains(self) -> bool:
+        """Whether trainings are made here."""
+        return self.task is not None or self.confirm
+
+
+_OF_TASKS = ("epochs", "warmup", "lr_rule")
+_OF_TRAININGS = ("batches", "seeds", "train_workers", "data_dir")
+
 
 def check(config: BatchConfig) -> None:
     """Refuse what cannot be right.
@@ -77,20 +93,42 @@ def check(config: BatchConfig) -> None:
     positive("--efficiency", config.efficiency, 1.0)
     for name in ("seeds", "epochs"):
         positive("--" + name, getattr(config, name))
+    parse_workers(config.train_workers, flag="--train-workers")
     if config.task is None:
         _check_runs(config)
-        return
-    check_task_name(config.task)
+    else:
+        _check_task(config, config.task)
+
+
+def _check_task(config: BatchConfig, task: str) -> None:
+    from paceline.stats.hyperbola import LEAST_BATCHES  # numpy, which --help can do without
+
+    _check_name(task)
     if config.goal is None:
         raise PacelineError(
-            f"runs of {config.task} need a --target",
+            f"runs of {task} need a --target",
             why="what a batch costs is counted up to it",
             hint="--target accuracy=0.9",
         )
     if config.confirm:
         raise PacelineError("--confirm is of a run", hint="the runs of a task say all by themselves; leave it out")
-    if config.batches is None and config.task not in BUILT_IN:
-        raise PacelineError(f"the batch sizes for {config.task} are not known", hint="--batches 32,128,512,2048")
+    sizes = config.batch_sizes
+    if sizes is not None and len(sizes) < LEAST_BATCHES:
+        raise PacelineError(
+            f"--batches {config.batches} holds {len(sizes)} sizes, and {LEAST_BATCHES} are needed",
+            why="two numbers are fitted, and a third size has to show whether the formula holds",
+            hint="over a wide range: --batches 32,128,512,2048",
+        )
+
+
+def _check_name(task: str) -> None:
+    """Like `check_task_name`; but what was typed may have been meant as a run."""
+    try:
+        check_task_name(task)
+    except PacelineError as error:
+        if task.endswith(".py"):
+            raise
+        raise PacelineError(f"{task} is neither a run directory nor a task", hint=error.hint) from None
 
 
 def _check_runs(config: BatchConfig) -> None:
@@ -102,5 +140,19 @@ def _check_runs(config: BatchConfig) -> None:
         )
     if config.confirm and len(config.targets) > 1:
         raise PacelineError("--confirm is of one run", hint="name the run whose checkpoint shall be branched")
-    if config.epochs is not None or config.warmup is not None:
-        raise PacelineError("--epochs and --warmup are of a task", hint="leave them out: the runs are as they are")
+    if config.confirm:
+        _refuse_ignored(config, _OF_TASKS, "branches take rate and length from the run")
+    else:
+        _refuse_ignored(config, (*_OF_TASKS, *_OF_TRAININGS), "nothing is trained: the runs are as they are")
+
+
+def _refuse_ignored(config: BatchConfig, names: Collection[str], why: str) -> None:
+    """Refuse settings of trainings that are not made: silence would look as if they had been."""
+    defaults = {f.name: f.default for f in fields(config)}
+    given = ["--" + name.replace("_", "-") for name in names if getattr(config, name) != defaults[name]]
+    if given:
+        raise PacelineError(
+            f"{' and '.join(given)} would change nothing here",
+            why=why,
+            hint="leave it out; a task is trained at several batches, and a run with --confirm",
+        )

@@ -3,34 +3,38 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.plan.advise import Wish, recommend
-from paceline.plan.batch import table, usual_batches
+from paceline.plan import recipes
+from paceline.plan.advise import Recipe, Wish, recommend
+from paceline.plan.batch import CONFIDENCE, Times, table, times_of, usual_batches
 from paceline.plan.branch import Settled
-from paceline.plan.rows import Reached, reached_of, train_info
-from paceline.plan.step_time import StepTime
-from paceline.plan.steps import Steps, at_most_data, sort_out, steps_of_run
+from paceline.plan.rows import Reached, reached_of, require_one_training, train_info
+from paceline.plan.steps import Branched, Steps, at_most_data, sort_out, steps_of_run, until
+from paceline.records.errors import PacelineError
 from paceline.records.gradients import read_gradient_norms
 from paceline.records.plan import (
     BatchPoint,
     BatchResult,
+    BatchRow,
     Branch,
     Estimate,
     Evidence,
     HeldOut,
     NoisePoint,
+    SpeedResult,
     estimate,
 )
 from paceline.records.rundir import RunDir
 from paceline.records.target import Target, less_is_better
-from paceline.stats.hyperbola import LEAST_BATCHES, Hyperbola, fit
+from paceline.stats.hyperbola import LEAST_BATCHES, fit
 from paceline.stats.intervals import Interval
 from paceline.stats.noise_scale import Window, estimates, over_training
 
-CONFIDENCE = 0.9
+FEW = 3
+"""Runs beyond the two that a curve goes through anyway: with fewer, Student's t is far above what it tends to."""
 
 
 @dataclass(frozen=True)
@@ -40,18 +44,46 @@ class Question:
     Attributes:
         workers: of the table.
         efficiency: that a recommended setting must have.
+        settings: of `paceline train`, for the recommended command.
         target: None without one.
-        speed: of a step; None where it is not known.
+        speed: a plan of speed; None where times are not known.
         settled: what branches said; None without them.
         branches: them.
     """
 
     workers: Sequence[int]
     efficiency: float
+    settings: recipes.TrainSettings
     target: Target | None = None
-    speed: StepTime | None = None
+    speed: SpeedResult | None = None
     settled: Settled | None = None
     branches: Sequence[Branch] = ()
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What the runs say.
+
+    Attributes:
+        base: the run at the base batch.
+        steps: of any batch.
+        points: runs to a target, those that missed it among them.
+        reached: those of them that the steps are fitted to.
+        windows: of the noise of `base`.
+        recipe_at: the training that is recommended at a batch.
+    """
+
+    base: Path
+    steps: Steps
+    points: Sequence[Reached]
+    reached: Sequence[Reached]
+    windows: Sequence[Window]
+    recipe_at: Callable[[int], Recipe]
+
+    @property
+    def missed(self) -> set[int]:
+        """Batches at which a run did not meet the target."""
+        return {one.batch for one in self.points if one.steps is None}
 
 
 def noise_windows(path: Path) -> list[Window]:
@@ -65,58 +97,86 @@ def from_runs(paths: Sequence[Path], question: Question) -> BatchResult:
     """Of runs to a target at several batches.
 
     Raises:
-        PacelineError: too few met it, or all batches lie on one side of the knee.
+        PacelineError: they are of different trainings, too few met it, or all batches lie on one side of the knee.
     """
-    target = question.target
-    assert target is not None
-    rising = not less_is_better(target.metric)
-    found = [reached_of(path, target.metric, target.value, rising=rising) for path in paths]
-    sorted_out = sort_out(found, LEAST_BATCHES)
-    hyperbola = fit(
-        [one.batch for one in sorted_out.reached],
-        [one.steps or math.nan for one in sorted_out.reached],
-        confidence=CONFIDENCE,
+    require_one_training(paths)
+    assert question.target is not None
+    points = [_reached(path, question.target) for path in paths]
+    reached = sort_out(points, LEAST_BATCHES).reached
+    hyperbola = fit([one.batch for one in reached], [one.steps or math.nan for one in reached], confidence=CONFIDENCE)
+    base = min(reached, key=lambda one: one.batch)
+    return _answer(
+        _Found(
+            base=base.path,
+            steps=Steps(float(base.batch), hyperbola=hyperbola),
+            points=points,
+            reached=reached,
+            windows=noise_windows(base.path),
+            recipe_at=lambda batch: recipes.of_runs(reached, batch, question.settings),
+        ),
+        question,
     )
-    base = min(sorted_out.reached, key=lambda one: one.batch)
-    steps = Steps("hyperbola", float(base.batch), hyperbola=hyperbola)
-    return _answer(base.path, steps, question, found, hyperbola)
 
 
 def from_noise(path: Path, question: Question) -> BatchResult:
     """Of one run: a guess from its noise, between two bounds.
 
     Raises:
-        PacelineError: it recorded none.
+        PacelineError: it recorded none, or did not meet the target.
     """
     info = train_info(path)
     assert info.batch is not None
     windows = at_most_data(noise_windows(path))
-    total = float(windows[-1].last) if windows else 0.0
-    if question.target is not None:
-        rising = not less_is_better(question.target.metric)
-        one = reached_of(path, question.target.metric, question.target.value, rising=rising)
-        total = one.steps or total
-    steps = steps_of_run(windows, float(info.batch.global_batch), total)
-    return _answer(path, steps, question, [], None)
+    weighed, total = windows, float(windows[-1].last) if windows else 0.0
+    points: list[Reached] = []
+    if windows and question.target is not None:
+        points = [_reached(path, question.target)]
+        total = _require_reached(points[0], question.target)
+        weighed = until(windows, total)
+    branched = None
+    if windows and question.settled is not None:
+        branched = Branched(question.settled.largest, windows[-1].found.value)
+    steps = steps_of_run(weighed, float(info.batch.global_batch), total, branched)
+    return _answer(
+        _Found(
+            base=path,
+            steps=steps,
+            points=points,
+            reached=points,
+            windows=weighed,
+            recipe_at=lambda batch: recipes.of_one(info, steps, batch, question.settings),
+        ),
+        question,
+    )
 
 
-def _answer(
-    base: Path, steps: Steps, question: Question, found: Sequence[Reached], hyperbola: Hyperbola | None
-) -> BatchResult:
-    info = train_info(base)
+def _reached(path: Path, target: Target) -> Reached:
+    return reached_of(path, target.metric, target.value, rising=not less_is_better(target.metric))
+
+
+def _require_reached(one: Reached, target: Target) -> float:
+    if one.steps is None:
+        raise PacelineError(
+            f"{one.path} never met {target.metric} {target.value:g}",
+            why="how many steps another batch takes to a target is guessed from those that the run took to it",
+            hint="leave --target out, or name one that the run met",
+        )
+    return one.steps
+
+
+def _answer(found: _Found, question: Question) -> BatchResult:
+    info = train_info(found.base)
     assert info.task is not None
-    critical = hyperbola.critical if hyperbola is not None else None
-    batches = usual_batches(steps.base, critical.value if critical else None, info.task.train_samples // 2)
-    batches = sorted({*batches, *(one.batch for one in found)})
-    rows = table(steps, question.speed, batches, question.workers)
-    allowed = rows
-    if question.settled is not None and question.settled.bounded:
-        allowed = [row for row in rows if row.batch <= question.settled.largest]
-    target = question.target
+    steps, hyperbola, target = found.steps, found.steps.hyperbola, question.target
+    times = times_of(question.speed) if question.speed is not None else None
+    most = info.task.train_samples // 2
+    batches = usual_batches(steps.base, hyperbola.critical.value if hyperbola else None, most)
+    batches = sorted({*batches, *(one.batch for one in found.points)})
+    rows = table(steps, times, batches, question.workers, found.missed)
     wish = Wish(
         task=str(info.config.get("task", info.name)),
-        optimizer=str(info.config.get("optimizer") or "sgd"),
-        lr=float(info.facts.get("lr", info.config.get("lr") or 0.0)),
+        train_samples=info.task.train_samples,
+        recipe_at=found.recipe_at,
         least_efficiency=question.efficiency,
         target=f"{target.metric}={target.value:g}" if target else None,
     )
@@ -124,83 +184,109 @@ def _answer(
         task=info.name,
         metric=target.metric if target else "",
         target=target.value if target else None,
-        critical=_record(critical),
-        least_steps=_of_draws(hyperbola, 0) if hyperbola else None,
-        least_samples=_of_draws(hyperbola, 1) if hyperbola else None,
+        critical=_record(hyperbola.critical) if hyperbola else None,
+        least_steps=_record(hyperbola.sum_of(1, 0)) if hyperbola else None,
+        least_samples=_record(hyperbola.sum_of(0, 1)) if hyperbola else None,
         worst_error=hyperbola.worst if hyperbola else None,
         points=[
             BatchPoint(run=str(one.path), batch=one.batch, seed=one.seed, steps=one.steps, samples=one.samples)
-            for one in found
+            for one in found.points
         ],
-        noise=[
-            NoisePoint(
-                first=window.first,
-                last=window.last,
-                noise_scale=estimate(window.found.value, window.found.low, window.found.high),
-                exhausts_data=window.found.exhausts_data,
-            )
-            for window in (steps.windows or noise_windows(base))
-        ],
+        noise=[_noise_point(window) for window in found.windows],
         table=rows,
-        recommendation=recommend(allowed, steps, wish),
+        recommendation=recommend(_allowed(rows, found, question.settled), steps, wish),
         branches=list(question.branches),
-        warnings=_warnings(steps, found, question),
+        warnings=_warnings(found, question, times),
         evidence=Evidence(
-            runs=[str(one.path) for one in found] or [str(base)],
-            held_out=_held_out(found, hyperbola),
+            runs=[str(one.path) for one in found.points] or [str(found.base)],
+            held_out=_held_out(found),
             confidence=CONFIDENCE,
-            notes=_notes(steps, question),
+            notes=_notes(found, question),
         ),
     )
 
 
-def _record(of: Interval | None) -> Estimate | None:
-    return None if of is None else estimate(of.value, of.low, of.high)
+def _allowed(rows: Sequence[BatchRow], found: _Found, settled: Settled | None) -> list[BatchRow]:
+    """Rows that may be recommended: at none of these batches did a run miss the target, nor, above all that met it, at
+    a smaller one; and no branch lost anything."""
+    largest = max((one.batch for one in found.reached), default=0)
+    end = min((batch for batch in found.missed if batch > largest), default=math.inf)
+    most = settled.largest if settled is not None and settled.bounded else math.inf
+    return [row for row in rows if not row.missed and row.batch < end and row.batch <= most]
 
 
-def _of_draws(of: Hyperbola, column: int) -> Estimate:
-    import numpy as np
-
-    tail = (1 - of.confidence) / 2
-    low, high = np.quantile(of.draws[:, column], [tail, 1 - tail])
-    return estimate((of.least_steps, of.least_samples)[column], float(low), float(high))
+def _record(of: Interval) -> Estimate:
+    return estimate(of.value, of.low, of.high)
 
 
-def _held_out(found: Sequence[Reached], hyperbola: Hyperbola | None) -> list[HeldOut]:
+def _noise_point(window: Window) -> NoisePoint:
+    found = window.found
+    return NoisePoint(
+        first=window.first,
+        last=window.last,
+        noise_scale=estimate(found.value, found.low, found.high),
+        exhausts_data=found.exhausts_data,
+    )
+
+
+def _held_out(found: _Found) -> list[HeldOut]:
+    hyperbola = found.steps.hyperbola
     if hyperbola is None or hyperbola.held_out is None:
         return []
-    steps: Mapping[int, list[float]] = {}
-    for one in found:
-        if one.steps is not None:
-            steps.setdefault(one.batch, []).append(one.steps)  # type: ignore[attr-defined]
-    largest = max(steps)
-    measured = sum(steps[largest]) / len(steps[largest])
+    largest = max(one.batch for one in found.reached)
+    taken = [one.steps for one in found.reached if one.batch == largest and one.steps is not None]
+    measured = sum(taken) / len(taken)
     what = f"steps at a batch of {largest:,}, from the smaller ones"
     return [HeldOut(what=what, measured=measured, predicted=measured * (1 + hyperbola.held_out))]
 
 
-def _warnings(steps: Steps, found: Sequence[Reached], question: Question) -> list[str]:
+def _warnings(found: _Found, question: Question, times: Times | None) -> list[str]:
     warnings = []
-    missed = sorted({one.batch for one in found if one.steps is None})
-    if missed:
-        shown = ", ".join(f"{batch:,}" for batch in missed)
-        warnings.append(f"runs at a batch of {shown} did not meet the target: these sizes are left out of the fit")
-    if steps.source == "noise":
-        warnings.append("steps are guessed from one run's noise; they lie between linear scaling and no gain at all")
-    if question.speed is None:
-        warnings.append("no times: make a paceline plan speed of short runs, and name its directory with --speed")
-    if question.settled is not None and not question.settled.bounded:
+    if found.missed:
         warnings.append(
-            f"no branch lost anything up to a batch of {question.settled.largest:,}: the limit is beyond it"
+            f"runs at a batch of {_listed(found.missed)} did not meet the target: these sizes are left out of the fit "
+            "and of the advice"
         )
+    hyperbola, settled = found.steps.hyperbola, question.settled
+    if hyperbola is not None and hyperbola.degrees < FEW:
+        warnings.append(
+            f"{len(found.reached)} runs leave hardly anything to judge the fit by, so that intervals are wide: more "
+            "seeds or batch sizes narrow them"
+        )
+    if hyperbola is None:
+        beyond = "" if settled is None else f" at a batch above {settled.largest:,}"
+        warnings.append(
+            f"steps{beyond} are guessed from one run's noise; they lie between linear scaling and no gain at all"
+        )
+    if times is None:
+        warnings.append("no times: make a paceline plan speed of short runs, and name its directory with --speed")
+    elif far := times.farther(question.workers):
+        warnings.append(
+            f"{_listed(far)} workers are far beyond the {times.model.most_workers} that were timed: their times are "
+            "the word of the formula alone"
+        )
+    if settled is not None and not settled.bounded:
+        warnings.append(f"no branch lost anything up to a batch of {settled.largest:,}: the limit is beyond it")
     return warnings
 
 
-def _notes(steps: Steps, question: Question) -> list[str]:
-    notes = ["steps between two evaluations are taken from a straight line"] if steps.source == "hyperbola" else []
+def _listed(numbers: Sequence[int] | set[int]) -> str:
+    return ", ".join(f"{number:,}" for number in sorted(numbers))
+
+
+def _notes(found: _Found, question: Question) -> list[str]:
+    base = f"{found.steps.base:,.0f}"
+    notes = ["steps between two evaluations are taken from a straight line"] if found.points else []
     notes.append(
-        "statistical: progress of a sample beside one at the smallest batch; system: throughput beside single workers"
+        f"statistical: progress of a sample beside one at a batch of {base}; system: throughput of a worker beside one "
+        "alone at that batch"
     )
+    schedule = train_info(found.base).config.get("schedule") or "constant"
+    if question.target is not None and schedule != "constant":
+        notes.append(
+            f"the rate of the runs falls over their length (--schedule {schedule}): how many steps a target takes "
+            "depends on how long they were meant to be"
+        )
     if question.settled is not None:
         largest, limit = question.settled.largest, question.settled.limit
         notes.append(f"branches: up to a batch of {largest:,} the loss after the same samples is within {limit:.4g}")

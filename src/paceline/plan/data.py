@@ -1,29 +1,27 @@
 """From trainings on parts of the data: the learning curve, what more data would give, and what a target needs.
 
 What is predicted is a training with the same model and settings. On data larger than what was measured it is assumed to
-take the same number of epochs as the largest size did, so that its computing grows in proportion to the data.
+take the same number of epochs as the largest size did, so that its computing grows in proportion to the data; on fewer,
+to be as long as the trainings on its size here were.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.plan.compute import Device, bill, pfs_days, training_flop
+from paceline.plan.data_warnings import Checked, in_words, warnings
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.plan import CurvePoint, DataResult, DataRow, Estimate, Evidence, HeldOut, Needed, estimate
 from paceline.stats.intervals import Interval
-from paceline.stats.power_law import FAR, LEAST_SIZES, LearningCurve, fit
+from paceline.stats.power_law import LEAST_SIZES, LearningCurve, fit
 
 AHEAD = (2, 4, 8)
 """Sizes that are predicted, in units of the largest that was measured."""
-_NO_END = 1e100
-"""So many samples that only the floor is left, if there is one."""
-_NOTHING = 0.01
-"""A floor below this part of the smallest error is none."""
 
 
 @dataclass(frozen=True)
@@ -68,24 +66,19 @@ def learn(points: Sequence[CurvePoint], question: Question) -> DataResult:
     """The plan that the trainings allow.
 
     Args:
-        points: of all trainings, those that diverged included (error None).
+        points: of all trainings, those that diverged included (error None). A size at which some run came to 0 or below
+            stays out of the fit.
         question: what is asked.
 
     Raises:
-        PacelineError: fewer than four sizes have an error above 0.
+        PacelineError: all diverged, or fewer than four sizes can be fitted.
     """
-    kept = [point for point in points if point.error is not None]
-    if not kept:
-        raise PacelineError(
-            "no training has a result", why="all of them diverged", hint="--lr, smaller", exit_code=Exit.DIVERGED
-        )
-    errors = [point.error for point in kept if point.error is not None]
-    fitted = fit([point.samples for point in kept], errors, confidence=question.confidence)
-    held_out, inside = _held_out(fitted)
-    needed = [_needed(target, fitted, question) for target in question.targets]
-    rows = _rows(kept, fitted, question)
-    warnings = [*_about_trainings(points), *_about_fit(fitted, held_out, inside)]
-    warnings += [*_far(fitted, needed), *(text for each in needed for text in _about_target(each, fitted, question))]
+    usable = _usable(points, question.metric)
+    errors = [point.error for point in usable if point.error is not None]
+    fitted = fit([point.samples for point in usable], errors, confidence=question.confidence)
+    checked = _check(fitted)
+    whole = max(point.samples for point in points)
+    needed = [_needed(target, fitted, whole, question) for target in question.targets]
     return DataResult(
         task=question.task,
         metric=question.metric,
@@ -94,35 +87,72 @@ def learn(points: Sequence[CurvePoint], question: Question) -> DataResult:
         floor=fitted.curve.floor,
         noise=fitted.noise,
         points=list(points),
-        rows=rows,
+        rows=_rows(usable, fitted, whole, question),
         needed=needed,
         forward_flop=question.forward_flop,
         device=question.device.name if question.device is not None else "",
-        warnings=warnings,
+        warnings=warnings(points, fitted, checked, needed, question.metric),
         evidence=Evidence(
             runs=[point.run for point in points],
-            held_out=[held_out] if held_out is not None else [],
+            held_out=[checked.held_out] if checked is not None else [],
             confidence=question.confidence,
             notes=_notes(fitted, question),
         ),
     )
 
 
+def _usable(points: Sequence[CurvePoint], metric: str) -> list[CurvePoint]:
+    """Runs that a curve can be fitted to.
+
+    A run without any error has no relative one. All runs of its size go, not it alone: those that are left would say
+    that the size is worse than it is.
+    """
+    ended = [point for point in points if point.error is not None]
+    if not ended:
+        raise PacelineError(
+            "no training has a result", why="all of them diverged", hint="--lr, smaller", exit_code=Exit.DIVERGED
+        )
+    without = {point.samples for point in ended if point.error is not None and point.error <= 0}
+    usable = [point for point in ended if point.samples not in without]
+    lost = {point.samples for point in points} - {point.samples for point in ended}
+    if len({point.samples for point in usable}) < LEAST_SIZES and (without or lost):
+        raise _too_few(usable, without, lost, metric)
+    return usable
+
+
+def _too_few(
+    usable: Sequence[CurvePoint], without: Collection[int], lost: Collection[int], metric: str
+) -> PacelineError:
+    """The refusal: fewer sizes can be fitted than were trained."""
+    why = [f"at {in_words(len(lost), 'size')} all runs diverged"] if lost else []
+    why += [f"at {in_words(len(without), 'size')} a run came to {metric} 0 or below"] if without else []
+    hint = "smaller --fractions, at which there still are errors" if without else "--lr, smaller"
+    if without and metric == "error":
+        hint = f"--resume with --metric loss needs no new training; or {hint}"
+    sizes = len({point.samples for point in usable})
+    return PacelineError(
+        f"{in_words(sizes, 'size')} can be fitted, and a learning curve needs {LEAST_SIZES}",
+        why="; ".join(why),
+        hint=hint,
+        exit_code=Exit.USAGE if without else Exit.DIVERGED,
+    )
+
+
 # ---- rows
 
 
-def _rows(kept: Sequence[CurvePoint], fitted: LearningCurve, question: Question) -> list[DataRow]:
+def _rows(usable: Sequence[CurvePoint], fitted: LearningCurve, whole: int, question: Question) -> list[DataRow]:
     repeats = _repeats(fitted)
     rows = []
-    for size in sorted({point.samples for point in kept}):
-        here = [point for point in kept if point.samples == size]
+    for size in sorted({point.samples for point in usable}):
+        here = [point for point in usable if point.samples == size]
         used = _used(float(np.mean([point.steps for point in here])), size, question.recipe.batch)
         mean = float(np.mean([point.error for point in here if point.error is not None]))
         rows.append(_row(size, fitted.predict(size, runs=len(here)), mean, used, fitted, question))
     for times in AHEAD:
         size = round(times * fitted.largest)
         error = fitted.predict(size, runs=repeats)
-        rows.append(_row(size, error, None, question.recipe.epochs * size, fitted, question))
+        rows.append(_row(size, error, None, _used_on(size, whole, question.recipe), fitted, question))
     return rows
 
 
@@ -170,9 +200,10 @@ def _cost(used: float, question: Question) -> _Cost:
     return _Cost(flop, paid.device_hours, paid.cost)
 
 
-def _needed(error: float, fitted: LearningCurve, question: Question) -> Needed:
+def _needed(error: float, fitted: LearningCurve, whole: int, question: Question) -> Needed:
     samples = fitted.needed(error)
-    costs = [_cost(question.recipe.epochs * end, question) for end in (samples.value, samples.low, samples.high)]
+    ends = (samples.value, samples.low, samples.high)
+    costs = [_cost(_used_on(end, whole, question.recipe), question) for end in ends]
     return Needed(
         error=error,
         samples=_estimate(samples),
@@ -182,99 +213,48 @@ def _needed(error: float, fitted: LearningCurve, question: Question) -> Needed:
     )
 
 
+def _used_on(size: float, whole: int, recipe: Recipe) -> float:
+    """Samples that a training on `size` of them uses, all epochs counted, where `whole` is the largest size."""
+    if recipe.length == "epochs" or size >= whole:
+        return recipe.epochs * size
+    return _used(recipe.epochs * math.ceil(whole / recipe.batch), round(size), recipe.batch)
+
+
 def _estimate(interval: Interval) -> Estimate:
     return estimate(interval.value, interval.low, interval.high)
 
 
-def _of(ends: Sequence[float | None]) -> Estimate | None:
-    known = [end for end in ends if end is not None]
-    return estimate(*known) if len(known) == len(ends) else None
+def _of(costs: Sequence[float | None]) -> Estimate | None:
+    """Of value, low and high; more samples may cost less, where they fill batches that were half empty."""
+    known = [cost for cost in costs if cost is not None]
+    return estimate(known[0], min(known), max(known)) if len(known) == len(costs) else None
 
 
 # ---- how far it can be trusted
 
 
-def _held_out(fitted: LearningCurve) -> tuple[HeldOut | None, bool]:
-    """What a fit without the largest size says of it, and whether the measured mean lies in its interval."""
+def _check(fitted: LearningCurve) -> Checked | None:
+    """A fit without the largest size, held against it; None where that leaves too few sizes."""
     rest = fitted.sizes < fitted.largest
     if len(np.unique(fitted.sizes[rest])) < LEAST_SIZES:
-        return None, True
+        return None
     largest = fitted.errors[~rest]
     before = fit(fitted.sizes[rest].tolist(), fitted.errors[rest].tolist(), confidence=fitted.confidence)
     predicted = before.predict(fitted.largest, runs=len(largest))
     measured = float(largest.mean())
-    what = f"{fitted.largest:,.0f} samples, {_count(len(largest), 'run')}"
+    what = f"{fitted.largest:,.0f} samples, {in_words(len(largest), 'run')}"
     inside = predicted.low <= measured <= predicted.high
-    return HeldOut(what=what, measured=measured, predicted=predicted.value), inside
-
-
-def _floor_is_there(fitted: LearningCurve) -> bool:
-    """Whether the runs rule out that the error falls to nothing."""
-    return fitted.predict(_NO_END).low > _NOTHING * float(fitted.errors.min())
-
-
-def _about_trainings(points: Sequence[CurvePoint]) -> list[str]:
-    lost = [point for point in points if point.error is None]
-    if not lost:
-        return []
-    return [f"{len(lost)} of {_count(len(points), 'training')} diverged and are left out: a smaller --lr"]
-
-
-def _about_fit(fitted: LearningCurve, held_out: HeldOut | None, inside: bool) -> list[str]:
-    sizes = len(np.unique(fitted.sizes))
-    found = []
-    if fitted.curve.scale == 0:
-        found.append("the error does not fall with the number of samples: there is nothing to extrapolate")
-    elif fitted.degrees == sizes - 3 < len(fitted.sizes) - 3:
-        found.append(
-            "the errors do not follow a power law with floor: seeds of one size agree better with each other than "
-            "sizes do with the curve. Each size counts once, and intervals are as wide as that makes them"
-        )
-    if held_out is not None and not inside:
-        found.append(
-            f"without the largest size the curve would have predicted {held_out.predicted:.4g} there, and it is "
-            f"{held_out.measured:.4g}, outside the interval: predictions for more data may be as far off"
-        )
-    return found
-
-
-def _far(fitted: LearningCurve, needed: Sequence[Needed]) -> list[str]:
-    if _floor_is_there(fitted):
-        return []
-    limit = FAR * fitted.largest
-    further = [each for each in needed if each.samples.value is not None and each.samples.value > limit]
-    also = ", as what a target needs does" if further else ""
-    return [
-        f"beyond {limit:,.0f} samples, {FAR:g} times the largest size, predictions rest on the curve's form{also}; "
-        "the runs do not rule out that the error falls to 0. Larger sizes or more seeds would tell"
-    ]
-
-
-def _about_target(needed: Needed, fitted: LearningCurve, question: Question) -> list[str]:
-    name = f"{question.metric} {needed.error:.4g}"
-    if needed.samples.value is None:
-        if needed.error <= fitted.curve.floor:
-            return [
-                f"{name} lies below the floor of the curve, {fitted.curve.floor:.4g}: no number of samples reaches it "
-                "with this model and this training"
-            ]
-        return [f"{name} needs more samples than any data set has"]
-    found = []
-    if needed.samples.value <= float(fitted.sizes.min()):
-        found.append(f"{name} is reached at the smallest size already: it needs so many samples or fewer")
-    if needed.samples.high is None:
-        found.append(f"{name} may be out of reach: the runs allow a floor above it")
-    return found
+    return Checked(HeldOut(what=what, measured=measured, predicted=predicted.value), inside)
 
 
 def _notes(fitted: LearningCurve, question: Question) -> list[str]:
     recipe = question.recipe
     notes = [
-        f"Predicted errors are of the mean over {_count(_repeats(fitted), 'run')}; a single one scatters around it by "
-        f"{100 * fitted.scatter:.2g} %.",
-        f"Every size took as many steps as the largest takes in {_count(recipe.epochs, 'epoch')}."
+        f"Predicted errors are of the mean over {in_words(_repeats(fitted), 'run')}; a single one scatters "
+        f"around it by {100 * fitted.scatter:.2g} %.",
+        f"Every size took as many steps as the largest takes in {in_words(recipe.epochs, 'epoch')}."
         if recipe.length == "steps"
-        else f"Every size took {_count(recipe.epochs, 'epoch')}: small ones had few steps, which makes the curve "
+        else f"Every size took {in_words(recipe.epochs, 'epoch')}: small ones had few steps, which makes the curve "
         "steeper than more data would; --length steps is the comparison at equal training.",
         "Predictions are for the same model and settings; a larger model, which more data can feed, would do better.",
     ]
@@ -286,7 +266,7 @@ def _notes(fitted: LearningCurve, question: Question) -> list[str]:
         notes.append(
             f"FLOP: three times those of the forward pass ({question.forward_flop:.4g} a sample; products, "
             "convolutions and attention are counted) for each sample used. Larger data are taken to be gone through in "
-            f"as many epochs as the largest size here, {recipe.epochs:g}."
+            f"as many epochs as the largest size here, {recipe.epochs:g}, fewer samples for as long as their size here."
         )
     else:
         notes.append("The computing of this model could not be counted.")
@@ -296,7 +276,3 @@ def _notes(fitted: LearningCurve, question: Question) -> list[str]:
             "the trainings here computed."
         )
     return notes
-
-
-def _count(number: float, noun: str) -> str:
-    return f"{number:g} {noun}" if number == 1 else f"{number:g} {noun}s"

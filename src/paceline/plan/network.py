@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paceline.plan.collectives import Link, ring
+from paceline.plan.collectives import Link, Network, ring
 from paceline.records.errors import PacelineError
+from paceline.records.plan import NetworkFacts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -19,6 +21,10 @@ if TYPE_CHECKING:
 _FAR = 14.0
 """A logarithm so large that what it belongs to plays no part."""
 _CONVINCING = 0.6
+_NOTHING = 1e-8
+"""Cost of a fit that is exact but for rounding, of which a part explains nothing."""
+_LEAST_NOISE = 0.02
+"""Of a timed all-reduce, relative: few can look as if they had none."""
 
 
 @dataclass(frozen=True)
@@ -38,19 +44,34 @@ class FittedLink:
         link: the best.
         worst: the largest relative error at a timed point.
         determination: R^2 of the logarithms of times.
+        rows: that went in.
+        one_machine: as it was fitted.
     """
 
     link: Link
     worst: float
     determination: float
+    rows: tuple[Timed, ...]
+    one_machine: bool
+
+    def drawn(self, generator: np.random.Generator) -> Link:
+        """A link fitted to the fitted times with noise as large as the residuals: how far it is known."""
+        fitted: Floats = np.array([ring(row.ranks, row.size_bytes, self.link) for row in self.rows])
+        residuals = np.log([row.seconds for row in self.rows]) - np.log(fitted)
+        left = max(1, len(self.rows) - 3)
+        noise = max(_LEAST_NOISE, float(np.sqrt((residuals**2).sum() / left)))
+        times = fitted * np.exp(noise * generator.standard_normal(len(fitted)))
+        again = [replace(row, seconds=float(time)) for row, time in zip(self.rows, times, strict=True)]
+        return fit_link(again, one_machine=self.one_machine, processors=self.link.processors).link
 
 
-def fit_link(rows: Sequence[Timed], *, one_machine: bool) -> FittedLink:
+def fit_link(rows: Sequence[Timed], *, one_machine: bool, processors: float | None = None) -> FittedLink:
     """Fit a ring's cost to timed all-reduces, by least squares of relative errors.
 
     Args:
         rows: at least two sizes; with `one_machine`, two numbers of ranks tell links from memory.
         one_machine: all ranks share a machine's memory.
+        processors: ranks that its cores serve at once; None where devices send, or it is not known.
 
     Raises:
         PacelineError: fewer than two sizes, or no more than one rank.
@@ -72,7 +93,7 @@ def fit_link(rows: Sequence[Timed], *, one_machine: bool) -> FittedLink:
 
     def link(x: Floats) -> Link:
         shared = bandwidth * float(np.exp(x[2])) if shares else float("inf")
-        return Link(latency * float(np.exp(x[0])), bandwidth * float(np.exp(x[1])), shared)
+        return Link(latency * float(np.exp(x[0])), bandwidth * float(np.exp(x[1])), shared, processors or float("inf"))
 
     def residuals(x: Floats) -> Floats:
         here = link(x)
@@ -87,15 +108,55 @@ def fit_link(rows: Sequence[Timed], *, one_machine: bool) -> FittedLink:
     if shares:
         sharing = best_from(0.0, 1.0)
         # Noise always finds some use for one more number; it has to explain a good part of what was left.
-        best = sharing if sharing.cost < _CONVINCING * best.cost else best
+        best = sharing if sharing.cost + _NOTHING < _CONVINCING * best.cost else best
     errors = residuals(best.x)
     spread = float(((seconds - seconds.mean()) ** 2).sum())
     return FittedLink(
         link=link(best.x),
         worst=float(np.abs(np.expm1(errors)).max()),
         determination=1 - float((errors**2).sum()) / spread if spread else 1.0,
+        rows=tuple(usable),
+        one_machine=one_machine,
     )
 
 
 def _size(row: Timed) -> int:
     return row.size_bytes
+
+
+def network_facts(network: Network, source: str, fitted: FittedLink | None = None) -> NetworkFacts:
+    """The record of a network.
+
+    Args:
+        network: any.
+        source: `probe` or `given`.
+        fitted: how its link was found.
+    """
+    outer = network.outer
+    return NetworkFacts(
+        source=source,
+        latency_s=network.link.latency_s,
+        bandwidth_bytes_per_s=network.link.bandwidth,
+        shared_bytes_per_s=network.link.shared if math.isfinite(network.link.shared) else None,
+        per_node=network.per_node,
+        tree=network.tree,
+        outer_latency_s=outer.latency_s if outer else None,
+        outer_bandwidth_bytes_per_s=outer.bandwidth if outer else None,
+        worst_error=fitted.worst if fitted else None,
+        probed=[[float(row.ranks), float(row.size_bytes), row.seconds] for row in fitted.rows] if fitted else [],
+        processors=network.link.processors if math.isfinite(network.link.processors) else None,
+    )
+
+
+def network_of(facts: NetworkFacts) -> Network:
+    """The network of a record."""
+    link = Link(
+        facts.latency_s or 0.0,
+        facts.bandwidth_bytes_per_s or math.inf,
+        facts.shared_bytes_per_s if facts.shared_bytes_per_s is not None else math.inf,
+        facts.processors or math.inf,
+    )
+    outer = None
+    if facts.outer_latency_s is not None and facts.outer_bandwidth_bytes_per_s is not None:
+        outer = Link(facts.outer_latency_s, facts.outer_bandwidth_bytes_per_s)
+    return Network(link, facts.per_node, outer, facts.tree)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paceline.plan.step_time import Observed, Setting
-from paceline.records.errors import PacelineError
+from paceline.records.errors import PacelineError, choices
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
-from paceline.records.schema import Evaluation, RunInfo, Start, Step
+from paceline.records.schema import End, Evaluation, RunInfo, Start, Step
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,31 +109,62 @@ def _step_times(path: Path, batch: int) -> Floats:
     return np.array(times, dtype=np.float64)
 
 
+_EITHER: dict[str, Callable[[RunInfo], Any]] = {
+    "task": lambda info: info.name,
+    "number of parameters": lambda info: info.task.parameters if info.task else None,
+    "precision": lambda info: info.precision,
+}
+_TIMES = ("optimizer", "compress", "batch_norm", "ghost_size", "augment", "clip_norm", "average", "monitor", "width")
+"""Settings of a run that decide how long a step takes, besides its batch and workers."""
+_NOT_OF_A_TRAINING = {
+    *("task", "precision", "seed", "target", "patience", "eval_every", "monitor", "monitor_samples"),
+    *("global_batch", "accumulate", "workers", "epochs", "steps", "keep_updates"),
+    *("lr", "base_batch", "warmup", "warmup_shape", "warmup_from"),
+    *("noise_every", "resume", "checkpoint_every", "keep", "run_dir", "data_dir", "loader_workers", "grace"),
+    *("tensorboard", "format", "deterministic"),
+}
+"""Settings that may differ between runs of one training: batch and length, the rate and how it is reached (larger
+batches are tuned), and what has no influence on the weights. All others decide how many steps a target takes."""
+
+
 def require_alike(paths: Sequence[Path]) -> RunInfo:
-    """The first run's run.json, when all are of one task, model, precision and optimizer.
+    """The first run's run.json, when nothing but batch and workers decides how long the runs' steps take.
 
     Raises:
-        PacelineError: they are not; the message names what differs.
+        PacelineError: they are not; the message names all that differs.
     """
     infos = [train_info(path) for path in paths]
-    for what, of in _ALIKE.items():
-        values = {str(of(info)) for info in infos}
-        if len(values) > 1:
-            raise PacelineError(
-                f"the runs differ in their {what}: {', '.join(sorted(values))}",
-                why="a plan is of one training, of which only batch and workers change",
-                hint="leave out the runs that do not belong",
-            )
+    device = {"device": lambda info: info.topology.device_name if info.topology else None}
+    _require_same(infos, _EITHER | device, _TIMES)
     return infos[0]
 
 
-_ALIKE: dict[str, Callable[[Any], Any]] = {
-    "task": lambda info: info.name,
-    "number of parameters": lambda info: info.task.parameters,
-    "precision": lambda info: info.precision,
-    "optimizer": lambda info: info.config.get("optimizer"),
-    "device": lambda info: info.topology.device_name,
-}
+def require_one_training(paths: Sequence[Path]) -> RunInfo:
+    """The first run's run.json, when nothing but batch, rate, seed and length tells the runs' trainings apart.
+
+    Raises:
+        PacelineError: they are not; the message names all that differs.
+    """
+    infos = [train_info(path) for path in paths]
+    names = {name for info in infos for name in info.config}
+    _require_same(infos, _EITHER, sorted(names - _NOT_OF_A_TRAINING))
+    return infos[0]
+
+
+def _require_same(
+    infos: Sequence[RunInfo], facts: Mapping[str, Callable[[RunInfo], Any]], settings: Sequence[str]
+) -> None:
+    found = {what: {str(of(info)) for info in infos} for what, of in facts.items()}
+    for name in settings:  # one that an older version did not know is not compared
+        flag = "--" + name.replace("_", "-")
+        found[flag] = {str(info.config[name]) for info in infos if name in info.config}
+    differing = [f"{what}: {', '.join(sorted(values))}" for what, values in found.items() if len(values) > 1]
+    if differing:
+        raise PacelineError(
+            f"the runs differ in their {'; '.join(differing)}",
+            why="a plan is of one training, of which only batch and workers change",
+            hint="leave out the runs that do not belong",
+        )
 
 
 @dataclass(frozen=True)
@@ -162,17 +194,25 @@ def reached_of(path: Path, metric: str, value: float, *, rising: bool) -> Reache
     is drawn, so that the result does not depend on how often a run was evaluated; a target that the first evaluation
     meets is counted there.
 
+    A run that diverged before its first evaluation did not meet it.
+
     Raises:
         PacelineError: not a training, or the metric was not evaluated.
     """
     info = train_info(path)
     assert info.batch is not None
     points: list[tuple[int, int, float]] = []
+    metrics: set[str] = set()
+    diverged = False
     for event in EventStream(RunDir(path).events()):
-        if isinstance(event, Evaluation) and metric in event.metrics:
-            points.append((event.step, event.samples, event.metrics[metric].value))
-    if not points:
-        raise PacelineError(f"{path} has no evaluation of {metric}", hint="choose a metric that the task has")
+        if isinstance(event, Evaluation):
+            metrics.update(event.metrics)
+            if metric in event.metrics:
+                points.append((event.step, event.samples, event.metrics[metric].value))
+        elif isinstance(event, End):
+            diverged = event.reason == "diverged"
+    if not points and (metrics or not diverged):
+        raise _no_evaluation(path, metric, metrics)
     found = _crossing(points, value, rising)
     return Reached(
         path=path,
@@ -184,14 +224,27 @@ def reached_of(path: Path, metric: str, value: float, *, rising: bool) -> Reache
     )
 
 
+def _no_evaluation(path: Path, metric: str, metrics: Collection[str]) -> PacelineError:
+    if metrics:
+        return PacelineError(f"{path} has no evaluation of {metric}", hint=f"the task has {choices(sorted(metrics))}")
+    return PacelineError(
+        f"{path} has no evaluation of {metric}",
+        why="it ended before its first evaluation",
+        hint="leave the run out, or go on with it: paceline train --resume",
+    )
+
+
 def _crossing(points: Sequence[tuple[int, int, float]], value: float, rising: bool) -> tuple[float, float] | None:
+    """Steps and samples; an evaluation that is no finite number says nothing, and is passed over."""
     sign = 1.0 if rising else -1.0
     before: tuple[int, int, float] | None = None
     for step, samples, measured in points:
+        if not math.isfinite(measured):
+            continue
         if sign * (measured - value) >= 0:
             if before is None:
                 return float(step), float(samples)
-            share = (value - before[2]) / (measured - before[2]) if measured != before[2] else 1.0
+            share = (value - before[2]) / (measured - before[2])
             return before[0] + share * (step - before[0]), before[1] + share * (samples - before[1])
         before = (step, samples, measured)
     return None

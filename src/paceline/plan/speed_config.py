@@ -30,10 +30,10 @@ class SpeedConfig:
     probe_workers: str = _option("auto", "Most ranks of the probe: auto (one a device or core) or a number.")
     bandwidth: float | None = _option(None, "Of a link, in GB/s, instead of a probe; with --latency.")
     latency: float | None = _option(None, "Of a message, in microseconds.")
-    per_node: int | None = _option(None, "Workers on one machine; --outer-... is what lies between machines.")
+    per_node: int | None = _option(None, "Workers on one machine; with --outer-bandwidth and --outer-latency.")
     outer_bandwidth: float | None = _option(None, "Between machines, in GB/s.")
     outer_latency: float | None = _option(None, "Between machines, in microseconds.")
-    tree: bool = _option(False, "The library has tree all-reduces, as NCCL has.")
+    tree: bool = _option(False, "The library goes in trees and layers, as NCCL does; gloo does not.")
     run_dir: str | None = _option(None, "Exactly this directory, instead of runs/<date>_<time>_plan-speed-<task>.")
     format: str = _option("text", "text, or json: one object at the end.")
 
@@ -43,15 +43,22 @@ class SpeedConfig:
         return whole_numbers("--workers", self.workers)
 
     @property
+    def outer(self) -> Link | None:
+        """What the flags say of the network between machines; None without them."""
+        if self.outer_bandwidth is None or self.outer_latency is None:
+            return None
+        return Link(self.outer_latency * 1e-6, self.outer_bandwidth * 1e9)
+
+    @property
     def given_network(self) -> Network | None:
         """What the flags say of a network; None without them."""
         if self.bandwidth is None or self.latency is None:
             return None
-        outer = None
-        if self.outer_bandwidth is not None and self.outer_latency is not None:
-            outer = Link(self.outer_latency * 1e-6, self.outer_bandwidth * 1e9)
-        link = Link(self.latency * 1e-6, self.bandwidth * 1e9)
-        return Network(link, self.per_node, outer, self.tree)
+        return self.network_over(Link(self.latency * 1e-6, self.bandwidth * 1e9))
+
+    def network_over(self, link: Link) -> Network:
+        """The network whose machines are connected inside by `link`, with all else that the flags say."""
+        return Network(link, self.per_node, self.outer, self.tree)
 
 
 def check(config: SpeedConfig) -> None:
@@ -71,7 +78,7 @@ def check(config: SpeedConfig) -> None:
         positive("--" + name.replace("_", "-"), getattr(config, name))
     for name in ("bandwidth", "latency", "outer_bandwidth", "outer_latency"):
         positive("--" + name.replace("_", "-"), getattr(config, name))
-    parse_workers(config.probe_workers)
+    parse_workers(config.probe_workers, "--probe-workers")
     _together(config, "bandwidth", "latency")
     _together(config, "outer_bandwidth", "outer_latency", "per_node")
     if config.probe and config.given_network is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -14,47 +15,77 @@ from paceline.stats.noise_scale import Window
 
 
 @dataclass(frozen=True)
+class Branched:
+    """What branches of one run found.
+
+    Attributes:
+        largest: the largest batch at which they lost nothing.
+        noise: the noise scale at their checkpoint, which their rates followed.
+    """
+
+    largest: int
+    noise: float
+
+
+@dataclass(frozen=True)
 class Steps:
     """How many steps a batch takes to the target.
 
     Attributes:
-        source: `hyperbola`, or `noise` for a guess from one run.
         base: the smallest batch that was measured.
+        hyperbola: of runs to the target; None makes it a guess from the noise of one run.
+        windows: noise of the one run.
+        base_steps: that it took.
+        branched: what branches of the one run found; None without them.
     """
 
-    source: str
     base: float
     hyperbola: Hyperbola | None = None
     windows: tuple[Window, ...] = ()
     base_steps: float = 0.0
+    branched: Branched | None = None
 
     def at(self, batch: float) -> Estimate:
         """Steps at `batch`."""
         if self.hyperbola is not None:
             found = self.hyperbola.steps_interval(batch)
             return estimate(found.value, found.low, found.high)
-        return self._guess(batch)
+        # A noise scale only indicates: the ends are linear scaling and no gain at all. Where branches lost nothing,
+        # linear scaling is what was found, at one moment of the run; what the noise says of all of it is the other end.
+        value = self._guess(batch, self._proven)
+        ends = (self.base_steps * self.base / batch, self.base_steps)
+        if self.base < batch <= self._proven:
+            ends = (ends[0], self._guess(batch, self.base))
+        return estimate(value, *sorted(ends))
 
     def efficiency(self, batch: float) -> float:
         """Progress of a sample at `batch`, in samples at the base batch."""
         if self.hyperbola is not None:
             return self.hyperbola.efficiency(batch, self.base)
-        steps = self._guess(batch).value
+        steps = self._guess(batch, self._proven)
         return self.base * self.base_steps / (batch * steps) if steps else 0.0
 
-    def _guess(self, batch: float) -> Estimate:
-        """The run's own steps, each stretch of it shortened by what its noise scale says; between linear scaling and
-        none, which are the ends of the interval: a noise scale is no more than an indication."""
+    def gain(self, batch: float) -> float:
+        """Progress of a step at `batch` that a rate is to follow, in steps at the base batch. Where branches settled
+        it, what the noise said at their checkpoint, since that is what they were trained with."""
+        if self.branched is not None:
+            return goodput.gain(self.branched.noise, self.base, batch)
+        return self.efficiency(batch) * batch / self.base
+
+    @property
+    def _proven(self) -> float:
+        return max(self.base, self.branched.largest if self.branched is not None else 0.0)
+
+    def _guess(self, batch: float, proven: float) -> float:
+        """The run's own steps, with linear scaling up to the batch `proven`; beyond, each stretch of the run shortened
+        by what its noise scale says."""
+        start = max(self.base, min(batch, proven))
         total = sum(window.last - window.first + 1 for window in self.windows)
-        steps = sum(
-            self.base_steps
-            * (window.last - window.first + 1)
-            / total
-            / goodput.gain(window.found.value, self.base, batch)
+        left = sum(
+            (window.last - window.first + 1) / total / goodput.gain(window.found.value, start, batch)
             for window in self.windows
         )
-        ends = sorted((self.base_steps * self.base / batch, self.base_steps))
-        return estimate(steps, *ends)
+        return self.base_steps * self.base / start * left
 
 
 @dataclass(frozen=True)
@@ -90,13 +121,14 @@ def sort_out(found: Sequence[Reached], least_batches: int) -> Sweep:
     return Sweep(kept, [one for one in found if one.steps is None])
 
 
-def steps_of_run(windows: Sequence[Window], base: float, steps: float) -> Steps:
+def steps_of_run(windows: Sequence[Window], base: float, steps: float, branched: Branched | None = None) -> Steps:
     """From the noise of one run.
 
     Args:
         windows: of its noise scale.
         base: its batch.
         steps: that it took.
+        branched: what its branches found.
 
     Raises:
         PacelineError: no norms were recorded, or by one group of samples a step only.
@@ -107,7 +139,7 @@ def steps_of_run(windows: Sequence[Window], base: float, steps: float) -> Steps:
             why="that takes two groups of samples a step, and some 200 steps at the usual --noise-every 10",
             hint="train with --workers 2, or --accumulate 2; --noise-every 1 records every step",
         )
-    return Steps("noise", base, windows=tuple(windows), base_steps=steps)
+    return Steps(base, windows=tuple(windows), base_steps=steps, branched=branched)
 
 
 def at_most_data(windows: Sequence[Window]) -> list[Window]:
@@ -119,3 +151,9 @@ def at_most_data(windows: Sequence[Window]) -> list[Window]:
             window = replace(window, found=replace(window.found, value=float(most)))
         found.append(window)
     return found
+
+
+def until(windows: Sequence[Window], step: float) -> list[Window]:
+    """Windows of the run up to `step`; that in which it lies ends there."""
+    before = [replace(window, last=min(window.last, math.ceil(step))) for window in windows if window.first <= step]
+    return before or list(windows[:1])

@@ -19,7 +19,7 @@ class Exit(enum.IntEnum):
     CANNOT_WRITE = 4
     """A file could not be written: disk full, no permission."""
     INTERRUPTED = 130
-    """Ctrl-C; a checkpoint was written at a step that all ranks agreed on."""
+    """Ctrl-C; what is done is on disk, for a training as a checkpoint of a step that all ranks agreed on."""
     TERMINATED = 143
     """SIGTERM; likewise."""
 

@@ -48,6 +48,9 @@ class Eigenvalues(msgspec.Struct, frozen=True, kw_only=True):
     residuals: list[float]
     """|H u - value u|: an eigenvalue lies within it of the value."""
     converged: bool
+    """All of them, and none is missing."""
+    each_converged: list[bool] = []
+    """Of each value; empty in records from before it was written down."""
     steps: int
     """Products with the Hessian."""
     note: str
@@ -83,6 +86,7 @@ class Density(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth: float
     probes: int
     steps: int
+    """Of the longest; fewer than were asked for where the network has fewer weights."""
     lowest: float
     """The smallest node, near the smallest eigenvalue."""
     highest: float
@@ -137,6 +141,8 @@ class Interpolation(msgspec.Struct, frozen=True, kw_only=True):
 
     other: str
     other_checkpoint: int | None
+    other_weights: str = ""
+    """As `weights` of the result; empty in records from before it was written down."""
     points: list[float]
     loss: list[float | None]
     ends: list[float | None]
@@ -144,7 +150,7 @@ class Interpolation(msgspec.Struct, frozen=True, kw_only=True):
     """max over 0 <= t <= 1 of the loss less the straight line between the ends' losses."""
     barrier_at: float | None
     distance: float
-    """Between the two runs' weights."""
+    """Between the two runs' weights, trained and frozen."""
 
 
 class Trajectory(msgspec.Struct, frozen=True, kw_only=True):
@@ -165,6 +171,9 @@ class LandscapeResult(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     checkpoint: int | None
     """The step of the weights; None for fresh ones."""
+    weights: str = ""
+    """Their fingerprint: sha256 of the checkpoint's model.safetensors, as its manifest has it; of fresh weights, of
+    their names and bits. Empty in records from before it was written down."""
     parameters: int
     data: str
     """`train` or `eval`."""

@@ -16,6 +16,7 @@ from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_atomic
 
 SCHEMA = 1
+"""Of result.json; changes only ever add, so that readers pass over fields that a later minor version added."""
 
 
 class Estimate(msgspec.Struct, frozen=True, kw_only=True):
@@ -33,6 +34,12 @@ def estimate(value: float, low: float, high: float) -> Estimate:
 
 def _finite(value: float) -> float | None:
     return value if math.isfinite(value) else None
+
+
+class PlanResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="plan"):
+    """What every result begins with."""
+
+    schema: int = SCHEMA
 
 
 class HeldOut(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +89,8 @@ class NetworkFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Of the fit at a probed size, relative."""
     probed: list[list[float]]
     """[ranks, bytes, seconds] of each probed all-reduce."""
+    processors: float | None = None
+    """Workers whose messages the cores of a machine serve at once; null where devices send."""
 
 
 class Measured(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +114,7 @@ class StepParts(msgspec.Struct, frozen=True, kw_only=True):
     network_s: float
     jitter_s: float
     rest_s: float
+    sharing_s: float = 0.0
 
 
 class SpeedRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -136,7 +146,30 @@ class Mending(msgspec.Struct, frozen=True, kw_only=True):
     """Throughput, relative: 0.2 is a fifth more."""
 
 
-class SpeedResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="plan", tag="speed"):
+class JitterFacts(msgspec.Struct, frozen=True, kw_only=True):
+    """How much longer the slowest of several workers takes, from single steps of one worker."""
+
+    steps: int
+    """That were timed."""
+    seen: int
+    """Workers up to which so many steps show it."""
+    tail: bool
+    """Whether more workers follow a fitted tail; else they wait as long as `seen` do, at least."""
+    waits: list[float]
+    """With 1, 2, 4 ... 65,536 workers, in the median, as a part of computing; empty where it was not measured."""
+
+
+class SpeedDraw(msgspec.Struct, frozen=True, kw_only=True):
+    """What another measurement might have given; all of them together make the intervals."""
+
+    coefficients: dict[str, float]
+    latency_s: float
+    bandwidth_bytes_per_s: float
+    shared_bytes_per_s: float | None
+    waits: list[float]
+
+
+class SpeedResult(PlanResult, frozen=True, kw_only=True, tag="speed"):
     """`paceline plan speed`."""
 
     task: str
@@ -156,6 +189,10 @@ class SpeedResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="plan", t
     """That were measured."""
     warnings: list[str]
     evidence: Evidence
+    processors: float | None = None
+    """Workers that the cores of a machine compute at once; None where devices compute."""
+    jitter: JitterFacts | None = None
+    draws: list[SpeedDraw] = []
 
 
 # ---- plan batch
@@ -182,9 +219,17 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     samples_per_s: float | None
     time_s: Estimate | None
     system: float | None
-    """System efficiency: throughput over workers times that of one at the same batch a worker, or None."""
+    """System efficiency: throughput over workers times that of one worker at the base batch, the smallest that met the
+    target, or None. Above 1 where a worker is faster with more samples at once."""
     statistical: float
-    """Progress of a sample, in samples at the smallest batch of the table."""
+    """Progress of a sample, in samples at the base batch."""
+    missed: bool = False
+    """Whether a run at this batch did not meet the target; what is predicted of it is then not recommended."""
+
+    @property
+    def efficiency(self) -> float:
+        """Progress per worker, in that of one worker at the base batch; of a sample, where times are not known."""
+        return self.statistical * (self.system if self.system is not None else 1.0)
 
 
 class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
@@ -220,7 +265,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
     loss: float | None
 
 
-class BatchResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="plan", tag="batch"):
+class BatchResult(PlanResult, frozen=True, kw_only=True, tag="batch"):
     """`paceline plan batch`."""
 
     task: str
@@ -280,7 +325,7 @@ class Needed(msgspec.Struct, frozen=True, kw_only=True):
     cost: Estimate | None
 
 
-class DataResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="plan", tag="data"):
+class DataResult(PlanResult, frozen=True, kw_only=True, tag="data"):
     """`paceline plan data`."""
 
     task: str
@@ -321,7 +366,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """Time of one step, where batch and epochs are known."""
 
 
-class TrendsResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="plan", tag="trends"):
+class TrendsResult(PlanResult, frozen=True, kw_only=True, tag="trends"):
     """`paceline plan trends`."""
 
     records: list[Record]
@@ -329,6 +374,10 @@ class TrendsResult(msgspec.Struct, frozen=True, kw_only=True, tag_field="plan", 
 
 
 AnyPlan = SpeedResult | BatchResult | DataResult | TrendsResult
+
+
+class _Head(msgspec.Struct):
+    schema: int = SCHEMA
 
 
 def result_path(run: RunDir) -> Path:
@@ -349,11 +398,19 @@ def read_plan(path: Path | str) -> AnyPlan:
     """The result in a run directory of `paceline plan`.
 
     Raises:
-        PacelineError: there is none, or it is damaged.
+        PacelineError: there is none, it is damaged, or of a newer schema than this version knows.
     """
     file = result_path(RunDir(path))
     try:
-        found: AnyPlan = msgspec.json.decode(file.read_bytes(), type=AnyPlan)
+        raw = file.read_bytes()
+        schema = msgspec.json.decode(raw, type=_Head).schema
+        if schema > SCHEMA:
+            raise PacelineError(
+                f"{file} was written by a newer Paceline",
+                why=f"it has schema {schema}, and this version reads up to schema {SCHEMA}",
+                hint="pip install --upgrade paceline",
+            )
+        found: AnyPlan = msgspec.json.decode(raw, type=AnyPlan)
         return found
     except OSError as error:
         raise PacelineError(

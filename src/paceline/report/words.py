@@ -10,6 +10,8 @@ from typing import Any
 from paceline.records.schema import RunInfo
 
 NOT_OBSERVED = "not observed"
+FUSED = ("sgd", "adamw")
+"""Optimizers of `paceline train` that go over a tensor once a step, in torch's own fused kernels."""
 
 
 def known(value: float | None) -> bool:
@@ -134,7 +136,7 @@ def fast_line(info: RunInfo) -> str:
         parts.append(f"{info.precision} ({reason})")
     if info.facts.get("channels_last"):
         parts.append("channels last")
-    if info.config.get("optimizer"):
+    if info.config.get("optimizer") in FUSED:
         parts.append(f"fused {info.config['optimizer']}")
     if info.facts.get("malloc", {}).get("MALLOC_MMAP_MAX_") == "0":
         parts.append("malloc keeps its memory")

@@ -1,4 +1,4 @@
-"""A value with its interval; the median with a distribution-free one, from order statistics."""
+"""A value with its interval: of a ratio by Fieller's theorem, of a median from order statistics, distribution-free."""
 
 from __future__ import annotations
 
@@ -19,6 +19,34 @@ class Interval:
     value: float
     low: float
     high: float
+
+
+def ratio_ends(
+    top: float, bottom: float, covariance: tuple[float, float, float], quantile: float
+) -> tuple[float, float]:
+    """Interval for the ratio of two normal estimates of numbers that are 0 and more (Fieller 1954): all ratios r for
+    which top - r bottom lies within `quantile` of its standard errors of 0.
+
+    Args:
+        top, bottom: the estimates.
+        covariance: variance of top, covariance of both, variance of bottom.
+        quantile: of Student's t, or of the normal distribution.
+
+    Returns:
+        (low, high), cut off at 0; `high` is infinite where `bottom` cannot be told from 0.
+    """
+    var_top, both, var_bottom = (quantile**2 * each for each in covariance)
+    # r is inside where c2 r^2 - 2 c1 r + c0 <= 0
+    c2, c1, c0 = bottom**2 - var_bottom, top * bottom - both, top**2 - var_top
+    inside = c1 * c1 - c2 * c0
+    if c2 <= 0:  # bottom may be 0: the ratio has no upper end
+        if inside <= 0 or c2 == 0:
+            return 0.0, math.inf
+        return max(0.0, (c1 - math.sqrt(inside)) / c2), math.inf
+    if bottom < 0:
+        return 0.0, math.inf
+    root = math.sqrt(max(0.0, inside))
+    return max(0.0, (c1 - root) / c2), max(0.0, (c1 + root) / c2)
 
 
 def median_interval(values: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float, float] | None:

@@ -36,6 +36,7 @@ from scipy.special import stdtrit
 
 from paceline.records.errors import PacelineError
 from paceline.records.gradients import StepNorms
+from paceline.stats.intervals import ratio_ends
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -195,20 +196,9 @@ def fieller(top: Floats, bottom: Floats, confidence: float) -> tuple[float, floa
         (low, high), cut off at 0; `high` is infinite where `bottom` cannot be told from 0.
     """
     count = len(top)
-    square = float(stdtrit(count - 1, 0.5 + confidence / 2)) ** 2 / count
-    (var_top, both), (_, var_bottom) = np.cov(top, bottom).tolist()
-    a, b = float(top.mean()), float(bottom.mean())
-    # r is inside where c2 r^2 - 2 c1 r + c0 <= 0
-    c2, c1, c0 = b * b - square * var_bottom, a * b - square * both, a * a - square * var_top
-    inside = c1 * c1 - c2 * c0
-    if c2 <= 0:  # the mean of bottom may be 0: the ratio has no upper end
-        if inside <= 0 or c2 == 0:
-            return 0.0, math.inf
-        return max(0.0, (c1 - math.sqrt(inside)) / c2), math.inf
-    if b < 0:
-        return 0.0, math.inf
-    root = math.sqrt(max(0.0, inside))
-    return max(0.0, (c1 - root) / c2), max(0.0, (c1 + root) / c2)
+    (var_top, both), (_, var_bottom) = (np.cov(top, bottom) / count).tolist()
+    quantile = float(stdtrit(count - 1, 0.5 + confidence / 2))
+    return ratio_ends(float(top.mean()), float(bottom.mean()), (var_top, both, var_bottom), quantile)
 
 
 def _batched(values: Floats) -> Floats:

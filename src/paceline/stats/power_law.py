@@ -72,7 +72,8 @@ class LearningCurve:
         noise: relative deviation of runs from the curve, from which intervals are made.
         degrees: of freedom of `noise`; few where the curve does not follow the formula.
         scatter: relative deviation of runs of one size from each other; `noise` where no size was repeated.
-        held_out: relative error of the prediction for the largest size from a fit without it; None with four sizes.
+        follows: whether sizes lie as near to the formula as runs of one size to each other let expect; True where no
+            size was repeated, since nothing can tell.
         confidence: of intervals.
     """
 
@@ -82,7 +83,7 @@ class LearningCurve:
     noise: float
     degrees: int
     scatter: float
-    held_out: float | None
+    follows: bool
     confidence: float
 
     @property
@@ -160,7 +161,16 @@ def fit(sizes: Sequence[float], errors: Sequence[float], *, confidence: float = 
         )
     curve = _best(m, e)
     spread = _spread(m, e, curve)
-    return LearningCurve(curve, m, e, spread.noise, spread.degrees, spread.scatter, _held_out(m, e), confidence)
+    return LearningCurve(
+        curve=curve,
+        sizes=m,
+        errors=e,
+        noise=spread.noise,
+        degrees=spread.degrees,
+        scatter=spread.scatter,
+        follows=spread.follows,
+        confidence=confidence,
+    )
 
 
 def _best(m: Floats, e: Floats) -> Curve:
@@ -250,6 +260,7 @@ class _Spread:
     noise: float
     degrees: int
     scatter: float
+    follows: bool
 
 
 def _spread(m: Floats, e: Floats, curve: Curve) -> _Spread:
@@ -260,22 +271,14 @@ def _spread(m: Floats, e: Floats, curve: Curve) -> _Spread:
     repeats, sizes = len(m) - len(groups), len(groups) - 3
     whole = math.sqrt(residual / (len(m) - 3))
     if not repeats:
-        return _Spread(whole, len(m) - 3, whole)
+        return _Spread(whole, len(m) - 3, whole, True)
     own, lack = within / repeats, max(0.0, residual - within) / sizes
     if lack > own * float(fdtri(sizes, repeats, 1 - _LACK)):
         # The curve does not follow the formula: repeats of a size say the same wrong thing, so only sizes count.
-        return _Spread(math.sqrt(lack), sizes, math.sqrt(own))
+        return _Spread(math.sqrt(lack), sizes, math.sqrt(own), False)
     if math.sqrt(own) > whole:
-        return _Spread(math.sqrt(own), repeats, math.sqrt(own))
-    return _Spread(whole, len(m) - 3, whole)
-
-
-def _held_out(m: Floats, e: Floats) -> float | None:
-    largest = m.max()
-    rest = m < largest
-    if len(np.unique(m[rest])) < LEAST_SIZES:
-        return None
-    return float(_best(m[rest], e[rest]).at(largest) / e[~rest].mean() - 1)
+        return _Spread(math.sqrt(own), repeats, math.sqrt(own), True)
+    return _Spread(whole, len(m) - 3, whole, True)
 
 
 def _at(curve: Curve, m: Floats) -> Floats:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -17,13 +18,15 @@ def run_quietly(module: str, workers: int, logs: Path, env: Mapping[str, str]) -
 
     Raises:
         PacelineError: a rank failed; its own words are the reason.
-        KeyboardInterrupt: it was stopped.
+        KeyboardInterrupt: stopped by Ctrl-C, or by another signal, whose number is then its argument.
     """
     from paceline.launch.elastic import Job, run_job
     from paceline.launch.failure import failure_of
 
     ended = run_job(Job(module=module, workers=workers, logs=logs, env=env))
-    if ended.stopped_by is not None:
+    if ended.stopped_by == signal.SIGINT:
         raise KeyboardInterrupt
+    if ended.stopped_by is not None:
+        raise KeyboardInterrupt(int(ended.stopped_by))
     if ended.failures:
         raise failure_of(ended, "")

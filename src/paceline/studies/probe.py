@@ -53,5 +53,9 @@ def probe(
         rows += [Timed(count, size, seconds) for size, seconds in sorted(medians.items())]
     tell(len(counts), len(counts))
     if not rows:
-        raise PacelineError("a network between one worker is none", hint="--workers 2 or more", exit_code=Exit.USAGE)
+        raise PacelineError(
+            "a network between one worker is none",
+            hint="--probe-workers 2, where workers are cores; --bandwidth and --latency where they are devices",
+            exit_code=Exit.USAGE,
+        )
     return rows

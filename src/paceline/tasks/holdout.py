@@ -48,7 +48,8 @@ def hold_out(task: Task, samples: int) -> Task:
     """The task, trained on all but `samples` training samples and evaluated on those.
 
     Args:
-        task: with map-style data or arrays.
+        task: with map-style data or arrays. Arrays are evaluated unaugmented; what the `__getitem__` of map-style data
+            does for training it does for the evaluation, too.
         samples: 0 leaves the task as it is.
 
     Raises:

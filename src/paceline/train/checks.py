@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from paceline.parallel.placement import parse_workers
 from paceline.records.errors import PacelineError, choices
 from paceline.records.target import parse_target
+from paceline.tasks.table import BUILT_IN
 from paceline.train.choices import AVERAGES, FORMATS, MONITORS, PRECISIONS, flag_of, one_of, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.config import TrainConfig
@@ -190,15 +192,61 @@ TOGETHER: tuple[Callable[[TrainConfig], None], ...] = (_length, _growth, _warmup
 """Rules about several settings."""
 
 
-def require_shared(global_batch: int, workers: int) -> None:
-    """Refuse a batch that leaves a worker without a sample in every step.
+BESIDE: dict[str, dict[str, Collection[Any] | None]] = {
+    "base_batch": {"lr_rule": None, "keep_updates": (True,)},
+    "max_batch": {"grow_batch": (True,)},
+    "cooldown": {"schedule": ("wsd",)},
+    "decay_at": {"schedule": ("step",)},
+    "decay_factor": {"schedule": ("step",)},
+    "ghost_size": {"batch_norm": ("ghost",)},
+    "ema_decay": {"average": ("ema",)},
+    "swa_from": {"average": ("swa",)},
+    "monitor_samples": {"monitor": ("sharpness",)},
+    "patience": {"target": None},
+}
+"""Settings that take part only beside one of others, with these values (None: any that was given)."""
+
+
+def check_takes_part(given: Mapping[str, Any]) -> None:
+    """Refuse a setting that would change nothing, since what it belongs to was not asked for.
+
+    Args:
+        given: what the user gave for a new run, by field name.
 
     Raises:
-        PacelineError: fewer samples than workers.
+        PacelineError: naming the flag, and that beside which it would take part.
     """
-    if global_batch < workers:
-        raise PacelineError(
-            f"a global batch of {global_batch} cannot be shared by {workers} workers",
-            why="some would never have a sample",
-            hint=f"--global-batch {workers} or more, or --workers {global_batch}",
+    for name, others in BESIDE.items():
+        if name not in given or any(_among(given, other, legal) for other, legal in others.items()):
+            continue
+        wanted = " or ".join(
+            f"{flag_of(other)} {next(iter(legal))}" if legal and True not in legal else flag_of(other)
+            for other, legal in others.items()
         )
+        raise PacelineError(f"{flag_of(name)} takes no part in this training", hint=f"leave it out, or add {wanted}")
+
+
+def _among(given: Mapping[str, Any], name: str, legal: Collection[Any] | None) -> bool:
+    if name not in given:  # the schedule of a user's task is not known before its file is run
+        return name == "schedule" and given.get("task") not in BUILT_IN
+    return legal is None or given[name] in legal
+
+
+def require_shared(global_batch: int, workers: int, accumulate: int = 1) -> None:
+    """Refuse a batch that leaves a worker without a sample in every step: its micro-batches are what is shared.
+
+    Raises:
+        PacelineError: fewer samples than workers in a micro-batch.
+    """
+    least = workers * accumulate
+    if global_batch >= least:
+        return
+    ways = [f"--global-batch {least} or more"]
+    ways += [f"at most {fewer} workers"] if (fewer := global_batch // accumulate) else []
+    ways += [f"--accumulate {fewer}"] if accumulate > 1 and (fewer := global_batch // workers) else []
+    cut = f" in {accumulate} micro-batches" if accumulate > 1 else ""
+    raise PacelineError(
+        f"a global batch of {global_batch} cannot be shared by {workers} worker{'s' if workers != 1 else ''}{cut}",
+        why="some would never have a sample",
+        hint=", or ".join(ways),
+    )

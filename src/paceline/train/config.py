@@ -41,7 +41,9 @@ class TrainConfig:
     task: str = field(metadata={"help": "A built-in task, or a Python file with task().", "recipe": True})
     workers: str = _control("auto", "Ranks on this machine: auto (one a CUDA device, else one a core) or a number.")
     global_batch: int | None = _recipe(None, "Samples a step, over all workers.")
-    accumulate: int = _recipe(1, "Micro-batches into which each worker cuts its part of a batch.")
+    accumulate: int = _recipe(
+        1, "Micro-batches into which a batch is cut, one after the other; the workers share each."
+    )
     epochs: int | None = _recipe(None, "Passes over the training set.")
     steps: int | None = _recipe(None, "Optimizer steps, instead of --epochs.")
     keep_updates: bool = _recipe(False, "As many steps as --epochs of --base-batch: training longer.")

@@ -7,6 +7,7 @@ import datetime
 
 import msgspec
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.parallel.host import git_state, memory_settings, topology, versions
 from paceline.parallel.partition import largest_micro_batch
@@ -99,11 +100,13 @@ def _strategy(of: Description, model: nn.Module) -> dict[str, object]:
         facts["rule"] = {
             "name": config.lr_rule,
             "batch_times": of.rates.growth,
+            "micro_batch_times": of.rates.micro_growth,
             "lr": used.lr,
             "betas": list(used.betas),
             "eps": used.eps,
             "weight_decay": used.weight_decay,
             "ema_decay": of.rates.ema_decay,
+            "bn_momenta": sorted({m.momentum for m in model.modules() if isinstance(m, _BatchNorm) and m.momentum}),
         }
     if of.plan.growth:
         facts["batch_growth"] = [[stage.epoch, stage.global_batch] for stage in of.plan.growth]

@@ -6,7 +6,6 @@ import math
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from paceline.parallel.reduce import gather_rows, merge_buffers, sum_over_ranks
@@ -101,11 +100,6 @@ def batch_length(batch: Any) -> int:
         if isinstance(leaf, Tensor) and leaf.ndim:
             return len(leaf)
     raise PacelineError("a batch holds no tensor", hint="let the data set return tensors, or a tuple of them")
-
-
-def is_rank_zero() -> bool:
-    """Whether this rank writes what is written once."""
-    return dist.get_rank() == 0
 
 
 def trained_parameters(model: nn.Module) -> int:

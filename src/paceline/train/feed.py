@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -29,8 +29,8 @@ class Feed(Protocol):
         """Batches `first` and following of an epoch."""
         ...
 
-    def sample(self) -> Any:
-        """A batch of the usual size, unaugmented, for the settling steps."""
+    def sample(self, samples: int | None = None) -> Any:
+        """A batch of so many samples (of the usual size, when left out), unaugmented, for steps that leave no trace."""
         ...
 
     def evaluation(self, batch: int) -> Iterator[Any]:
@@ -66,9 +66,9 @@ class ArrayFeed:
                 for span in cuts[length]
             ]
 
-    def sample(self) -> Any:
+    def sample(self, samples: int | None = None) -> Any:
         """See `Feed`."""
-        return self.arrays.batch(torch.arange(self.plan.usual_micro_batch), None, self.like)
+        return self.arrays.batch(torch.arange(samples or self.plan.usual_micro_batch), None, self.like)
 
     def evaluation(self, batch: int) -> Iterator[Any]:
         """See `Feed`."""
@@ -79,14 +79,12 @@ class ArrayFeed:
 class DatasetFeed:
     """Batches from a map-style dataset, through DataLoader workers."""
 
-    def __init__(
-        self, dataset: Any, plan: Plan, like: Like, workers: int, collate: Callable[[list[Any]], Any] | None = None
-    ) -> None:
+    def __init__(self, dataset: Any, plan: Plan, like: Like, workers: int) -> None:
         self.dataset = dataset
         self.plan = plan
         self.like = like
         self.workers = workers
-        self.collate = collate or getattr(dataset, "collate", None) or default_collate
+        self.collate = getattr(dataset, "collate", None) or default_collate
 
     def epoch(self, epoch: int, first: int) -> Iterator[list[Any | None]]:
         """See `Feed`."""
@@ -98,9 +96,9 @@ class DatasetFeed:
         for micro in spans:
             yield [self._move(next(loaded)) if len(span) else None for span in micro]
 
-    def sample(self) -> Any:
+    def sample(self, samples: int | None = None) -> Any:
         """See `Feed`."""
-        indices = [(0, index) for index in range(self.plan.usual_micro_batch)]
+        indices = [(0, index) for index in range(samples or self.plan.usual_micro_batch)]
         return self._move(self.collate([_Seeded(self.dataset, self.plan.seed)[index] for index in indices]))
 
     def evaluation(self, batch: int) -> Iterator[Any]:

@@ -55,8 +55,8 @@ class NormWatch:
             divisor: its gradient over this is the mean over its samples (or tokens).
         """
         if samples and self._parts:
-            # A Python float keeps float64 training in float64.
-            self._squares.append(torch.stack(self._parts).sum() / divisor**2)
+            # A Python float keeps float64 training in float64; a count may have the shape (1,).
+            self._squares.append((torch.stack(self._parts).sum() / divisor**2).reshape(()))
             self._samples.append(samples)
         self._parts = []
 

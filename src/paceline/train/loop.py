@@ -17,16 +17,19 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from itertools import chain
 from time import perf_counter
 from typing import Any, Literal
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.nn.utils import clip_grad_norm_
 
+from paceline.parallel.reduce import sum_over_ranks
 from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.schema import Measure, Step
@@ -84,7 +87,7 @@ def train(job: Job) -> Outcome:
 
     Raises:
         PacelineError: the loss is not finite; weights are those before the step that would have spoiled them
-            (on CUDA, two steps after it).
+            (on CUDA, two steps after it). Or the weights are not, or the loss at the end; they are not saved.
     """
     plan, progress, recorder = job.plan, job.progress, job.recorder
     counts_samples = job.task.count == "samples"
@@ -128,7 +131,7 @@ def train(job: Job) -> Outcome:
             # sync
             ledger = job.objective.totals(plan.world)
             totals = reader.push(ledger)
-            require_finite(totals, progress.step)
+            require_finite(totals, unread, progress.step + 1)
 
             # step
             lr = job.schedule.at(progress.step)
@@ -175,12 +178,15 @@ def train(job: Job) -> Outcome:
             if evaluating or stopping or saving:
                 job.norms.flush()
                 late = reader.drain()
-                require_finite(late, progress.step)
+                require_finite(late, unread, progress.step)
                 record_steps(recorder, unread, late)
                 totals += late
                 stopping = any(t.terminate or t.interrupt for t in totals)
+                require_finite_weights(parameters, progress.step)
             if evaluating:
-                measure(job)
+                metrics = measure(job)
+                if done:
+                    require_finite_end(metrics, progress.step)
             done = done or progress.target_step is not None
             if done or stopping or saving:
                 reason: Literal["final", "interrupted", "periodic"]
@@ -194,16 +200,45 @@ def train(job: Job) -> Outcome:
     return Outcome("finished", Exit.OK)
 
 
-def require_finite(totals: list[Totals], step: int) -> None:
-    """Stop a run whose loss is not a number; all ranks see the same, so all stop here."""
-    for row in totals:
+def require_finite(totals: list[Totals], unread: Iterable[Mapping[str, Any]], step: int) -> None:
+    """Stop a run whose loss is not a number; all ranks see the same, so all stop here.
+
+    Args:
+        totals: of consecutive steps, oldest first.
+        unread: what is known of these steps; of the last one perhaps nothing yet.
+        step: that one's number, 1 for the first.
+    """
+    for row, number in zip(totals, chain((facts["step"] for facts in unread), (step,)), strict=False):
         if not math.isfinite(row.loss):
-            raise PacelineError(
-                f"the loss is {row.loss} at step {step + 1}",
-                why="the training diverged, or the data hold values that are not finite",
-                hint="a smaller --lr or a longer --warmup; the checkpoints of earlier steps are whole",
-                exit_code=Exit.DIVERGED,
+            raise _diverged(
+                f"the loss is {row.loss} at step {number}",
+                "the training diverged, or the data hold values that are not finite",
             )
+
+
+def require_finite_weights(parameters: Sequence[Tensor], step: int) -> None:
+    """Stop a run whose weights are no numbers after `step` steps, before they are evaluated or saved.
+
+    A gradient can be infinite where the loss is not. Every rank calls this together.
+    """
+    spoiled = torch.stack([torch.isfinite(parameter).all() for parameter in parameters]).logical_not().any()
+    if float(sum_over_ranks(spoiled.to(torch.float64).reshape(1))):
+        raise _diverged(f"weights are not finite after step {step}", "a step was not, although the loss before it was")
+
+
+def require_finite_end(metrics: Mapping[str, Measure], step: int) -> None:
+    """Stop a run that its last update has spoiled: no further step would show it."""
+    loss = metrics.get("raw_loss", metrics["loss"]).value
+    if not math.isfinite(loss):
+        raise _diverged(
+            f"the loss of the evaluation is {loss} after step {step}, the last one",
+            "the training diverged, or the evaluation data hold values that are not finite",
+        )
+
+
+def _diverged(what: str, why: str) -> PacelineError:
+    hint = "a smaller --lr or a longer --warmup; the checkpoints of earlier steps are whole"
+    return PacelineError(what, why=why, hint=hint, exit_code=Exit.DIVERGED)
 
 
 def record_steps(recorder: Recorder, unread: deque[dict[str, Any]], totals: list[Totals]) -> None:
@@ -219,7 +254,7 @@ def measure(job: Job) -> dict[str, Measure]:
     began = perf_counter()
     metrics = evaluate(job.objective, job.task, job.eval_feed)
     if job.average is not None and job.average.begun:
-        averaged = job.average.evaluate(job.task, job.eval_feed, job.train_feed)
+        averaged = job.average.evaluate(job.task, job.eval_feed)
         metrics = averaged | {f"raw_{name}": measure for name, measure in metrics.items()}
     if job.monitor is not None:
         measured, doubt = job.monitor.measure(job.schedule.at(progress.step - 1))

@@ -8,12 +8,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from torch import nn
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
+from paceline.curvature.batch_norm import measuring
+from paceline.curvature.chunks import Chunks
 from paceline.curvature.eigen import Wanted
 from paceline.curvature.fixed_loss import FixedLoss
 from paceline.curvature.lanczos import eigenpairs
 from paceline.curvature.operator import Space
+from paceline.curvature.twice import product, refuse_once_differentiable
+from paceline.curvature.untouched import untouched
+from paceline.records.errors import PacelineError
 from paceline.records.schema import Measure
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Task
@@ -22,6 +29,8 @@ from paceline.train.stability import stability_limit
 
 TOLERANCE, MOST_PRODUCTS = 1e-2, 60
 SHARPNESS, LIMIT = "sharpness", "stability_limit"
+_TRIED = 250
+"""Samples, at most, on which it is tried whether a loss has a second derivative."""
 
 
 class Monitor:
@@ -33,21 +42,65 @@ class Monitor:
         like: of its batches.
         samples: the first so many of the training set; all when it has fewer.
         settings: of the optimizer, SGD.
+
+    Raises:
+        PacelineError: the loss cannot be differentiated twice.
     """
 
     def __init__(self, task: Task, model: nn.Module, like: Like, *, samples: int, settings: Settings) -> None:
         data: Any = task.train_data
         self.loss = FixedLoss(task, model, data, like, samples=min(samples, len(data)))
         self.settings = settings
+        _require_second_derivative(task, model, like, min(samples, len(data), _TRIED))
 
     def measure(self, lr: float) -> tuple[dict[str, Measure], str]:
-        """Sharpness and limit at the present weights and rate, and a note when the former did not converge."""
+        """Sharpness and limit at the present weights and rate, and a note when the former did not converge.
+
+        Where it cannot be measured, as at weights with an infinite curvature, there is the note alone.
+        """
         point = self.loss.point()
         wanted = Wanted(largest=1, tol=TOLERANCE, max_steps=MOST_PRODUCTS)
-        found = eigenpairs(lambda vector: self.loss.hvp(point, vector), Space.of(point), wanted)
+        together = False
+
+        def apply(vector: Tensor) -> Tensor:
+            nonlocal together
+            together = True
+            found = self.loss.hvp(point, vector)
+            together = False
+            return found
+
+        try:
+            found = eigenpairs(apply, Space.of(point), wanted)
+        except PacelineError as error:
+            if together:  # perhaps on this rank alone, and others wait for its part of the product
+                raise
+            return {}, f"the sharpness was not measured: {error.what}"
         (pair,) = found.largest
         limit = stability_limit(lr, self.settings.momentum, nesterov=self.settings.nesterov)
         count = float(self.loss.samples)
         measured = {SHARPNESS: Measure(value=pair.value, count=count), LIMIT: Measure(value=limit, count=count)}
         note = "" if pair.converged else f"sharpness {pair.value:.4g} has not converged: residual {pair.residual:.2g}"
         return measured, note
+
+
+def _require_second_derivative(task: Task, model: nn.Module, like: Like, samples: int) -> None:
+    """Try one product on this rank alone, so that a training is not lost at its first evaluation."""
+    batch = Chunks(task.train_data, like, samples, samples).batch(0)
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    with (
+        untouched(model, like.device),
+        measuring(model, "batch", twice=True),
+        torch.autocast(like.device.type, enabled=False),
+        torch.enable_grad(),
+        sdpa_kernel(SDPBackend.MATH),
+    ):
+        try:
+            total = task.loss(model, batch).sum.reshape(())
+            refuse_once_differentiable(total, task.name)
+            product(total, parameters, [torch.ones_like(parameter) for parameter in parameters], task.name)
+        except PacelineError as error:
+            raise PacelineError(
+                "--monitor sharpness needs a loss that can be differentiated twice",
+                why=f"{error.what}: {error.why}",
+                hint="leave --monitor out, or take out the operation without a second derivative",
+            ) from error

@@ -44,7 +44,6 @@ class Objective(nn.Module):
         model: the task's.
         loss: loss(model, batch) -> Loss.
         autocast: makes the context in which the loss is computed.
-        counts_samples: the task says that the loss counts samples; it is checked.
 
     Attributes:
         ledger: (4,) see `LEDGER`; of the dtype of the model's parameters, so that it shares their bucket.

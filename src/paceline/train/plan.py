@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from paceline.parallel.partition import Span, batch_span, rank_spans, steps_per_epoch
+from paceline.parallel.partition import Span, batch_span, rank_spans, split, steps_per_epoch
 from paceline.train.duration import Duration
 
 _ROUNDING = 1e-9
@@ -68,6 +68,16 @@ class Plan:
 
     def _steps(self, stage: Stage) -> int:
         return steps_per_epoch(self.samples, stage.global_batch)
+
+    def lengths(self, steps: int) -> set[tuple[int, int]]:
+        """(samples, micro-batches) of the batches that a run of `steps` steps takes."""
+        found = set()
+        for start, stage in zip(self._starts, self.stages, strict=True):
+            last = self._steps(stage) - 1
+            for index in (0, last):
+                if start + index < steps:
+                    found.add((len(batch_span(self.samples, stage.global_batch, index)), stage.accumulation))
+        return found
 
     def stage(self, epoch: int) -> Stage:
         """The stage to which an epoch belongs."""
@@ -128,6 +138,23 @@ class Cadence:
         return math.floor(self.plan.epochs_done(step) / self.every.value + _ROUNDING)
 
 
+def lonely_batch(plan: Plan, steps: int, *, together: bool) -> int:
+    """Samples of a batch of which somebody would have a single one at once; 0 when a run has no such batch.
+
+    Args:
+        plan: of any rank.
+        steps: of the run.
+        together: whether all ranks have the samples of a micro-batch together (synchronised batch norm).
+    """
+    for length, accumulation in sorted(plan.lengths(steps), reverse=True):
+        # Sizes of pieces differ by one at most: the first and the last are all that there are.
+        micro = {len(split(length, accumulation, part)) for part in (0, accumulation - 1)}
+        parts = micro if together else {len(split(m, plan.world, rank)) for m in micro for rank in (0, plan.world - 1)}
+        if 1 in parts:
+            return length
+    return 0
+
+
 def grow(plan: Plan, epochs: int, at: Sequence[float], factor: float, most: int) -> tuple[tuple[Stage, ...], list[int]]:
     """Where the rate would drop by `factor`, let the batch grow by 1 / factor instead, as long as it is at most `most`.
 
@@ -135,8 +162,8 @@ def grow(plan: Plan, epochs: int, at: Sequence[float], factor: float, most: int)
 
     Args:
         plan: without growth.
-        epochs: of the run.
-        at: fractions of the run, ascending; each is moved to the nearest start of an epoch.
+        epochs: of the run; one is too few, since the batch grows between epochs.
+        at: fractions of the run, ascending; each is moved to the nearest start of an epoch within it.
         factor: above 0 and below 1.
         most: the largest batch.
 
@@ -146,10 +173,10 @@ def grow(plan: Plan, epochs: int, at: Sequence[float], factor: float, most: int)
     stages: list[Stage] = []
     drops: list[int] = []
     batch = plan.global_batch
-    for fraction in at:
-        epoch = max(1, round(fraction * epochs))
+    for fraction in at if epochs > 1 else ():
+        epoch = min(max(1, round(fraction * epochs)), epochs - 1)
         larger = round(batch / factor)
-        if larger > most:
+        if not batch < larger <= most:
             drops.append(epoch)
             continue
         batch = larger

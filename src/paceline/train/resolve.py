@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,8 +11,9 @@ from paceline.parallel.partition import steps_per_epoch
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import Defaults
 from paceline.train.checks import check, check_taken
-from paceline.train.choices import one_of
+from paceline.train.choices import flag_of, one_of
 from paceline.train.config import TrainConfig, required
+from paceline.train.duration import Duration
 from paceline.train.optim.table import OPTIMIZERS, Settings
 from paceline.train.rules import RULES, Hyper, keep_horizon, keep_momentum, scale
 
@@ -45,6 +47,7 @@ def resolve(config: TrainConfig, defaults: Defaults) -> TrainConfig:
         warmup=_or(config.warmup, defaults.warmup),
     )
     check(filled)
+    _check_warmup(config, defaults)
     if filled.nesterov and not filled.momentum:
         raise PacelineError("--nesterov needs a momentum", hint="--momentum 0.9")
     if filled.monitor == "sharpness" and name != "sgd":
@@ -63,6 +66,19 @@ def resolve(config: TrainConfig, defaults: Defaults) -> TrainConfig:
     return filled
 
 
+def _check_warmup(config: TrainConfig, defaults: Defaults) -> None:
+    """Refuse settings of a warm-up that neither was asked for nor is the task's own."""
+    if config.warmup is not None or Duration.parse(defaults.warmup, "--warmup").value:
+        return
+    for name in ("warmup_from", "warmup_shape"):
+        if getattr(config, name) != getattr(TrainConfig, name):
+            raise PacelineError(
+                f"{flag_of(name)} takes no part in this training",
+                why="the task has no warm-up of its own",
+                hint="--warmup 200 or --warmup 1ep, or leave it out",
+            )
+
+
 def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
 
@@ -73,6 +89,7 @@ class Recipe:
 
     Attributes:
         growth: k, the global batch over the base batch.
+        micro_growth: likewise of a micro-batch, k / --accumulate: a batch norm's statistics move once for each.
         optimizer: settings at the peak.
         warmup: factor on the length of the warm-up, where that is given in epochs; LEGW's k times the epochs are just
             as many steps as before, so one in steps stays.
@@ -82,6 +99,7 @@ class Recipe:
     """
 
     growth: float
+    micro_growth: float
     optimizer: Settings
     warmup: float
     warmup_from: float
@@ -90,28 +108,33 @@ class Recipe:
 
     def bn_momentum(self, own: float) -> float:
         """The running momentum of a batch norm that has `own`."""
-        return keep_momentum(own, self.growth) if self.horizon else own
+        return keep_momentum(own, self.micro_growth) if self.horizon else own
 
 
-def recipe(config: TrainConfig) -> Recipe:
+def recipe(config: TrainConfig, samples: float = math.inf) -> Recipe:
     """Of a resolved config: its numbers for the batch at hand, by its rule.
+
+    Args:
+        config: resolved.
+        samples: of the training set, more than which no batch has.
 
     Raises:
         PacelineError: the rule does not reach so far, or a constant warm-up has no rate to hold.
     """
-    k = required(config.global_batch) / required(config.base_batch)
+    k = min(required(config.global_batch), samples) / required(config.base_batch)
     given = config.optimizer_settings
     base = Hyper(
         lr=given.lr,
         betas=given.betas,
         eps=given.eps,
         weight_decay=given.weight_decay,
-        decoupled=OPTIMIZERS[required(config.optimizer)].decay == "decoupled",
+        beside=OPTIMIZERS[required(config.optimizer)].decay != "coupled",
     )
     scaled = scale(config.lr_rule, base, k)
     ruled = config.lr_rule != "none"
     return Recipe(
         growth=k,
+        micro_growth=k / config.accumulate,
         optimizer=dataclasses.replace(
             given, lr=scaled.lr, betas=scaled.betas, eps=scaled.eps, weight_decay=scaled.weight_decay
         ),

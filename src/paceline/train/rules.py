@@ -1,6 +1,6 @@
 """What else changes when the batch grows k times: scaling rules as pure functions. Nothing here imports torch.
 
-    rule       rate        betas             eps        decoupled decay   warm-up
+    rule       rate        betas             eps        decay beside it   warm-up
     none       lr          -                 -          -                 -
     linear     k lr        -                 -          -                 -
     sqrt       sqrt(k) lr  -                 -          sqrt(k) wd        -
@@ -10,11 +10,13 @@
 Three things follow from what a setting means, whatever the rule:
 
 - **Momentum of SGD stays.** Its horizon is counted in steps, and the rules above were found with it unchanged.
-- **Weight decay that is added to the gradient is part of the loss**, so it stays. Decay that stands beside it
-  (AdamW, Muon) shrinks weights by rate x decay a step; per epoch that is kept: with k times fewer steps and a rate
-  of k lr it is kept as it is, with sqrt(k) lr the decay grows by sqrt(k).
-- **Averages over steps keep their horizon in samples**: a batch norm's running momentum m becomes 1 - (1 - m)^k, the
-  decay d of a moving average of weights becomes d^k.
+- **Weight decay that is added to the gradient is part of the loss**, so it stays (SGD, LARS). Decay that stands beside
+  the gradient (AdamW, Muon), or is added to it only after it was normalised (LAMB, NovoGrad), shrinks weights in
+  proportion to rate x decay a step; per epoch that is kept: with k times fewer steps and a rate of k lr the decay is
+  kept as it is, with sqrt(k) lr it grows by sqrt(k).
+- **Averages over steps keep their horizon in samples**: the decay d of a moving average of weights becomes d^k, a batch
+  norm's running momentum m becomes 1 - (1 - m)^k, or with k / a for k where a batch is cut into a micro-batches, for
+  each of which it moves once.
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ class Hyper:
         betas: of Adam and its kin.
         eps: likewise.
         weight_decay: of matrices and filters.
-        decoupled: whether the optimizer applies the decay beside the gradient.
+        beside: whether the decay is no part of the gradient that the optimizer takes for the loss's.
         warmup: factor on the warm-up's length in epochs.
     """
 
@@ -44,7 +46,7 @@ class Hyper:
     betas: tuple[float, float] = (0.9, 0.999)
     eps: float = 1e-8
     weight_decay: float = 0.0
-    decoupled: bool = False
+    beside: bool = False
     warmup: float = 1.0
 
 
@@ -76,7 +78,7 @@ def _linear(hyper: Hyper, k: float) -> Hyper:
 def _sqrt(hyper: Hyper, k: float) -> Hyper:
     """Krizhevsky 2014, arXiv 1404.5997: keeps the variance of a step that gradient noise causes."""
     root = math.sqrt(k)
-    decay = root * hyper.weight_decay if hyper.decoupled else hyper.weight_decay
+    decay = root * hyper.weight_decay if hyper.beside else hyper.weight_decay
     return dataclasses.replace(hyper, lr=root * hyper.lr, weight_decay=decay)
 
 

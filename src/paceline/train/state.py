@@ -52,6 +52,7 @@ class Saved:
         model: the weights as anyone would load them; with an average, that.
         raw: the weights that are trained, where an average stands in `model`.
         average: its state.
+        average_from: the step after which it was to begin.
         ranks: of each rank its random state and buffers.
     """
 
@@ -63,6 +64,7 @@ class Saved:
     task: str
     raw: dict[str, Tensor] | None = None
     average: dict[str, Tensor] | None = None
+    average_from: int | None = None
 
 
 class Keeper:
@@ -90,6 +92,8 @@ class Keeper:
     ) -> None:
         """Put everything down."""
         began = time.perf_counter()
+        if average is not None:
+            average.refresh()
         progress.elapsed_s = self.recorder.elapsed_s(began)
         own = {"random": state.capture_random(), "buffers": _buffers(model)}
         if average is not None:
@@ -97,7 +101,7 @@ class Keeper:
         ranks = gather_objects(own)
         if ranks is None:
             return
-        shown, buffers = (average.model, "average") if average is not None and average.begun else (model, "buffers")
+        shown = trained = _with_merged_buffers(model, [rank["buffers"] for rank in ranks])
         saved = {
             "format": FORMAT,
             "task": self.task,
@@ -106,10 +110,11 @@ class Keeper:
             "ranks": ranks,
         }
         if average is not None:
-            saved["raw"] = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-            saved["average"] = average.state()
+            averaged = _with_merged_buffers(average.model, [rank["average"] for rank in ranks])
+            shown = averaged if average.begun else trained
+            saved |= {"raw": trained, "average": average.state(averaged), "average_from": average.first_step}
         contents: dict[str, bytes | memoryview] = {
-            state.MODEL_FILE: state.encode_model(_with_merged_buffers(shown, [r[buffers] for r in ranks])),
+            state.MODEL_FILE: state.encode_model(shown),
             state.STATE_FILE: state.encode_state(saved),
         }
         path = self.run.checkpoints / manifest.directory_name(progress.step)
@@ -162,6 +167,7 @@ def load(path: Path, task: str) -> Saved:
         task=raw["task"],
         raw=raw.get("raw"),
         average=raw.get("average"),
+        average_from=raw.get("average_from"),
     )
 
 
@@ -175,11 +181,12 @@ def restore(
     Raises:
         PacelineError: the model has other parameters than the checkpoint.
     """
+    notes: list[str] = []
     try:
         model.load_state_dict(saved.model if saved.raw is None else saved.raw)
         optimizer.load_state_dict(saved.optimizer)
         if average is not None and saved.average is not None:
-            average.restore(saved.average)
+            notes += average.restore(saved.average, saved.average_from, saved.progress.step, model)
     except (RuntimeError, ValueError, KeyError) as error:
         raise PacelineError(
             f"the checkpoint {saved.path} does not fit the model",
@@ -189,14 +196,15 @@ def restore(
     world = dist.get_world_size()
     if len(saved.ranks) != world:
         return [
+            *notes,
             f"resumed on {world} rank(s) what {len(saved.ranks)} had begun: same batches, but not bit for bit the "
-            "same numbers, and each rank draws new random numbers"
+            "same numbers, and each rank draws new random numbers",
         ]
     own = saved.ranks[dist.get_rank()]
     _put_back(model, own["buffers"])
     if average is not None and "average" in own:
         _put_back(average.model, own["average"])
-    return []
+    return notes
 
 
 @torch.no_grad()

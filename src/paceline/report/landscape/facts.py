@@ -135,13 +135,14 @@ def _centre(result: LandscapeResult) -> Iterator[Fact]:
 
 
 def _eigenvalues(part: Eigenvalues) -> Iterator[Fact]:
-    for index, (value, residual) in enumerate(zip(part.values, part.residuals, strict=True)):
+    rows = zip(part.values, part.residuals, _sure_of_each(part), strict=True)
+    for index, (value, residual, sure) in enumerate(rows):
         yield Fact(
             f"eigenvalue {index + 1}",
             "largest eigenvalue" if index == 0 else f"{_ordinal(index + 1)} eigenvalue",
             significant(value),
-            _search(residual, part.converged, part.note, part.steps if index == 0 else None),
-            sure=part.converged,
+            _search(residual, sure, part.note, part.steps if index == 0 else None),
+            sure=sure,
             kept=False,
             measure="eigenvalues",
         )
@@ -156,6 +157,14 @@ def _eigenvalues(part: Eigenvalues) -> Iterator[Fact]:
             kept=True,
             measure="eigenvalues",
         )
+
+
+def _sure_of_each(part: Eigenvalues) -> list[bool]:
+    """Which eigenvalues can be relied on: none of them, where each has converged and yet some are missing."""
+    each = part.each_converged
+    if len(each) == len(part.values) and (part.converged or not all(each)):
+        return each
+    return [part.converged] * len(part.values)
 
 
 def _search(residual: float, converged: bool, note: str, steps: int | None) -> str:
@@ -190,8 +199,8 @@ def _density(part: Density) -> Iterator[Fact]:
 def _keskar(part: Keskar) -> Iterator[Fact]:
     box = f"lower bound; box of ε = {part.epsilon:g}"
     space = f"{box} in {words.plural(part.subspace_size, 'random direction')}"
-    yield Fact("keskar", "Keskar sharpness", *_bound(part.value, part.starts, box), False, "keskar")
-    subspace = _bound(part.subspace_value, part.subspace_starts, space)
+    yield Fact("keskar", "Keskar sharpness", *_bound(part.value, part.starts, box, " %"), False, "keskar")
+    subspace = _bound(part.subspace_value, part.subspace_starts, space, " %")
     yield Fact("keskar subspace", "Keskar, subspace", *subspace, False, "keskar")
 
 
@@ -202,9 +211,9 @@ def _sam(part: Sam) -> Iterator[Fact]:
     yield Fact("adaptive sam", "SAM sharpness, adaptive", *adaptive, True, "sam")
 
 
-def _bound(value: float | None, starts: Sequence[float | None], what: str) -> tuple[str, str, bool]:
+def _bound(value: float | None, starts: Sequence[float | None], what: str, unit: str = "") -> tuple[str, str, bool]:
     """Value, detail, and whether it can be relied on, of the best of several searches."""
-    shown = "not finite" if value is None else f"≥ {significant(value)}"
+    shown = "not finite" if value is None else f"≥ {significant(value)}{unit}"
     return shown, f"{what}; best of {words.plural(len(starts), 'start')}", value is not None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,12 +69,16 @@ _AXES = {
 """Of each group of arrays, those that give its shape."""
 
 
+_UNREADABLE = (OSError, ValueError, EOFError, RuntimeError, MemoryError, zipfile.BadZipFile, zlib.error)
+"""What numpy and zipfile raise over a file that is damaged somewhere; sizes may be wrong, too."""
+
+
 def _read_arrays(run: RunDir) -> dict[str, Floats]:
     path = arrays_path(run)
     try:
         with np.load(path, allow_pickle=False) as file:
             arrays = {name: np.asarray(file[name], dtype=np.float64) for name in file.files}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except _UNREADABLE as error:
         reason = "there is no such file" if isinstance(error, FileNotFoundError) else str(error)
         raise PacelineError(
             f"{path} cannot be read",

@@ -21,6 +21,9 @@ from paceline.report.plan.numbers import (
     value_of,
 )
 
+MISSED = ", target missed"
+"""Said of a batch at which a run did not meet the target."""
+
 
 def headline(result: BatchResult) -> str:
     """What it is about: one line."""
@@ -28,7 +31,8 @@ def headline(result: BatchResult) -> str:
     reached = sum(point.steps is not None for point in result.points)
     if result.points:
         runs = f"{reached} of {words.plural(len(result.points), 'measured run')} reached it"
-        return f"{goal} · {runs}"
+        guessed = "; other batches are guessed from the noise of its gradients" if result.critical is None else ""
+        return f"{goal} · {runs}{guessed}"
     return f"{goal} · from the noise of gradients alone, no run to a target"
 
 
@@ -91,7 +95,7 @@ def _recommended(result: BatchResult) -> Iterator[Fact]:
         ends = interval_of(row.time_s, words.duration)
         detail = f"{aim(result)}; {ends_name(result)} {ends}"
         yield Fact("predicted time", value_of(row.time_s, duration), detail, sure=row.time_s.value is not None)
-    yield Fact("predicted efficiency", words.share(efficiency(row)), efficiency_in_words(row))
+    yield Fact("predicted efficiency", words.share(row.efficiency), efficiency_in_words(row))
 
 
 def _noise(result: BatchResult, confidence: str) -> Iterator[Fact]:
@@ -106,17 +110,12 @@ def _noise(result: BatchResult, confidence: str) -> Iterator[Fact]:
         yield Fact(name, value_of(last.noise_scale), detail, sure=last.noise_scale.high is not None)
 
 
-def efficiency(row: BatchRow) -> float:
-    """Progress per worker, beside one worker at the smallest batch: system times statistical efficiency."""
-    return row.statistical * (row.system if row.system is not None else 1.0)
-
-
 def efficiency_in_words(row: BatchRow) -> str:
     """Of what it is made."""
-    statistical = f"a sample brings {words.share(row.statistical)} of what it does at the smallest batch"
+    statistical = f"a sample brings {words.share(row.statistical)} of what it does at the base batch"
     if row.system is None:
         return f"{statistical}; how fast workers compute is not known"
-    return f"workers compute at {words.share(row.system)} of as many single ones; {statistical}"
+    return f"a worker computes at {words.share(row.system)} of the speed of one alone at the base batch; {statistical}"
 
 
 def chosen_row(result: BatchResult) -> BatchRow | None:
@@ -141,7 +140,7 @@ def table(result: BatchResult) -> Table:
     assert heat is not None
     cells = []
     for head, row in heat.rows:
-        shown = [f"{cell.main}, {cell.more.removesuffix(' efficient')}" if cell.main else "" for cell in row]
+        shown = [f"{cell.main}, {cell.more.replace(' efficient', '')}" if cell.main else "" for cell in row]
         cells.append([head, *(f"{one} *" if cell.chosen else one for one, cell in zip(shown, row, strict=True))])
     star = "; * recommended" if result.recommendation is not None else ""
     columns = ["Batch", *heat.columns]
@@ -153,7 +152,7 @@ def steps_table(result: BatchResult) -> Table:
     rows = {row.batch: row for row in result.table}
     cells = [
         [
-            words.integer(row.batch),
+            _batch(row),
             value_of(row.steps),
             interval_of(row.steps),
             about(row.samples),
@@ -165,15 +164,19 @@ def steps_table(result: BatchResult) -> Table:
     return Table(f"Predicted steps {aim(result)}", columns, cells)
 
 
+def _batch(row: BatchRow) -> str:
+    return words.integer(row.batch) + (MISSED if row.missed else "")
+
+
 def full_table(result: BatchResult) -> Table:
     """Every row with everything that is known of it."""
     cells, ends = [], ends_name(result).capitalize()
     for row in result.table:
-        shown = [words.integer(row.batch), words.integer(row.workers), value_of(row.steps), interval_of(row.steps)]
+        shown = [_batch(row), words.integer(row.workers), value_of(row.steps), interval_of(row.steps)]
         shown += [about(row.samples), words.rate(row.samples_per_s) if row.samples_per_s is not None else NOT_KNOWN]
         shown += [value_of(row.time_s, duration), interval_of(row.time_s, words.duration)]
         system = NOT_KNOWN if row.system is None else words.share(row.system)
-        cells.append([*shown, system, words.share(row.statistical), words.share(efficiency(row))])
+        cells.append([*shown, system, words.share(row.statistical), words.share(row.efficiency)])
     columns = ["Batch", "Workers", "Steps", ends, "Samples", "Samples/s", "Time", ends]
     columns += ["System efficiency", "Statistical efficiency", "Both"]
     return Table("Predicted, every setting", columns, cells, heads=2)
@@ -196,8 +199,8 @@ def heat_table(result: BatchResult) -> Heat | None:
         for batch in batches
     ]
     note = (
-        "Predicted. The stronger the tint, the sooner. Efficiency: progress per worker, beside one worker at the "
-        "smallest batch (how fast the workers compute, times how much a sample still brings)."
+        "Predicted. The stronger the tint, the sooner. Efficiency: progress per worker, beside one worker alone at the "
+        "base batch (how fast a worker computes, times how much a sample still brings)."
     )
     columns = [words.plural(count, "worker") for count in workers]
     return Heat(f"Predicted time {aim(result)}, and efficiency", "Batch", columns, rows, note)
@@ -207,7 +210,7 @@ def _cell(row: BatchRow | None, times: Sequence[float], chosen: BatchRow | None)
     if row is None:
         return Cell("")
     time = _time(row)
-    more = f"{100 * efficiency(row):.0f} % efficient"
+    more = f"{100 * row.efficiency:.0f} % efficient" + (MISSED if row.missed else "")
     if time is None:
         return Cell(OUT_OF_REACH if row.time_s is not None else NOT_KNOWN, more, None, row is chosen)
     return Cell(words.duration(time), more, _away(time, times), row is chosen)

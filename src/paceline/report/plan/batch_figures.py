@@ -20,8 +20,8 @@ _BEYOND = 4.0
 def figures(result: BatchResult) -> list[Figure]:
     """In the order of reading; each only where there is something to draw."""
     found = []
-    reached = any(point.steps is not None for point in result.points)
-    if _curve(result) or reached:
+    reached = [point for point in result.points if point.steps is not None]
+    if _curve(result) or len(reached) > 1:
         found.append(_trade(result))
     if _curve(result) or reached or result.table:
         found.append(_steps(result))

@@ -88,8 +88,10 @@ def _farthest(result: DataResult) -> Iterator[Fact]:
 
 
 def largest(result: DataResult) -> float:
-    """The most samples of any run; 0 without runs."""
-    return float(max((point.samples for point in result.points), default=0))
+    """The most samples that went into the fit, which is not all that were tried where runs were left out; 0 without."""
+    fitted = [row.samples for row in result.rows if row.beyond <= 1]
+    ended = [point.samples for point in result.points if point.error is not None]
+    return float(max(fitted or ended, default=0))
 
 
 def reach(row: DataRow) -> str:

@@ -11,6 +11,7 @@ from paceline.report.page.tables import Table
 from paceline.report.plan.content import DASHED, Axis, Figure, Mark, Series, ends
 from paceline.report.plan.data import FAR, largest, name_of, needed_table, table
 from paceline.report.plan.numbers import about, percent, value_of
+from paceline.report.plan.points import predicted
 
 _FINE = 80
 _DRAWN = 100.0
@@ -39,7 +40,7 @@ def _curve(result: DataResult) -> Figure:
     most = largest(result)
     rows = sorted(result.rows, key=lambda row: row.samples)
     series = [*_band(result, rows), *_law(result, rows, most)]
-    points = [point for point in result.points if point.error is not None]
+    points = [point for point in result.points if point.error is not None and point.error > 0]  # logarithmic axis
     series.append(
         Series(
             "measured runs",
@@ -54,24 +55,15 @@ def _curve(result: DataResult) -> Figure:
     series += _held_out(result)
     reached = [one for one in result.needed if one.samples.value is not None and one.samples.value <= _DRAWN * most]
     if reached:
-        series.append(
-            Series(
-                "samples that a target needs, predicted",
-                [one.samples.value for one in reached if one.samples.value is not None],
-                [one.error for one in reached],
-                kind="points",
-                paint="run-2",
-                marker="square",
-                hollow=True,
-                left=[one.samples.low for one in reached],
-                right=[one.samples.high for one in reached],
-            )
-        )
+        at = [one.samples.value for one in reached if one.samples.value is not None]
+        errors, reach = [one.error for one in reached], ends([one.samples for one in reached])
+        name = "samples that a target needs, predicted"
+        series.append(predicted(name, at, errors, ("run-2", "square"), reach=reach))
     return Figure(
         "plot-learning",
         "Error over training samples",
         f"Fitted: error = {law_in_words(result)}. Solid up to the most samples that were measured, dashed beyond "
-        "(extrapolation); faint: its interval." + _diverged(result),
+        "(extrapolation); faint: its interval." + _not_drawn(result),
         Axis("training samples", "count", log=True),
         Axis(f"error: {name_of(result)}", "number", log=True),
         series,
@@ -110,18 +102,9 @@ def _held_out(result: DataResult) -> list[Series]:
     placed = [(size, row) for row in result.evidence.held_out if (size := _size_of(result, row)) is not None]
     if not placed:
         return []
-    return [
-        Series(
-            "predicted by a fit without that size",
-            [size for size, _ in placed],
-            [row.predicted for _, row in placed],
-            kind="points",
-            paint="run-3",
-            marker="diamond",
-            hollow=True,
-            said=[f"{row.what}<br>measured {words.decimal(row.measured)}" for _, row in placed],
-        )
-    ]
+    at, errors = [size for size, _ in placed], [row.predicted for _, row in placed]
+    said = [f"{row.what}<br>measured {words.decimal(row.measured)}" for _, row in placed]
+    return [predicted("predicted by a fit without that size", at, errors, ("run-3", "diamond"), said=said)]
 
 
 def _size_of(result: DataResult, row: HeldOut) -> float | None:
@@ -140,9 +123,12 @@ def _marks(result: DataResult, rows: Sequence[DataRow], most: float) -> list[Mar
     return marks
 
 
-def _diverged(result: DataResult) -> str:
-    failed = sum(point.error is None for point in result.points)
-    return f" Not drawn: {words.plural(failed, 'run')} that diverged." if failed else ""
+def _not_drawn(result: DataResult) -> str:
+    lost = [point for point in result.points if point.error is None]
+    none = [point for point in result.points if point.error is not None and point.error <= 0]
+    parts = [f"{words.plural(len(lost), 'run')} that diverged"] if lost else []
+    parts += [f"{words.plural(len(none), 'run')} without an error"] if none else []
+    return f" Not drawn: {' and '.join(parts)}." if parts else ""
 
 
 def runs_table(result: DataResult) -> Table:

@@ -18,6 +18,7 @@ SCALINGS = ("strong", "weak")
 PARTS = {
     "work": "computing",
     "floor": "launching",
+    "sharing": "sharing a machine",
     "network": "network",
     "jitter": "waiting for the slowest",
     "rest": "the rest of the step",
@@ -103,7 +104,7 @@ def table(result: SpeedResult) -> Table:
     columns += ["Samples/s", "Efficiency", *(["To the target"] if target else []), "Slowed by", "Beyond the runs"]
     cells = []
     for row in rows:
-        shown = [row.scaling, words.integer(row.workers), f"{row.batch:,g}", value_of(row.step_s, step_time)]
+        shown = [row.scaling, words.integer(row.workers), words.integer(row.batch), value_of(row.step_s, step_time)]
         shown += [interval_of(row.step_s, step_time), words.rate(row.samples_per_s), words.share(row.efficiency)]
         shown += [words.share(row.target_efficiency)] if target else []
         cells.append([*shown, bottleneck(row), reach_in_short(row.beyond, FAR)])
@@ -184,12 +185,12 @@ def _network(result: SpeedResult) -> Iterator[Fact]:
     worst = f"; the fit's worst error {words.share(network.worst_error)}" if network.worst_error is not None else ""
     if network.latency_s is not None:
         yield Fact("latency of the network", step_time(network.latency_s), kind + worst)
-    for name, rate in (
-        ("bandwidth of the network", network.bandwidth_bytes_per_s),
-        ("what a machine's workers move together", network.shared_bytes_per_s),
-        ("bandwidth between machines", network.outer_bandwidth_bytes_per_s),
+    for name, rate, source in (
+        ("bandwidth of the network", network.bandwidth_bytes_per_s, kind),
+        ("what a machine's workers move together", network.shared_bytes_per_s, kind),
+        ("bandwidth between machines", network.outer_bandwidth_bytes_per_s, "as given"),
     ):
         if rate is not None:
-            yield Fact(name, f"{about(rate / 1e9)} GB/s", kind)
+            yield Fact(name, f"{about(rate / 1e9)} GB/s", source)
     if network.outer_latency_s is not None:
-        yield Fact("latency between machines", step_time(network.outer_latency_s), kind)
+        yield Fact("latency between machines", step_time(network.outer_latency_s), "as given")

@@ -9,6 +9,7 @@ from paceline.report import words
 from paceline.report.page.tables import Table
 from paceline.report.plan.content import DASHED, DOTTED, Axis, Figure, Mark, Series, ends
 from paceline.report.plan.numbers import error, interval_of, reach_in_short, step_time, value_of
+from paceline.report.plan.points import predicted
 from paceline.report.plan.speed import (
     FAR,
     PARTS,
@@ -23,7 +24,14 @@ from paceline.report.plan.speed import (
 )
 
 _LOOKS = {"strong": ("run-0", "circle"), "weak": ("run-1", "square"), "target": ("run-2", "diamond")}
-_PAINTS = {"work": "phase-2", "floor": "phase-1", "network": "phase-5", "jitter": "phase-4", "rest": "phase-0"}
+_PAINTS = {
+    "work": "phase-2",
+    "floor": "phase-1",
+    "sharing": "phase-3",
+    "network": "phase-5",
+    "jitter": "phase-4",
+    "rest": "phase-0",
+}
 _WORKERS = (1.0, 8.0, 64.0, 512.0, 4096.0)
 
 
@@ -158,12 +166,12 @@ def _curve_table(result: SpeedResult) -> Table:
     cells = []
     for scaling in SCALINGS:
         for row in curve_of(result, scaling):
-            shown = [scaling, words.integer(row.workers), f"{row.batch:,g}", value_of(row.step_s, step_time)]
+            shown = [scaling, words.integer(row.workers), words.integer(row.batch), value_of(row.step_s, step_time)]
             shown += [words.rate(row.samples_per_s), words.share(row.efficiency)]
             shown += [words.share(row.target_efficiency)] if target else []
             cells.append([*shown, reach_in_short(row.beyond, FAR)])
     measured = [
-        [scaling, words.integer(one.workers), f"{one.workers * one.micro * one.accumulation:,g}"]
+        [scaling, words.integer(one.workers), words.integer(one.workers * one.micro * one.accumulation)]
         + [step_time(one.step_s), words.rate(per_second(one)), _measured_share(result, scaling, one.run)]
         + ([""] if target else [])
         + ["measured"]
@@ -227,18 +235,9 @@ def _fit(result: SpeedResult) -> Figure:
         ),
     ]
     if held:
-        series.append(
-            Series(
-                "left out of the fit: predicted",
-                [one.measured for one in held],
-                [one.predicted for one in held],
-                kind="points",
-                paint="run-1",
-                marker="diamond",
-                hollow=True,
-                said=[one.what for one in held],
-            )
-        )
+        at, there = [one.measured for one in held], [one.predicted for one in held]
+        said = [one.what for one in held]
+        series.append(predicted("left out of the fit: predicted", at, there, ("run-1", "diamond"), said=said))
     cells = [
         [
             _setting(one.workers, one.micro, one.accumulation),
@@ -265,7 +264,7 @@ def _fit(result: SpeedResult) -> Figure:
 
 def _setting(workers: int, micro: float, accumulation: int) -> str:
     more = f" × {accumulation}" if accumulation != 1 else ""
-    return f"{words.plural(workers, 'worker')}, {micro:g}{more} samples each"
+    return f"{words.plural(workers, 'worker')}, {words.integer(micro)}{more} samples each"
 
 
 def ring_s(network: NetworkFacts, ranks: float, size_bytes: float) -> float:
@@ -281,7 +280,8 @@ def ring_s(network: NetworkFacts, ranks: float, size_bytes: float) -> float:
     rounds = 2 * (ranks - 1)
     own = rounds / ranks * size_bytes / network.bandwidth_bytes_per_s
     together = rounds * size_bytes / network.shared_bytes_per_s if network.shared_bytes_per_s else 0.0
-    return rounds * network.latency_s + max(own, together)
+    turns = max(1.0, ranks / network.processors) if network.processors else 1.0
+    return rounds * turns * network.latency_s + max(own, together)
 
 
 def _network(network: NetworkFacts) -> Figure:

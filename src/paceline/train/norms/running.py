@@ -1,10 +1,14 @@
-"""Running statistics, updated as torch's batch norms update theirs."""
+"""What kinds of batch norm share: running statistics, updated as torch's update theirs, and the word for one sample."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor
 from torch.nn.modules.batchnorm import _BatchNorm
+
+SINGLE_SAMPLE = "batch norm cannot normalise a single sample: its variance is 0"
+TORCHS_SINGLE_SAMPLE = "Expected more than 1 value per channel"
+"""What torch's own say of it, as a ValueError."""
 
 
 @torch.no_grad()

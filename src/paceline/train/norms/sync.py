@@ -32,7 +32,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from paceline.records.errors import Exit, PacelineError
-from paceline.train.norms.running import statistics_dtype, update_running
+from paceline.train.norms.running import SINGLE_SAMPLE, statistics_dtype, update_running
 
 
 @dataclass(frozen=True)
@@ -183,7 +183,7 @@ class _Synchronised(nn.modules.batchnorm._BatchNorm):
         found = global_statistics(values.detach())
         if found.count == 1:
             raise PacelineError(
-                "batch norm cannot normalise a single sample: its variance is 0",
+                SINGLE_SAMPLE,
                 why="all workers together have one value for each channel",
                 hint="a batch of at least two samples, also at the end of an epoch",
                 exit_code=Exit.FAILED,

@@ -17,7 +17,7 @@ class OptimizerEntry:
         takes: names of the settings that it uses, of momentum, nesterov, betas, eps and trust.
         momentum, betas, eps, trust: its own defaults, where it takes them.
         decay: where weight decay stands: `coupled` is added to the gradient, `decoupled` shrinks weights beside it,
-            `in-update` is added to a normalised step.
+            `in-update` is added to a normalised step. Scaling rules leave the first as it is (see `rules`).
         adam: whether it follows Adam's equations, for which scaling rules of its own are known.
     """
 

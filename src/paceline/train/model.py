@@ -1,0 +1,145 @@
+"""From a task's model to the one that is trained: its norms, its precision, its device, and DDP around it."""
+
+from __future__ import annotations
+
+import inspect
+import random
+from typing import Any
+
+import numpy as np
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.parallel import agree
+from paceline.parallel.seat import Seat
+from paceline.records.errors import PacelineError
+from paceline.tasks.task import Task
+from paceline.train.config import TrainConfig
+from paceline.train.feed import Feed
+from paceline.train.norms.convert import synchronises, with_batch_norm
+from paceline.train.norms.running import SINGLE_SAMPLE, TORCHS_SINGLE_SAMPLE
+from paceline.train.objective import Objective
+from paceline.train.plan import Plan, lonely_batch
+from paceline.train.precision import Precision, choose, convolutional
+from paceline.train.resolve import Recipe
+from paceline.train.settle import inspect_loss, leaving_no_trace
+
+
+def seed_everything(seed: int) -> None:
+    """Python's, numpy's and torch's global generators."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+def make_model(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> tuple[nn.Module, Precision]:
+    """The model on this rank's device, in the precision that suits it, and that precision."""
+    # The same seed everywhere, so that all ranks build the same model; from then on each draws its own numbers.
+    seed_everything(config.seed)
+    model = agree.all_or_none(lambda: _build(task, config, rates, seat))
+    precision = choose(config.precision, model, seat.device)
+    model = model.to(device=seat.device, dtype=precision.parameters)
+    if convolutional(model):
+        # Before DDP wraps it: gradients then have the strides of their buckets' views.
+        model = model.to(memory_format=torch.channels_last)
+    seed_everything(int(np.random.SeedSequence((config.seed, 2, seat.env.rank)).generate_state(1)[0]))
+    return model, precision
+
+
+def _build(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> nn.Module:
+    model = task.model()
+    if not isinstance(model, nn.Module):
+        raise PacelineError(
+            f"the model of task {task.name} is a {type(model).__name__}, not a torch.nn.Module",
+            hint="let model() build and return a fresh module",
+        )
+    if not any(p.requires_grad for p in model.parameters()):
+        raise PacelineError(f"the model of task {task.name} has nothing to train", hint="give it parameters")
+    if config.bn_momentum is not None and not _normalises(model):
+        raise PacelineError("--bn-momentum has nothing to change: the model has no batch norm", hint="leave it out")
+
+    def momentum(own: float) -> float:
+        return rates.bn_momentum(own if config.bn_momentum is None else config.bn_momentum)
+
+    return with_batch_norm(
+        model, config.batch_norm, ghost_size=config.ghost_size, momentum=momentum, device=seat.device
+    )
+
+
+def _normalises(model: nn.Module) -> bool:
+    return any(isinstance(module, _BatchNorm) for module in model.modules())
+
+
+def refuse_single_samples(objective: Objective, plan: Plan, steps: int, feed: Feed) -> None:
+    """Refuse batches of which somebody would have a single sample that a batch norm cannot normalise.
+
+    Whether it can depends on the model (an image has many values a channel), so that is tried. Every rank calls this
+    together.
+
+    Args:
+        objective: before DDP wraps it.
+        plan: of this rank.
+        steps: of the run.
+        feed: of the training set.
+
+    Raises:
+        PacelineError: on every rank.
+    """
+    together = synchronises(objective.model)
+    length = lonely_batch(plan, steps, together=together)
+    if not length or not _normalises(objective.model):
+        return
+    batch = feed.sample(1) if plan.rank == 0 or not together else objective.empty
+    why = f"{plan.samples:,} samples in batches of {plan.global_batch:,} leave one of {length:,}"
+    hint = "another --global-batch"
+    if not together:
+        why += ", and a worker with a single sample of it"
+        hint += ", number of workers or --accumulate, or --batch-norm sync"
+
+    def attempt() -> None:
+        try:
+            with leaving_no_trace(objective), torch.no_grad(), objective.autocast():
+                objective.loss(objective.model, batch)
+        except (ValueError, PacelineError) as error:
+            if not any(words in str(error) for words in (SINGLE_SAMPLE, TORCHS_SINGLE_SAMPLE)):
+                raise
+            raise PacelineError(SINGLE_SAMPLE, why=why, hint=hint) from error
+
+    agree.all_or_none(attempt)
+
+
+def wrap(
+    objective: Objective, task: Task, plan: Plan, seat: Seat, sample: Any
+) -> tuple[DistributedDataParallel, list[str]]:
+    """DDP around the objective, and notes on what the loss does not reach.
+
+    Raises:
+        PacelineError: the loss does not keep its contract.
+    """
+    counted = plan.usual_micro_batch if task.count == "samples" else None
+    unused = inspect_loss(objective, sample, task.name, counted)
+    ddp = _wrap(objective, seat, find_unused=bool(unused))
+    if not unused:
+        return ddp, []
+    return ddp, [f"the loss does not reach {len(unused)} parameter(s), {unused[0]} first: DDP looks for them each step"]
+
+
+def _wrap(objective: Objective, seat: Seat, *, find_unused: bool) -> DistributedDataParallel:
+    """DDP as this trainer needs it.
+
+    Buffers are not broadcast at every forward: they are merged before each evaluation, and each rank's own are in
+    the checkpoint. Gradients are views of their buckets, which saves a copy. Static graph stays off: its first step
+    must not be under no_sync (torch dies), and it gained nothing here.
+    """
+    # torch 2.14 gave the switch a new name and warns of the old one.
+    renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
+    keep_buffers: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
+    return DistributedDataParallel(
+        objective,
+        device_ids=[seat.device.index] if seat.device.type == "cuda" else None,
+        gradient_as_bucket_view=True,
+        find_unused_parameters=find_unused,
+        **keep_buffers,
+    )
