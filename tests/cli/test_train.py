@@ -154,12 +154,12 @@ def three_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setting, Path
 
 def test_random_datasets_and_dropout_resume_bit_for_bit(tmp_path: Path, paceline: Paceline) -> None:
     """A dataset with noise from three generators in two loader workers, and dropout: SIGTERM in mid-epoch, resumed."""
-    flags = ["train", str(FILES / "dataset_task.py"), "--epochs", "12", "--global-batch", "32", "--workers", "2"]
+    flags = ["train", str(FILES / "dataset_task.py"), "--epochs", "4", "--global-batch", "32", "--workers", "2"]
     whole = paceline(*flags, "--run-dir", str(tmp_path / "whole"))
     assert whole.returncode == 0, whole.stderr
     run = tmp_path / "cut"
     process = subprocess.Popen([sys.executable, "-m", "paceline", *flags, "--run-dir", str(run)])
-    wait_for_step(run, 17, process)
+    wait_for_step(run, 10, process)
 
     process.send_signal(signal.SIGTERM)
     code = process.wait(60)
@@ -168,4 +168,4 @@ def test_random_datasets_and_dropout_resume_bit_for_bit(tmp_path: Path, paceline
     assert code == 143
     assert left_over(run) == []
     assert resumed.returncode == 0, resumed.stderr
-    assert identical(final_state(run, 84), final_state(tmp_path / "whole", 84))
+    assert identical(final_state(run, 28), final_state(tmp_path / "whole", 28))

@@ -170,7 +170,7 @@ def still(folder: str) -> None:
     assert done["parameters"][0].tolist() == [1.0] + [0.0] * 9
 
 
-@pytest.mark.parametrize("world", [2, 4])
+@pytest.mark.parametrize("world", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_the_noise_scale_of_a_regression_is_21_on_ranks(world: int, tmp_path: Path) -> None:
     """From what a training of 1,500 steps at fixed weights has written down: within three standard errors, which are
     17 %. bench/noise_scale.py does it with 20,000 steps and 5 %."""

@@ -204,11 +204,10 @@ def parity(base: str, names: list[str]) -> list[tuple[str, float, bool]]:
 @pytest.mark.parametrize("world", [1, 2, 3, 7])
 def test_every_strategy_on_n_ranks_is_one_plain_process(world: int, tmp_path: Path) -> None:
     """Weights, running statistics and averages within 1e-13; with 7 ranks some have no sample of the last batch, which
-    is tried where more than rates depends on the strategy."""
-    rates_only = {
-        name for name, strategy in PARITY.items() if {"rates", "lr_rule"} & {*strategy, *strategy.get("flags", ())}
-    }
-    names = [name for name in PARITY if world < 7 or name not in rates_only]
+    is tried where the strategy has to do with the parts of a batch: rates and optimizers see whole gradients only."""
+    whole = {"rates", "lr_rule", "optimizer", "label_smoothing"}
+    alike = {name for name, strategy in PARITY.items() if whole & {*strategy, *strategy.get("flags", ())}}
+    names = [name for name in PARITY if world < 7 or name not in alike]
 
     for rank in run_ranks(parity, world, str(tmp_path), names, timeout_s=240):
         assert [name for name, _, _ in rank] == names
