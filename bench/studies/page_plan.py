@@ -16,6 +16,7 @@ from bench.studies.pages import COLOURS, GENERATED, Page, as_svg, figure
 
 NAME = "plan"
 Result = Mapping[str, Any]
+TICKS_MS = (10, 20, 30, 50, 100, 200, 300, 500, 1000, 2000)
 
 
 @dataclass(frozen=True)
@@ -59,10 +60,10 @@ PARTS = (
     Part(
         "plan_speed",
         "Time of a step",
-        "`paceline plan speed` from runs with 1, 2 and 3 workers and a probe of 10 seconds; then more workers and "
-        "larger batches. Computing is emulated by sleeping, so that 8 ranks can be timed on 2 cores; processes, DDP, "
-        "gloo and loopback are real. Perfect scaling is the step of one worker; Pollux's form (Qiao et al. 2021) is "
-        "fitted to the same runs.",
+        "`paceline plan speed` from runs with few workers and small batches, and a probe of 10 seconds; then more "
+        "workers and larger batches: the fitted settings are those that the table does not have. Computing is emulated "
+        "by sleeping, so that 8 ranks can be timed on 2 cores; processes, DDP, gloo and loopback are real. Perfect "
+        "scaling is the step of one worker; Pollux's form (Qiao et al. 2021) is fitted to the same runs.",
         "Step time of settings left out of the fit",
     ),
     Part(
@@ -185,8 +186,14 @@ def _times_figure(result: Result) -> bytes:
             place.plot(measured, [1e3 * row[by] for row in rows], marker, color=colour, label=shown, markersize=4)
         ends = [min(measured) * 0.9, max(measured) * 1.1]
         place.plot(ends, ends, color="black", linewidth=0.8)
+        ticks = [tick for tick in TICKS_MS if 0.4 * ends[0] <= tick <= ends[1]]
         place.set_xscale("log")
         place.set_yscale("log")
+        place.set_xticks([tick for tick in ticks if tick >= ends[0]], minor=False)
+        place.set_yticks(ticks)
+        for axis in (place.xaxis, place.yaxis):
+            axis.set_major_formatter("{x:g}")
+        place.minorticks_off()
         place.set_title(name)
         place.set_xlabel("measured, ms")
         place.set_ylabel("predicted, ms")
