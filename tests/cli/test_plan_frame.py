@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 import typer.main
 
+from paceline.cli.job import refuse_torchrun
 from paceline.cli.main import call
 from paceline.cli.plan import plan_app
-from paceline.cli.plan_frame import config_from, open_plan, progress_of_trainings, refuse_torchrun, resumed
+from paceline.cli.plan_frame import config_from, open_plan, progress_of_trainings, resumed
 from paceline.plan.batch_config import BatchConfig
 from paceline.plan.data_config import DataConfig
 from paceline.records.errors import Exit, PacelineError

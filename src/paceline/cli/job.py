@@ -18,6 +18,23 @@ if TYPE_CHECKING:
     from paceline.records.schema import End
 
 
+def refuse_torchrun(what: str) -> None:
+    """Refuse to start jobs from each rank of a job: they would join that job's group.
+
+    Args:
+        what: the command, as it is typed: `paceline plan data`.
+
+    Raises:
+        PacelineError: this is one of torchrun's ranks.
+    """
+    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
+        raise PacelineError(
+            f"{what} starts its own workers",
+            why="under torchrun every rank would start all of them",
+            hint="call it by itself, not under torchrun",
+        )
+
+
 @contextlib.contextmanager
 def tidy(run: RunDir) -> Iterator[None]:
     """A request that fails before anything was recorded leaves no directory behind."""

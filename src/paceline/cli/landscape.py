@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from pathlib import Path
@@ -39,10 +38,9 @@ def register(app: typer.Typer) -> None:
 
 def run_landscape(given: dict[str, Any]) -> None:
     """Carry out `paceline landscape` with what the user gave; raises typer.Exit."""
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        raise PacelineError(
-            "paceline landscape starts its own workers", hint="call it by itself, not under torchrun; see --workers"
-        )
+    from paceline.cli.job import refuse_torchrun
+
+    refuse_torchrun("paceline landscape")
     config, run = settle_request(given)
     raise typer.Exit(_launch(config, run))
 

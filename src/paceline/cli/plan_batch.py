@@ -42,7 +42,8 @@ def add(app: typer.Typer) -> None:
 
 def run_batch(given: dict[str, Any]) -> None:
     """Carry out `paceline plan batch` with what the user gave."""
-    from paceline.cli.plan_frame import config_from, open_plan, refuse_torchrun, resumed, show_plan, to_be_resumed
+    from paceline.cli.job import refuse_torchrun
+    from paceline.cli.plan_frame import config_from, open_plan, resumed, show_plan, to_be_resumed
     from paceline.records.plan import write_plan
     from paceline.records.rundir import run_lock
 

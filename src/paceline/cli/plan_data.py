@@ -39,8 +39,8 @@ def add(app: typer.Typer) -> None:
 
 def run_data(given: dict[str, Any]) -> None:
     """Carry out `paceline plan data` with what the user gave."""
-    from paceline.cli.job import obtain_data
-    from paceline.cli.plan_frame import open_plan, refuse_torchrun, show_plan, to_be_resumed
+    from paceline.cli.job import obtain_data, refuse_torchrun
+    from paceline.cli.plan_frame import open_plan, show_plan, to_be_resumed
     from paceline.records.plan import write_plan
     from paceline.records.rundir import run_lock
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import datetime
-import os
 import platform
 import shlex
 import signal
@@ -25,23 +24,6 @@ from paceline.records.schema import SCHEMA, RunInfo
 Config = TypeVar("Config")
 _ARGUMENTS = ("task", "targets")
 """Settings that are typed without a flag."""
-
-
-def refuse_torchrun(what: str) -> None:
-    """Refuse to start jobs from each rank of a job: they would join that job's group.
-
-    Args:
-        what: the command, as it is typed: `paceline plan data`.
-
-    Raises:
-        PacelineError: this is one of torchrun's ranks.
-    """
-    if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
-        raise PacelineError(
-            f"{what} starts its own workers",
-            why="under torchrun every rank would start all of them",
-            hint="call it by itself, not under torchrun",
-        )
 
 
 def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> RunDir:

@@ -38,7 +38,8 @@ def run_speed(given: dict[str, Any]) -> None:
     """Carry out `paceline plan speed` with what the user gave."""
     config = SpeedConfig(**{"runs": [], **given})
     check(config)
-    from paceline.cli.plan_frame import open_plan, progress_bar, refuse_torchrun, show_plan
+    from paceline.cli.job import refuse_torchrun
+    from paceline.cli.plan_frame import open_plan, progress_bar, show_plan
     from paceline.plan.network import network_facts
     from paceline.plan.rows import require_alike, timing_of
     from paceline.plan.speed import Question, predict, processors_of
