@@ -1,5 +1,5 @@
 # make demo   train Fashion-MNIST on every device of this machine and show what happened
-# make test   format, lint, types, layers, tests (make test-slow: two more, of half a minute each)
+# make test   format, lint, types, layers, tests (make test-slow: a few more, of half a minute and more)
 # make bench  the side-by-side benchmarks (long; each states its cost)
 #
 # The first call of each makes .venv and installs into it; later calls skip that until pyproject.toml changes.
