@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,7 +14,6 @@ from paceline.records.plan import BatchResult, read_plan
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import Evaluation
-from paceline.studies import trainings
 from tests.conftest import Paceline
 from tests.studies.parents import parent
 from tests.studies.stand_in import loss_of_branch, steps_to_target
@@ -26,21 +24,7 @@ TASK = ("digits", "--target", "accuracy=0.9", "--train-workers", "1")
 CONFIRM = ("run", "--confirm", "--train-workers", "1")
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a directory of its own, and not as a rank."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """With the stand-in instead of trainings; gives what it was called with."""
-    log = tmp_path / "calls"
-    monkeypatch.setenv("STAND_IN_LOG", str(log))
-    monkeypatch.setattr(trainings, "PROGRAM", (sys.executable, str(STAND_IN)))
-    return lambda: log.read_text().splitlines() if log.exists() else []
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def plan_batch(*arguments: str) -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,29 +13,13 @@ from paceline.cli.main import call
 from paceline.records.errors import Exit
 from paceline.records.plan import DataResult, read_plan
 from paceline.records.rundir import read_info
-from paceline.studies import trainings
 from tests.studies.stand_in import error_of
 
-STAND_IN = Path(__file__).parents[1] / "studies" / "stand_in.py"
 SIZES = (90, 180, 359, 719, 1437)  # of digits' 1,437 training samples
 Calls = Callable[[], list[str]]
 
 
-@pytest.fixture(autouse=True)
-def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a directory of its own, and not as a rank."""
-    monkeypatch.chdir(tmp_path)
-    for name in ("RANK", "WORLD_SIZE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-@pytest.fixture
-def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calls:
-    """With the stand-in instead of trainings; gives what it was called with."""
-    log = tmp_path / "calls"
-    monkeypatch.setenv("STAND_IN_LOG", str(log))
-    monkeypatch.setattr(trainings, "PROGRAM", (sys.executable, str(STAND_IN)))
-    return lambda: log.read_text().splitlines() if log.exists() else []
+pytestmark = pytest.mark.usefixtures("here")
 
 
 def plan_data(*arguments: str) -> int:
