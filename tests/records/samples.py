@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 from hypothesis import strategies as st
 
-from paceline.records.schema import AnyEvent, Checkpoint, Measure, Note, Start, Step
+from paceline.records.schema import AnyEvent, Checkpoint, Note, Start, Step
 
 _NUMBERS = st.floats(allow_nan=False, allow_infinity=False)
 _ANY_NUMBER = st.floats()
@@ -27,11 +27,13 @@ def _value(owner: type, name: str, hint: object) -> st.SearchStrategy:
         return st.one_of(*(_value(owner, name, arm) for arm in typing.get_args(hint)))
     if typing.get_origin(hint) is typing.Literal:
         return st.sampled_from(typing.get_args(hint))
-    if hint == dict[str, Measure]:
-        return st.dictionaries(_TEXT, records(Measure), max_size=3)
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return records(hint)
+    if typing.get_origin(hint) is dict:
+        return st.dictionaries(_TEXT, _value(owner, name, typing.get_args(hint)[1]), max_size=3)
     if typing.get_origin(hint) is list:
         return st.lists(_value(owner, name, typing.get_args(hint)[0]), max_size=3)
-    return {int: _WHOLE, float: _NUMBERS, str: _TEXT, type(None): st.none()}[hint]
+    return {int: _WHOLE, float: _NUMBERS, str: _TEXT, bool: st.booleans(), type(None): st.none()}[hint]
 
 
 def records(kind: type[msgspec.Struct]) -> st.SearchStrategy:

@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import time
 
+from paceline.records.event import Event
 from paceline.records.rundir import RunDir
-from paceline.records.schema import End, Event, Measured, Measuring, Note, Start
+from paceline.records.schema import End, Measured, Measuring, Note, Start
 from paceline.records.writer import EventWriter
 
 

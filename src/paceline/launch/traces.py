@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import re
-import sysconfig
 from dataclasses import dataclass
+
+from paceline.records.places import is_foreign
 
 _HEADER = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 """torch writes it before each line of an uncaught exception once there is a process group."""
-_FOREIGN = ("site-packages", "dist-packages", "<frozen ", "<string>")
 _MAX_SUMMARY = 300
 
 
@@ -90,12 +90,6 @@ def _raised(summary: str, frames: list[re.Match[str]]) -> Raised:
         summary = summary[: _MAX_SUMMARY - 3] + "..."
     if not frames:
         return Raised(summary)
-    own = [frame for frame in frames if not _is_foreign(frame["path"])]
+    own = [frame for frame in frames if not is_foreign(frame["path"])]
     frame = (own or frames)[-1]
     return Raised(summary, frame["path"], int(frame["line"]), frame["function"] or "")
-
-
-def _is_foreign(path: str) -> bool:
-    """Whether a frame stands in a library, where a reader would not look first."""
-    library = sysconfig.get_path("stdlib")
-    return any(part in path for part in _FOREIGN) or path.startswith(f"{library}/")

@@ -9,6 +9,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from paceline.parallel.digest import digest
 from paceline.parallel.partition import split
 
 
@@ -71,11 +72,6 @@ def merge_buffers(model: nn.Module) -> None:
 @torch.no_grad()
 def ranks_bit_equal(tensors: list[Tensor]) -> bool:
     """Whether every rank holds the same bits."""
-    import hashlib
-
-    digest = hashlib.sha256()
-    for tensor in tensors:
-        digest.update(tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes())
     digests: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(digests, digest.hexdigest())
+    dist.all_gather_object(digests, digest(tensors))
     return len(set(digests)) == 1

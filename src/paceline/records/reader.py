@@ -12,7 +12,8 @@ from pathlib import Path
 import msgspec
 
 from paceline.records.errors import PacelineError
-from paceline.records.schema import AnyEvent, Checkpoint, Evaluation, Event, GradientNorms, Start, Step
+from paceline.records.event import Event
+from paceline.records.schema import AnyEvent, Checkpoint, Evaluation, GradientNorms, Start, Step
 
 _MAX_LINE_BYTES = 16 * 1024 * 1024
 _OF_STEPS = Step | GradientNorms | Evaluation | Checkpoint

@@ -13,6 +13,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 
+from paceline.records.event import Event
+from paceline.records.observed import Collective, CollectiveDone, Fingerprint, LoaderPass
+
 SCHEMA = 1
 
 if TYPE_CHECKING:
@@ -86,10 +89,6 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 def _null_is_nan(record: msgspec.Struct, name: str) -> None:
     if getattr(record, name) is None:
         msgspec.structs.force_setattr(record, name, math.nan)
-
-
-class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
-    """Base of all events; one JSON object a line, tagged with `type`."""
 
 
 class Start(Event, frozen=True, kw_only=True, tag="start"):
@@ -231,7 +230,21 @@ class Measured(Event, frozen=True, kw_only=True, tag="measured"):
     """A warning where it did not converge."""
 
 
-AnyEvent = Start | Step | GradientNorms | Evaluation | Checkpoint | Note | End | Measuring | Measured
+AnyEvent = (
+    Start
+    | Step
+    | GradientNorms
+    | Evaluation
+    | Checkpoint
+    | Note
+    | End
+    | Measuring
+    | Measured
+    | Collective
+    | CollectiveDone
+    | LoaderPass
+    | Fingerprint
+)
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,221 @@
+"""Ranks wait for each other and none goes on: which rank is it, and at which line?
+
+A collective ends when every rank of its group has called it. So when a job hangs, either some rank has not come to the
+call that the others wait in, or the ranks wait in different calls, or one is busy elsewhere. Two records tell them
+apart: the trace of the collectives that each rank has issued (`paceline.observe.collectives`), and the stack of each
+rank, which works even where a trace is missing. Pure functions of both; whoever starts ranks may use them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from paceline.records.observed import Collective
+from paceline.records.places import Place, is_foreign
+
+_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$", re.MULTILINE)
+_FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
+_TO_ONE = ("send", "recv")
+"""Not waited for by all ranks of a group."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What is known of one rank that was stopped, or that had ended by then.
+
+    Attributes:
+        stack: of all its threads, as faulthandler writes it; empty when there is none.
+        calls: the collectives that it issued, in order; None when they were not traced.
+        done: the `seq` of those that are complete.
+        ended: it had done its work and waits for nobody.
+    """
+
+    stack: str = ""
+    calls: Sequence[Collective] | None = None
+    done: frozenset[int] = frozenset()
+    ended: bool = False
+
+    @property
+    def place(self) -> Place | None:
+        """The user's own line that it stands at."""
+        return None if self.ended else place_in(self.stack)
+
+
+@dataclass(frozen=True)
+class Hang:
+    """Why a job does not go on.
+
+    Attributes:
+        kind: `missing`: some ranks never came to the collective in which the others wait. `mismatch`: all wait, but in
+            different calls. `busy`: nobody is known to wait for a collective; the culprits have just not ended.
+            `network`: all wait in the same call.
+        culprits: the ranks to look at, lowest first.
+        where: the user's line that each rank stands at; ranks without one are missing.
+        waiting: the collective in which each waiting rank waits.
+        issued: how many collectives of the group in question each rank has issued; empty without traces.
+        ended: ranks that had ended.
+    """
+
+    kind: Literal["missing", "mismatch", "busy", "network"]
+    culprits: tuple[int, ...]
+    where: Mapping[int, Place]
+    waiting: Mapping[int, Collective]
+    issued: Mapping[int, int]
+    ended: tuple[int, ...] = ()
+
+
+def diagnose(ranks: Mapping[int, Seen]) -> Hang:
+    """Find the culprit.
+
+    Args:
+        ranks: every rank of the job.
+
+    Raises:
+        ValueError: no rank, or all have ended: that is no hang.
+    """
+    if not ranks or all(each.ended for each in ranks.values()):
+        raise ValueError("a job of which every rank has ended does not hang")
+    where = {rank: place for rank, seen in ranks.items() if (place := seen.place) is not None}
+    ended = tuple(sorted(rank for rank, seen in ranks.items() if seen.ended))
+    waiting = {rank: call for rank, seen in ranks.items() if not seen.ended and (call := _pending(seen)) is not None}
+    alive = sorted(rank for rank, seen in ranks.items() if not seen.ended)
+    if not waiting:
+        return Hang("busy", tuple(alive), where, {}, {}, ended)
+    group = next(iter(waiting.values())).group
+    issued = {rank: _issued(seen, group) for rank, seen in ranks.items() if seen.calls is not None}
+    least, most = min(issued.values()), max(issued.values())
+    if least < most:
+        return Hang("missing", _of(issued, least), where, waiting, issued, ended)
+    if idle := [rank for rank in alive if rank not in waiting]:
+        # They have done as many as the others, and yet are not in the call: it is complete for them.
+        return Hang("busy", tuple(idle), where, waiting, issued, ended)
+    kinds = {(call.op, call.bytes, call.dtype, call.root) for call in waiting.values()}
+    kind: Literal["mismatch", "network"] = "mismatch" if len(kinds) > 1 else "network"
+    return Hang(kind, tuple(sorted(waiting)), where, waiting, issued, ended)
+
+
+def card(hang: Hang, timeout_s: float | None = None, root: Path | None = None) -> str:
+    """The cause as a person reads it: some lines of plain text, without a newline at the end.
+
+    Args:
+        hang: what was found.
+        timeout_s: how long was waited.
+        root: paths below it are shown relative to it.
+    """
+    rows: list[tuple[str, str]] = []
+    for rank in sorted({*hang.where, *hang.waiting, *hang.ended}):
+        rows.append((f"rank {rank}", _standing(hang, rank, root)))
+    rows += [("why", _why(hang)), ("next", _next_step(hang))]
+    after = f" after {timeout_s:g} s" if timeout_s is not None else ""
+    title = f"{_title(hang)}{after}"
+    lines = [f"-- {title} ".ljust(80, "-"), *(f"  {name:<8} {text}".rstrip() for name, text in rows), "-" * 80]
+    return "\n".join(lines)
+
+
+def place_in(stack: str) -> Place | None:
+    """The user's innermost own line in what faulthandler wrote; the thread that it calls current comes first.
+
+    Threads of libraries have no such line, so the first that has one is the one in question.
+    """
+    for thread in _threads(stack):
+        for frame in _FRAME.finditer(thread):
+            if not is_foreign(frame["path"]):
+                return Place(path=frame["path"], line=int(frame["line"]), function=frame["function"])
+    return None
+
+
+def _threads(stack: str) -> list[str]:
+    heads = list(_THREAD.finditer(stack))
+    ends = [head.start() for head in heads[1:]] + [len(stack)] * bool(heads)
+    found = [
+        (head.group().startswith("Current"), stack[head.end() : end]) for head, end in zip(heads, ends, strict=True)
+    ]
+    return [text for current, text in sorted(found, key=lambda each: not each[0])]
+
+
+def _pending(seen: Seen) -> Collective | None:
+    """The newest collective that is not complete."""
+    calls = [call for call in seen.calls or () if call.op not in _TO_ONE and call.seq not in seen.done]
+    return calls[-1] if calls else None
+
+
+def _issued(seen: Seen, group: str) -> int:
+    return sum(call.group == group and call.op not in _TO_ONE for call in seen.calls or ())
+
+
+def _of(counts: Mapping[int, int], value: int) -> tuple[int, ...]:
+    return tuple(sorted(rank for rank, count in counts.items() if count == value))
+
+
+def _ranks(ranks: Sequence[int]) -> str:
+    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(str(rank) for rank in ranks)}"
+
+
+def _title(hang: Hang) -> str:
+    who, many = _ranks(hang.culprits), len(hang.culprits) > 1
+    if hang.kind == "missing":
+        return f"hang: {who} did not come to a collective"
+    if hang.kind == "mismatch":
+        return f"hang: {who} wait in different collectives"
+    if hang.kind == "network":
+        return f"hang: {who} wait in the same collective"
+    return f"no end: {who} {'have' if many else 'has'} not come to an end"
+
+
+def _standing(hang: Hang, rank: int, root: Path | None) -> str:
+    if rank in hang.ended:
+        count = f", after {_count(hang.issued[rank])}" if rank in hang.issued else ""
+        return f"has ended{count}"
+    parts = []
+    if rank in hang.waiting:
+        call = hang.waiting[rank]
+        parts.append(f"waits in {call.op} of {call.bytes:,} bytes")
+        if rank in hang.issued:
+            parts.append(f"its {_ordinal(hang.issued[rank])} collective")
+    elif rank in hang.issued:
+        parts.append(f"has called {_count(hang.issued[rank])}")
+    place = hang.where.get(rank) or (hang.waiting[rank].place if rank in hang.waiting else None)
+    if place is not None:
+        parts.append(f"stands at {_shown(place, root)}")
+    return ", ".join(parts)
+
+
+def _shown(place: Place, root: Path | None) -> str:
+    if root is not None and Path(place.path).is_relative_to(root):
+        return str(Place(path=str(Path(place.path).relative_to(root)), line=place.line, function=place.function))
+    return str(place)
+
+
+def _why(hang: Hang) -> str:
+    if hang.kind == "missing":
+        return "a collective ends when every rank of the group has called it"
+    if hang.kind == "mismatch":
+        return "ranks have to call the same collectives in the same order, with tensors of the same size"
+    if hang.kind == "network":
+        return "every rank has called it and none gets an answer: the connection between them is blocked, or it is slow"
+    if hang.waiting:
+        return "the collective that others wait in is complete for it, so it is busy with something else"
+    return "no collective is known in which it waits: a loop without end, or a wait for something else"
+
+
+def _next_step(hang: Hang) -> str:
+    if hang.kind == "missing":
+        return "look for a branch that not every rank takes: a condition on the rank, or on a number of its own"
+    if hang.kind == "mismatch":
+        return "compare the two lines: a different order, or tensors of different size"
+    if hang.kind == "network":
+        return "look at the sizes above; on several machines at the network between them"
+    return "look at the line above; more time, if it is only slow"
+
+
+def _count(number: int) -> str:
+    return f"{number:,} collective{'' if number == 1 else 's'}"
+
+
+def _ordinal(number: int) -> str:
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

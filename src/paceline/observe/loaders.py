@@ -1,0 +1,148 @@
+"""The ledger of a loader: which samples did the training loop really receive, batch by batch?
+
+    with LoaderLedger() as ledger:
+        train()
+    ledger.passes                # [LoaderPass(loader=0, number=0, samples=1003, batches=[[5, 17, ...], ...]), ...]
+
+It looks at torch's DataLoader from inside: an index counts when its batch is handed to the loop, not when a sampler
+names it or a worker reads it ahead. The data set, the sampler and the batches stay what they are. What has no indices
+(iterable data sets) or comes in another order than it was asked for (`in_order=False`) is said to be unseen.
+"""
+
+from __future__ import annotations
+
+import itertools
+import weakref
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from torch.utils.data import DataLoader
+from torch.utils.data import dataloader as machinery
+
+from paceline.records.observed import LoaderPass
+
+
+class LoaderLedger:
+    """Watches every DataLoader of this process from `start` to `stop`, or as a context manager.
+
+    Attributes:
+        trouble: why watching ended early; empty while all is well.
+    """
+
+    def __init__(self) -> None:
+        self.trouble = ""
+        self._passes: list[_Pass] = []
+        self._current: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
+        self._early: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
+        self._numbers: weakref.WeakKeyDictionary[Any, tuple[int, itertools.count[int]]] = weakref.WeakKeyDictionary()
+        self._loaders = itertools.count()
+        self._restore: list[Callable[[], None]] = []
+
+    def __enter__(self) -> LoaderLedger:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    @property
+    def passes(self) -> list[LoaderPass]:
+        """What was received so far, in the order in which passes began."""
+        return [each.as_record() for each in self._passes]
+
+    def start(self) -> None:
+        """Watch from now on."""
+        iterator = machinery._BaseDataLoaderIter
+        self._wrap(DataLoader, "__iter__", self._began)
+        self._wrap(iterator, "_reset", self._again)
+        self._wrap(iterator, "_next_index", self._asked)
+        self._wrap(iterator, "__next__", self._received)
+
+    def stop(self) -> None:
+        """Watch no more. What was seen stays."""
+        for undo in reversed(self._restore):
+            undo()
+        self._restore.clear()
+
+    def _wrap(self, owner: type, name: str, after: Callable[[Any, Any], None]) -> None:
+        original = getattr(owner, name)
+
+        def watched(this: Any, *args: Any, **kwargs: Any) -> Any:
+            result = original(this, *args, **kwargs)
+            if not self.trouble:
+                try:
+                    after(this, result)
+                except Exception as error:  # noqa: BLE001  the watched program must not feel it
+                    self.trouble = f"{type(error).__name__}: {error}"
+            return result
+
+        setattr(owner, name, watched)
+        self._restore.append(lambda: setattr(owner, name, original))
+
+    def _began(self, loader: Any, iterator: Any) -> None:
+        if loader not in self._numbers:
+            self._numbers[loader] = (next(self._loaders), itertools.count())
+        index, counter = self._numbers[loader]
+        begun = _Pass(index, next(counter), _length(loader.dataset), _unseen(loader))
+        # Loader workers are given their first indices while the iterator is made, before it is known here.
+        begun.asked = self._early.pop(iterator, begun.asked)
+        self._current[iterator] = begun
+        self._passes.append(begun)
+
+    def _again(self, iterator: Any, _: Any) -> None:
+        """An iterator with workers begins, or is used once more: what the last pass had asked for is void."""
+        self._current.pop(iterator, None)
+        self._early[iterator] = deque()
+
+    def _asked(self, iterator: Any, index: Any) -> None:
+        current = self._current.get(iterator)
+        if current is not None:
+            current.asked.append(index)
+        else:
+            self._early.setdefault(iterator, deque()).append(index)
+
+    def _received(self, iterator: Any, _: Any) -> None:
+        current = self._current.get(iterator)
+        if current is None or current.unseen or not current.asked:
+            return
+        index = current.asked.popleft()
+        current.batches.append([int(each) for each in index] if isinstance(index, list | tuple) else [int(index)])
+
+
+@dataclass
+class _Pass:
+    """One pass while it goes on; see LoaderPass."""
+
+    loader: int
+    number: int
+    samples: int | None
+    unseen: str
+    asked: deque[Any] = field(default_factory=deque)
+    """Indices that were asked for and have not been received."""
+    batches: list[list[int]] = field(default_factory=list)
+
+    def as_record(self) -> LoaderPass:
+        return LoaderPass(
+            loader=self.loader,
+            number=self.number,
+            samples=self.samples,
+            batches=[list(batch) for batch in self.batches],
+            unseen=self.unseen,
+        )
+
+
+def _length(dataset: Any) -> int | None:
+    try:
+        return len(dataset)
+    except (TypeError, NotImplementedError):
+        return None
+
+
+def _unseen(loader: Any) -> str:
+    if loader._dataset_kind == machinery._DatasetKind.Iterable:
+        return "an iterable data set has no indices"
+    if not getattr(loader, "in_order", True):
+        return "in_order=False: batches come in another order than they were asked for"
+    return ""
