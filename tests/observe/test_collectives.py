@@ -31,7 +31,14 @@ def test_calls_are_told_in_order_with_bytes_group_and_line(tmp_path: Path) -> No
     source, first = inspect.getsourcelines(ranks.some_calls)
     line_of = {
         word: first + next(i for i, text in enumerate(source) if word in text)
-        for word in ("DistributedDataParallel(", ".backward()", "group=group", "async_op", "dist.send", "dist.broadcast")
+        for word in (
+            "DistributedDataParallel(",
+            ".backward()",
+            "group=group",
+            "async_op",
+            "dist.send",
+            "dist.broadcast",
+        )
     }
 
     assert trouble == ""

@@ -32,11 +32,13 @@ import threading
 import time
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any, TypeVar
 
+from paceline.launch.limits import MARK, Limits, prepare, sweep
 from paceline.launch.rank import Answer, Job, serve, stack_file, stack_signal
 from paceline.records.errors import Exit, PacelineError
 
@@ -109,7 +111,13 @@ class _Rank:
 
 
 def run_ranks(
-    function: Callable[..., T], world: int, *args: Any, timeout_s: float = 60.0, env: Mapping[str, str] | None = None
+    function: Callable[..., T],
+    world: int,
+    *args: Any,
+    timeout_s: float = 60.0,
+    env: Mapping[str, str] | None = None,
+    limits: Limits | None = None,
+    group: bool = True,
 ) -> list[T]:
     """Call `function(*args)` on `world` fresh ranks of one gloo group and return their results, rank 0 first.
 
@@ -122,6 +130,9 @@ def run_ranks(
         args: positional arguments, the same for every rank; must be picklable.
         timeout_s: for everything, the start of the ranks included.
         env: variables on top of the caller's environment.
+        limits: for functions that run code which nobody has read; the function's own module is loaded before they
+            begin. What ranks printed is then in `limits.output(rank)`.
+        group: without, ranks are not joined in a group: they find what a script finds under torchrun.
 
     Raises:
         RankFailure: a rank raised or died; the others were killed at once.
@@ -134,13 +145,19 @@ def run_ranks(
     deadline = time.monotonic() + timeout_s
     with tempfile.TemporaryDirectory(prefix="paceline-pool-") as stacks:
         job = _job(function, args, env, timeout_s, stacks)
+        job = replace(job, limits=limits, group=group)
         ranks: list[_Rank] = []
+        if limits is not None:
+            prepare(limits)
+            job = replace(job, env={**job.env, MARK: Path(stacks).name})
         try:
             _start(ranks, job, world)
             answers = _collect(ranks, deadline, timeout_s, stacks)
             _dismiss(ranks)
         finally:
             _kill(ranks)
+            if limits is not None:
+                sweep(limits, Path(stacks).name)
     return [pickle.loads(answers[rank].result or b"") for rank in range(world)]
 
 

@@ -27,6 +27,7 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+from paceline.launch.limits import Limits, confine
 from paceline.parallel.exit import die_with_parent, leave
 
 MAIN = "__mp_main__"
@@ -45,6 +46,8 @@ class Job:
         env: the whole environment, without what belongs to one rank.
         patience_s: after which gloo gives up by itself; longer than the caller's patience.
         stacks: a directory into which a rank writes its stack when it is asked to.
+        limits: under which the function runs; None for none.
+        group: join the group of all ranks; without, only the store for it is there, as for a script under torchrun.
     """
 
     module: str
@@ -54,6 +57,8 @@ class Job:
     env: Mapping[str, str]
     patience_s: float
     stacks: str
+    limits: Limits | None = None
+    group: bool = True
 
 
 @dataclass(frozen=True)
@@ -142,8 +147,10 @@ def rank_environment(rank: int, world: int, port: int) -> dict[str, str]:
 
 def _answer(job: Job, rank: int, world: int, endpoint: socket.socket | int) -> Answer:
     try:
-        store = _join(rank, world, endpoint, job.patience_s)
+        store = _join(rank, world, endpoint, job)
         function = load_function(job.module, job.path, job.qualname)
+        if job.limits is not None:
+            confine(job.limits, rank)
         result = function(*pickle.loads(job.arguments))
         answer = Answer(at_s=time.monotonic(), result=pickle.dumps(result))
         del store
@@ -157,14 +164,14 @@ def _answer(job: Job, rank: int, world: int, endpoint: socket.socket | int) -> A
         )
 
 
-def _join(rank: int, world: int, endpoint: socket.socket | int, patience_s: float) -> object:
+def _join(rank: int, world: int, endpoint: socket.socket | int, job: Job) -> object:
     """One thread, a store that rank 0 serves on a socket that the caller bound (no port race), a gloo group."""
     import torch
     import torch.distributed as dist
     from torch.distributed.distributed_c10d import PrefixStore
 
     torch.set_num_threads(1)
-    timeout = datetime.timedelta(seconds=patience_s)
+    timeout = datetime.timedelta(seconds=job.patience_s)
     listening = None if isinstance(endpoint, int) else endpoint
     port = endpoint if isinstance(endpoint, int) else endpoint.getsockname()[1]
     store = dist.TCPStore(  # type: ignore[attr-defined]  # re-exported without saying so
@@ -176,8 +183,9 @@ def _join(rank: int, world: int, endpoint: socket.socket | int, patience_s: floa
         wait_for_workers=False,
         master_listen_fd=None if listening is None else listening.detach(),
     )
-    scoped = PrefixStore("paceline", store)
-    dist.init_process_group("gloo", store=scoped, rank=rank, world_size=world, timeout=timeout)
+    if job.group:
+        scoped = PrefixStore("paceline", store)
+        dist.init_process_group("gloo", store=scoped, rank=rank, world_size=world, timeout=timeout)
     return store
 
 

@@ -1,0 +1,178 @@
+"""Limits for code that nobody has read yet: a learner's answer, a submission.
+
+A rank that is confined works in a folder of its own, as a user who owns nothing else where the caller is root, prints
+into a file, and has limits on memory, on the size of a file, and on processes. Time is the caller's business. What
+these limits cannot do on a given machine, `gaps` says in words.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.launch.enclosure import can_enclose, closed, enclose, installation
+from paceline.parallel.exit import die_with_parent
+
+MARK = "PACELINE_CONFINED"
+"""The variable by which processes of a call are found that have left their group."""
+_FIRST_USER, _USERS = 61_200, 4_000
+"""Numbers that no account has: systemd reserves them for users who live as long as a service."""
+_SWEEPS, _PAUSE_S = 40, 0.02
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a confined rank may use.
+
+    Attributes:
+        folder: where it works; its output goes to `rank-<k>.out` in there.
+        user: number of the user it becomes; None to stay who the caller is.
+        memory_bytes: address space on top of what a fresh rank has.
+        file_bytes: the largest file, its output included.
+        processes: processes and threads of that user at once; of a caller who is not root, on top of those that run.
+    """
+
+    folder: Path
+    user: int | None = None
+    memory_bytes: int = 4 << 30
+    file_bytes: int = 64 << 20
+    processes: int = 200
+
+    def output(self, rank: int) -> Path:
+        """What a rank printed."""
+        return self.folder / f"rank-{rank}.out"
+
+
+def free_user() -> int | None:
+    """A user to run as, another one for each process that asks; None where the caller cannot become one.
+
+    Only root can, and only where such a user can be let read Python, its packages and Paceline.
+    """
+    if os.geteuid() != 0 or (closed(installation()) and not can_enclose()):
+        return None
+    return _FIRST_USER + os.getpid() % _USERS
+
+
+def gaps() -> list[str]:
+    """What `Limits` cannot limit here, in words."""
+    said = []
+    if os.geteuid() != 0:
+        said.append(f"answers run as you (user {os.geteuid()}): they can read and change your files")
+    elif free_user() is None:
+        folder = next(iter(closed(installation())))
+        said.append(
+            f"answers run as root: {folder} can be entered by its owner only, so another user could not read Python, "
+            "and this system gives no process a view of its own; limits on processes do not bind root, and files "
+            "outside the answer's folder are not protected"
+        )
+    if sys.platform != "linux":
+        said.append("stray processes of an answer are not looked for: that takes Linux")
+    said.append("the network is not cut off, and the number of files that an answer writes is not limited")
+    return said
+
+
+def confine(limits: Limits, rank: int) -> None:
+    """Put this process under limits, for good.
+
+    Raises:
+        OSError: the system refuses; nobody's code may run then.
+    """
+    if limits.user is not None:
+        enclose([limits.folder])
+    _print_into(limits.output(rank))
+    os.chdir(limits.folder)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes, limits.file_bytes))
+    most = _address_space() + limits.memory_bytes
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    others = 0 if limits.user is not None else _tasks_of(os.geteuid())
+    many = others + limits.processes
+    with contextlib.suppress(ValueError, OSError):  # the system allows fewer already
+        resource.setrlimit(resource.RLIMIT_NPROC, (many, many))
+    os.environ["HOME"] = str(limits.folder)
+    if limits.user is not None:
+        os.setgroups([])
+        os.setgid(limits.user)
+        os.setuid(limits.user)
+        die_with_parent()  # the kernel forgets it when the user changes
+
+
+def prepare(limits: Limits) -> None:
+    """Make the folder, and let the user that it is for write there."""
+    limits.folder.mkdir(parents=True, exist_ok=True)
+    if limits.user is None:
+        return
+    for path in (limits.folder, *limits.folder.rglob("*")):
+        os.chown(path, limits.user, limits.user)
+
+
+def sweep(limits: Limits, mark: str) -> None:
+    """Kill what is left of a call: all processes of its user, and all that carry its mark."""
+    if limits.user is not None:
+        # In one system call, as that user: whoever kills one after the other is outrun by processes that fork.
+        everything = ["/bin/sh", "-c", "kill -9 -1"]
+        subprocess.run(everything, user=limits.user, group=limits.user, extra_groups=[], check=False)
+    for _ in range(_SWEEPS if sys.platform == "linux" else 0):
+        found = [pid for pid in _pids() if _belongs(pid, limits.user, mark)]
+        if not found:
+            return
+        for pid in found:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(_PAUSE_S)
+
+
+def _print_into(path: Path) -> None:
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os.dup2(file, 1)
+    os.dup2(file, 2)
+    os.close(file)
+    # What a rank printed before it was killed has to be there.
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(line_buffering=True)
+
+
+def _address_space() -> int:
+    """Bytes that this process has mapped."""
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    except OSError:
+        return 16 << 30
+
+
+def _pids() -> list[int]:
+    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _tasks_of(user: int) -> int:
+    """Processes and threads of a user."""
+    total = 0
+    for pid in _pids() if sys.platform == "linux" else []:
+        with contextlib.suppress(OSError):
+            if Path(f"/proc/{pid}").stat().st_uid == user:
+                total += len(list(Path(f"/proc/{pid}/task").iterdir()))
+    return total
+
+
+def _belongs(pid: int, user: int | None, mark: str) -> bool:
+    if pid == os.getpid():
+        return False
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+        if "\nState:\tZ" in status:
+            return False
+        if user is not None and f"\nUid:\t{user}\t" in status:
+            return True
+        return f"{MARK}={mark}".encode() in Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
+    except OSError:
+        return False
