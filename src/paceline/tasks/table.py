@@ -63,6 +63,12 @@ BUILT_IN: dict[str, TaskEntry] = {
         defaults=Defaults(global_batch=64, epochs=30, lr=0.05, weight_decay=1e-4, schedule="cosine"),
         options=("label_smoothing",),
     ),
+    "shapes": TaskEntry(
+        module="paceline.tasks.shapes",
+        title="drawn shapes of 20x20 under noise, a CNN with batch norm that trains in seconds",
+        defaults=Defaults(global_batch=64, epochs=6, lr=0.1, schedule="linear"),
+        options=("label_smoothing",),
+    ),
     "fashion-mnist": TaskEntry(
         module="paceline.tasks.fashion_mnist",
         title="Fashion-MNIST, a CNN with batch norm of 0.4 M parameters",
