@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 import paceline
-from paceline.cli import data, landscape, plan, report, run, train
+from paceline.cli import data, landscape, learn, plan, report, run, train
 from paceline.records.errors import Exit, PacelineError, render
 
 
@@ -39,6 +39,7 @@ def build_app() -> typer.Typer:
     report.register(app)
     app.add_typer(plan.plan_app)
     app.add_typer(data.data_app)
+    app.add_typer(learn.learn_app)
     return app
 
 

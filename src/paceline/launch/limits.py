@@ -37,6 +37,7 @@ class Limits:
         memory_bytes: address space on top of what a fresh rank has.
         file_bytes: the largest file, its output included.
         processes: processes and threads of that user at once; of a caller who is not root, on top of those that run.
+        reads: folders besides the installation that it needs.
     """
 
     folder: Path
@@ -44,6 +45,7 @@ class Limits:
     memory_bytes: int = 4 << 30
     file_bytes: int = 64 << 20
     processes: int = 200
+    reads: tuple[Path, ...] = ()
 
     def output(self, rank: int) -> Path:
         """What a rank printed."""
@@ -85,7 +87,7 @@ def confine(limits: Limits, rank: int) -> None:
         OSError: the system refuses; nobody's code may run then.
     """
     if limits.user is not None:
-        enclose([limits.folder])
+        enclose([limits.folder, *limits.reads])
     _print_into(limits.output(rank))
     os.chdir(limits.folder)
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))

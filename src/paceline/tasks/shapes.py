@@ -98,7 +98,8 @@ def _frame(x: Coordinates, y: Coordinates) -> Coordinates:
 
 def _triangle(x: Coordinates, y: Coordinates) -> Coordinates:
     sides = [x * np.cos(angle) + y * np.sin(angle) for angle in (np.pi / 2, np.pi * 7 / 6, np.pi * 11 / 6)]
-    return np.maximum.reduce(sides) - 0.5
+    outside: Coordinates = np.maximum(np.maximum(sides[0], sides[1]), sides[2])
+    return outside - 0.5
 
 
 def _cross(x: Coordinates, y: Coordinates) -> Coordinates:

@@ -1,0 +1,1 @@
+"""The course: labs, exercises that are checked by running them, quizzes, progress. Content stands in `course/`."""

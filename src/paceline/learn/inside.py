@@ -1,0 +1,91 @@
+"""The other side of a check: what runs where a learner's code is loaded. It does things and judges nothing."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+ANSWER = "PACELINE_ANSWER"
+"""Path of the file that is checked, in the folder of the call."""
+_MODULE = "answer"
+
+
+class MissingName(Exception):  # noqa: N818
+    """An answer does not define what its task asks for."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(name)
+        self.name = name
+
+
+@dataclass(frozen=True)
+class Task:
+    """What to do over there.
+
+    Attributes:
+        path: of the checks' module.
+        module: the name under which it is loaded.
+        function: its name in that module.
+        arguments: for it.
+        trace: write each collective to `trace-<rank>.jsonl` in the folder.
+    """
+
+    path: str
+    module: str
+    function: str
+    arguments: Sequence[Any]
+    trace: bool = False
+
+
+def perform(task: Task) -> Any:
+    """Call the function of a check; runs on a rank, confined."""
+    function = getattr(_load(task.module, Path(task.path)), task.function)
+    if not task.trace:
+        return function(*task.arguments)
+    from paceline.observe.collectives import CollectiveTrace
+
+    with CollectiveTrace(trace_file(Path.cwd(), int(os.environ["RANK"]))):
+        return function(*task.arguments)
+
+
+def trace_file(folder: Path, rank: int) -> Path:
+    """Where a rank writes its collectives."""
+    return folder / f"trace-{rank}.jsonl"
+
+
+def learners(name: str) -> Any:
+    """What the learner's file calls `name`; the file is loaded at the first call.
+
+    Raises:
+        MissingName: it has no such name.
+    """
+    module = answer_module()
+    if not hasattr(module, name):
+        raise MissingName(name)
+    return getattr(module, name)
+
+
+def answer_module() -> ModuleType:
+    """The learner's file as a module; other exercise files stand beside it and can be imported."""
+    path = Path(os.environ[ANSWER])
+    if str(path.parent) not in sys.path:
+        sys.path.insert(0, str(path.parent))
+    return _load(_MODULE, path)
+
+
+def _load(name: str, path: Path) -> ModuleType:
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path} is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    return module

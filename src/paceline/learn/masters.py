@@ -1,0 +1,146 @@
+"""Masters: one jupytext file a lab holds its text, and of each exercise the task, starter, hints, solution and traps.
+
+A cell says in its header what it is: `# %% exercise="L4.2" part="starter"`. Parts are
+
+- `task` (text): what to write, and when it is done
+- `starter` (code): what the learner begins with
+- `hint` (text): three of them, from a question to nearly the line
+- `solution` (code) and `explanation` (text): shown once it is solved, or all hints are taken
+- `wrong` (code): an answer that the check has to reject, with the message that `expects` names
+
+Cells without a part are the lab's own text and code.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from paceline.records.errors import PacelineError
+
+PARTS = ("task", "starter", "hint", "solution", "explanation", "wrong")
+HINTS = 3
+LEAST_WRONG = 3
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One cell of a master.
+
+    Attributes:
+        source: without a newline at its end.
+        is_text: Markdown; else code.
+        exercise: whose part it is; empty for the lab's own cells.
+        part: of `PARTS`, or empty.
+        expects: of a wrong answer, the id of the message.
+        tags: further words from its header.
+    """
+
+    source: str
+    is_text: bool
+    exercise: str = ""
+    part: str = ""
+    expects: str = ""
+    tags: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class WrongAnswer:
+    """An answer that has to be rejected.
+
+    Attributes:
+        expects: the id of the message.
+        source: of the file.
+    """
+
+    expects: str
+    source: str
+
+
+@dataclass
+class Material:
+    """All parts of one exercise."""
+
+    task: str = ""
+    starter: str = ""
+    starter_expects: str = "todo"
+    solution: str = ""
+    explanation: str = ""
+    hints: list[str] = field(default_factory=list)
+    wrong: list[WrongAnswer] = field(default_factory=list)
+
+
+@cache
+def read_master(path: Path) -> tuple[Cell, ...]:
+    """The cells of a master, in order.
+
+    Raises:
+        PacelineError: it cannot be read, or a header names a part that does not exist.
+    """
+    jupytext = _jupytext()
+    try:
+        notebook = jupytext.read(path, fmt="py:percent")
+    except (OSError, ValueError) as error:
+        raise PacelineError(f"{path} cannot be read", why=str(error)) from error
+    cells = []
+    for raw in notebook.cells:
+        about = raw.metadata
+        part = about.get("part", "")
+        if part and (part not in PARTS or not about.get("exercise")):
+            raise PacelineError(f"{path}: a cell is called {part}", hint=f"an exercise, and one of {', '.join(PARTS)}")
+        cells.append(
+            Cell(
+                source=raw.source,
+                is_text=raw.cell_type == "markdown",
+                exercise=about.get("exercise", ""),
+                part=part,
+                expects=about.get("expects", ""),
+                tags=tuple(about.get("tags", ())),
+            )
+        )
+    return tuple(cells)
+
+
+def material(cells: Iterable[Cell]) -> dict[str, Material]:
+    """The parts of each exercise, by its id."""
+    found: dict[str, Material] = {}
+    for cell in cells:
+        if not cell.part:
+            continue
+        of = found.setdefault(cell.exercise, Material())
+        if cell.part == "hint":
+            of.hints.append(cell.source)
+        elif cell.part == "wrong":
+            of.wrong.append(WrongAnswer(cell.expects, cell.source))
+        else:
+            setattr(of, cell.part, cell.source)
+            if cell.part == "starter" and cell.expects:
+                of.starter_expects = cell.expects
+    return found
+
+
+def lacking(found: Material) -> list[str]:
+    """What an exercise lacks to be complete."""
+    said = [part for part in ("task", "starter", "solution", "explanation") if not getattr(found, part)]
+    if "done when" not in found.task.lower():
+        said.append('a line "Done when" in its task')
+    if len(found.hints) != HINTS:
+        said.append(f"{HINTS} hints (it has {len(found.hints)})")
+    if len(found.wrong) < LEAST_WRONG:
+        said.append(f"{LEAST_WRONG} wrong answers (it has {len(found.wrong)})")
+    if any(not each.expects for each in found.wrong):
+        said.append("the message that each wrong answer expects")
+    return said
+
+
+def _jupytext() -> Any:
+    try:
+        import jupytext
+    except ImportError as error:
+        raise PacelineError(
+            "the course needs libraries that are not installed", hint="pip install 'paceline[learn]'"
+        ) from error
+    return jupytext

@@ -1,0 +1,114 @@
+"""A check says what was run, expected, got and where, and survives every answer."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from paceline.learn.content import Course
+from paceline.learn.outcome import Outcome, as_text
+from paceline.learn.prove import complete, prove
+from paceline.learn.runner import check
+
+HELPER = """import torch
+
+def twice(x):
+    return helper(x)
+
+def helper(x):
+    return torch.zeros(2) @ torch.zeros(3)
+"""
+ONE_STAYS_AWAY = """import time
+import torch
+import torch.distributed as dist
+
+def total(value):
+    tensor = torch.tensor([value])
+    if dist.get_rank() == 0:
+        dist.all_reduce(tensor)
+    while dist.get_rank() == 1:
+        time.sleep(0.01)
+    return tensor.item()
+"""
+IMPORTS_ANOTHER = """import torch
+import torch.distributed as dist
+from L1_1 import twice
+
+def total(value):
+    tensor = torch.tensor([twice(value)])
+    dist.all_reduce(tensor)
+    return tensor.item() / 2
+"""
+
+
+@pytest.fixture
+def checked(course: Course, tmp_path: Path) -> Callable[..., Outcome]:
+    """Check some code as an answer."""
+    tmp_path.chmod(0o755)
+
+    def run(code: str, name: str = "L1.1", **options: object) -> Outcome:
+        exercise = course.exercise(name)
+        path = tmp_path / exercise.file_name
+        path.write_text(code)
+        return check(course, exercise, path, **options)
+
+    return run
+
+
+def test_the_master_of_the_small_course_is_proved(course: Course) -> None:
+    """Starter, solution and wrong answers, each with the message it should get; also of two ranks."""
+    lab = course.lab("L1")
+    proofs = [proof for each in lab.exercises for proof in prove(course, each, repeats=1, quick=False)]
+
+    assert [proof for proof in proofs if proof.problem] == []
+    assert len(proofs) == 10
+    assert [proof.problem for proof in complete(course, lab) if proof.problem] == ["2 questions"]
+
+
+def test_the_same_seed_gives_the_same_numbers_and_another_one_others(checked: Callable[..., Outcome]) -> None:
+    """So that a failure can be repeated."""
+    thrice = "def twice(x):\n    return 3 * x\n"
+    first, again, other = (checked(thrice, seed=seed).failed.ran for seed in (5, 5, 6))
+
+    assert first == again
+    assert first != other
+
+
+def test_what_is_said_names_the_line_of_the_learner(checked: Callable[..., Outcome]) -> None:
+    """The innermost of their own lines, not of a library."""
+    outcome = checked(HELPER)
+
+    assert outcome.failed.message == "raised"
+    assert outcome.failed.where == "L1_1.py:7, in helper"
+    assert "RuntimeError" in outcome.failed.got
+    text = as_text(outcome)
+    assert all(word in text for word in ("NO  it is twice x", "where", "L1_1.py:7", "likely", "--seed"))
+
+
+def test_a_hang_names_the_rank_and_the_line(checked: Callable[..., Outcome]) -> None:
+    """One rank waits for ever in a collective that the other never calls."""
+    outcome = checked(ONE_STAYS_AWAY, "L1.2", patience=0.5)
+
+    assert outcome.failed.message == "hang"
+    assert "rank 1 did not come to a collective" in outcome.failed.card
+    assert (
+        "rank 0   waits in all_reduce of 4 bytes, its 1st collective, stands at L1_2.py:8, in total"
+        in outcome.failed.card
+    )
+    assert "rank 1   has called 0 collectives, stands at L1_2.py:10, in total" in outcome.failed.card
+    assert outcome.untested == ["and so do three"]
+
+
+def test_an_answer_may_import_another_exercise(checked: Callable[..., Outcome]) -> None:
+    """What was built in one lab can be used in the next."""
+    checked("def twice(x):\n    return 2 * x\n")
+    assert checked(IMPORTS_ANOTHER, "L1.2").passed
+
+
+def test_a_missing_file_is_said(course: Course, tmp_path: Path) -> None:
+    """Deleted while it was worked on."""
+    outcome = check(course, course.exercise("L1.1"), tmp_path / "L1_1.py")
+
+    assert outcome.failed.message == "deleted"
