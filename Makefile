@@ -1,5 +1,6 @@
 # make demo   train Fashion-MNIST on every device of this machine and show what happened
 # make test   format, lint, types, layers, tests (make test-slow: a few more, of half a minute and more)
+# make course prove the course: every starter fails, every solution passes, every wrong answer is rejected with its message
 # make bench  the side-by-side benchmarks (long; each states its cost)
 #
 # The first call of each makes .venv and installs into it; later calls skip that until pyproject.toml changes.
@@ -15,7 +16,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 # One thread a process: tests and benchmarks run several processes on few cores.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions \
+.PHONY: demo course course-quick test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions \
 	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
@@ -42,6 +43,12 @@ test-slow: $(READY)
 
 test-gpu: $(READY)
 	$(BIN)/pytest -q -m gpu
+
+course: $(READY)
+	$(BIN)/python -m paceline.learn.prove --notebooks
+
+course-quick: $(READY)
+	$(BIN)/python -m paceline.learn.prove --quick
 
 bench: bench-throughput bench-accuracy bench-interruptions
 

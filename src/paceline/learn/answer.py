@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import pickle
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
@@ -99,7 +100,7 @@ class Answer:
         path = function.__code__.co_filename
         # The content of the course has to be readable for another user, too.
         self.limits = limits = Limits(folder, user=free_user(), reads=(Path(path).parents[2],))
-        task = Task(path, function.__module__, function.__name__, args, trace)
+        task = Task(path, function.__module__, function.__name__, pickle.dumps(args), trace)
         return run_ranks(
             perform,
             world,

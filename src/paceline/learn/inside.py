@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import pickle
 import sys
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -32,26 +32,27 @@ class Task:
         path: of the checks' module.
         module: the name under which it is loaded.
         function: its name in that module.
-        arguments: for it.
+        arguments: for it, pickled: they are read after the module, which may define their types.
         trace: write each collective to `trace-<rank>.jsonl` in the folder.
     """
 
     path: str
     module: str
     function: str
-    arguments: Sequence[Any]
+    arguments: bytes
     trace: bool = False
 
 
 def perform(task: Task) -> Any:
     """Call the function of a check; runs on a rank, confined."""
     function = getattr(_load(task.module, Path(task.path)), task.function)
+    arguments = pickle.loads(task.arguments)
     if not task.trace:
-        return function(*task.arguments)
+        return function(*arguments)
     from paceline.observe.collectives import CollectiveTrace
 
     with CollectiveTrace(trace_file(Path.cwd(), int(os.environ["RANK"]))):
-        return function(*task.arguments)
+        return function(*arguments)
 
 
 def trace_file(folder: Path, rank: int) -> Path:

@@ -12,19 +12,24 @@ _BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
 
 
 def user_place(frame: FrameType | None = None) -> tuple[Place | None, bool]:
-    """The innermost line on the stack that is the user's own, and whether a backward pass runs on top of it.
+    """The innermost line on the stack that is the user's own, and whether all this happens within a backward pass.
 
     Args:
         frame: where to start; the caller's by default.
     """
     current = frame if frame is not None else sys._getframe(1)
-    in_backward = False
+    place: Place | None = None
     at: FrameType | None = current
     while at is not None:
         code = at.f_code
-        if not is_foreign(code.co_filename):
-            return Place(path=code.co_filename, line=at.f_lineno, function=code.co_name), in_backward
+        if place is None and not is_foreign(code.co_filename):
+            place = Place(path=code.co_filename, line=at.f_lineno, function=code.co_name)
         if code.co_name == _BACKWARD[1] and code.co_filename.endswith(_BACKWARD[0]):
-            in_backward = True
+            return place or _outer(at.f_back), True
         at = at.f_back
-    return None, in_backward
+    return place, False
+
+
+def _outer(frame: FrameType | None) -> Place | None:
+    """Of a hook that is nobody's own, the line that called backward."""
+    return user_place(frame)[0] if frame is not None else None
