@@ -736,7 +736,7 @@ def loss_for_backward(loss_sum, count):
     return loss_sum
 
 
-# %% exercise="L4.4" part="wrong" expects="hang"
+# %% exercise="L4.4" part="wrong" expects="mismatch"
 import torch
 import torch.distributed as dist
 

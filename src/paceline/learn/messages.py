@@ -18,5 +18,8 @@ GENERAL = {
         "it asked for more memory than a check allows", "a tensor of a wrong shape, or a list that grows"
     ),
     "deleted": Message("the file is not there", "paceline learn reset brings the starter back"),
-    "alone": Message("something that needs all ranks was done by some", "conditions on the rank around a collective"),
+    "mismatch": Message(
+        "ranks met in different collectives: tensors of different size came together",
+        "a collective that not every rank calls, or calls in another order",
+    ),
 }

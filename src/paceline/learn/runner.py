@@ -20,6 +20,8 @@ from paceline.records.errors import PacelineError
 
 _FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
 _PRINTED_LINES, _PRINTED_BYTES = 8, 4096
+_MISMATCH = ("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size")
+"""What gloo says, in an exception or before it aborts."""
 _MEMORY = ("MemoryError", "can't allocate memory", "Cannot allocate memory")
 
 
@@ -140,6 +142,9 @@ def _of_failure(failure: RankFailure, answer: Answer) -> Wrong:
         return Wrong("printed", got=failure.message, where=where)
     if any(word in failure.message for word in _MEMORY):
         return Wrong("memory", got=failure.message, where=where)
+    printed = _printed(answer, failure.rank)
+    if any(word in failure.message or word in printed for word in _MISMATCH):
+        return Wrong("mismatch", expected="the same collective on every rank", got=f"rank {failure.rank} found another")
     if not failure.traceback:
         return Wrong("died", got=failure.message)
     on_rank = f" on rank {failure.rank}" if failure.rank else ""
@@ -175,11 +180,11 @@ def _card(late: RankTimeout, answer: Answer) -> str:
     return card(diagnose(ranks), late.timeout_s, root=answer.last)
 
 
-def _printed(answer: Answer) -> str:
-    """The end of what rank 0 printed, or the first rank that printed anything."""
+def _printed(answer: Answer, rank: int | None = None) -> str:
+    """The end of what a rank printed; without one, of what the first rank that printed anything did."""
     if answer.last is None:
         return ""
-    for path in sorted(answer.last.glob("rank-*.out")):
+    for path in sorted(answer.last.glob("rank-*.out" if rank is None else f"rank-{rank}.out")):
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _PRINTED_BYTES))
