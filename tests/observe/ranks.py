@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.observe.collectives import CollectiveTrace
 from paceline.observe.fingerprint import fingerprint
+from paceline.observe.steps import StepWatch
 from paceline.records.observed import Collective, Fingerprint
 
 
@@ -113,3 +114,21 @@ def random_numbers_after(probe: bool) -> Any:
     else:
         network()
     return torch.rand(3).tolist()
+
+
+def stepped(fault: str) -> tuple[list[str], int, int, str]:
+    """Digests after three steps of DDP, wrapped models, optimizers, trouble."""
+    rank = dist.get_rank()
+    before = DistributedDataParallel.__init__
+    with StepWatch(most=2) as watch:
+        model = DistributedDataParallel(nn.Linear(4, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        torch.manual_seed(rank)
+        for _ in range(3):
+            optimizer.zero_grad()
+            inputs = torch.randn(5, 4)
+            (model.module(inputs) if fault else model(inputs)).sum().backward()
+            optimizer.step()
+    if DistributedDataParallel.__init__ is not before:
+        return [], 0, 0, "DDP was left changed"
+    return watch.digests, len(watch.wrapped), watch.steps, watch.trouble

@@ -15,7 +15,7 @@ import numpy as np
 
 from paceline.launch.limits import Limits, free_user
 from paceline.launch.pool import RankTimeout, run_ranks
-from paceline.learn.inside import ANSWER, Task, perform, trace_file
+from paceline.learn.inside import ANSWER, ScriptSeen, Task, perform, run_script, trace_file
 from paceline.observe.collectives import CollectiveTrace
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.reader import EventStream
@@ -74,42 +74,68 @@ class Answer:
         Args:
             group: without, the learner's code has to make the group itself, as under torchrun.
         """
-        return self._run(function, world, args, timeout_s, group=group, trace=CollectiveTrace.available())
+        task = _task(function, args, trace=CollectiveTrace.available())
+        return self._run(perform, world, task, timeout_s, group=group, reads=(_content(function),))
 
     def traced(
         self, function: Callable[..., Any], world: int, *args: Any, timeout_s: float = TIMEOUT_S, group: bool = True
     ) -> list[Traced]:
         """As `ranks`, with the collectives that each rank issued."""
-        results = self._run(function, world, args, timeout_s, group=group, trace=True)
+        task = _task(function, args, trace=True)
+        results = self._run(perform, world, task, timeout_s, group=group, reads=(_content(function),))
         assert self.last is not None
         return [Traced(result, *read_trace(self.last, rank)) for rank, result in enumerate(results)]
 
+    def script(self, world: int, *arguments: str, timeout_s: float = 60.0) -> list[ScriptSeen]:
+        """The file as a program on `world` ranks, with the environment of torchrun; what each rank was seen to do.
+
+        Files that it writes are in `last` afterwards, and what it printed in `printed`.
+        """
+        return self._run(run_script, world, arguments, timeout_s, group=False)
+
+    def printed(self, rank: int) -> str:
+        """What a rank printed in the last call."""
+        if self.limits is None or not self.limits.output(rank).exists():
+            return ""
+        return self.limits.output(rank).read_text(errors="replace")
+
+    def calls(self, rank: int) -> list[Collective]:
+        """The collectives of a rank in the last call, where they were traced."""
+        return read_trace(self.last, rank)[0] if self.last is not None else []
+
     def _run(
         self,
-        function: Callable[..., Any],
+        inside: Callable[[Any], Any],
         world: int,
-        args: tuple[Any, ...],
+        argument: Any,
         timeout_s: float,
         *,
         group: bool,
-        trace: bool,
+        reads: tuple[Path, ...] = (),
     ) -> list[Any]:
         self._calls += 1
         self.last = folder = self._scratch / f"call-{self._calls}"
         copy = copy_work(self.path, folder)
-        path = function.__code__.co_filename
-        # The content of the course has to be readable for another user, too.
-        self.limits = limits = Limits(folder, user=free_user(), reads=(Path(path).parents[2],))
-        task = Task(path, function.__module__, function.__name__, pickle.dumps(args), trace)
+        self.limits = Limits(folder, user=free_user(), reads=reads)
         return run_ranks(
-            perform,
+            inside,
             world,
-            task,
+            argument,
             timeout_s=timeout_s * self._patience,
             env={ANSWER: str(copy), "OMP_NUM_THREADS": "1"},
-            limits=limits,
+            limits=self.limits,
             group=group,
         )
+
+
+def _task(function: Callable[..., Any], arguments: tuple[Any, ...], *, trace: bool) -> Task:
+    path = function.__code__.co_filename
+    return Task(path, function.__module__, function.__name__, pickle.dumps(arguments), trace)
+
+
+def _content(function: Callable[..., Any]) -> Path:
+    """The folder of the course's content, which another user has to be able to read."""
+    return Path(function.__code__.co_filename).parents[2]
 
 
 def copy_work(path: Path, folder: Path) -> Path:

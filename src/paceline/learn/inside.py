@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import os
 import pickle
+import runpy
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+
+import torch.distributed as dist
+
+from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.loaders import LoaderLedger
+from paceline.observe.steps import StepWatch
+from paceline.records.observed import LoaderPass
+from paceline.verify.oracle import State, state_of
 
 ANSWER = "PACELINE_ANSWER"
 """Path of the file that is checked, in the folder of the call."""
@@ -49,10 +59,55 @@ def perform(task: Task) -> Any:
     arguments = pickle.loads(task.arguments)
     if not task.trace:
         return function(*arguments)
-    from paceline.observe.collectives import CollectiveTrace
-
     with CollectiveTrace(trace_file(Path.cwd(), int(os.environ["RANK"]))):
         return function(*arguments)
+
+
+@dataclass(frozen=True)
+class ScriptSeen:
+    """What one rank did that ran a file as a program.
+
+    Attributes:
+        passes: over data loaders, with the indices that the loop received.
+        digests: of the weights after each optimizer step.
+        states: of each model that was wrapped in DistributedDataParallel, at the end.
+        left_group: whether the process group was destroyed at the end, or never made.
+        trouble: what could not be seen, and why; empty when all was.
+    """
+
+    passes: list[LoaderPass]
+    digests: list[str]
+    states: list[State]
+    left_group: bool
+    trouble: str
+
+
+def run_script(arguments: tuple[str, ...]) -> ScriptSeen:
+    """Run the learner's file as a program, as `torchrun` would, and watch it; runs on a rank, confined.
+
+    Raises:
+        SystemExit: it ended with another exit code than 0.
+    """
+    path = os.environ[ANSWER]
+    sys.argv = [path, *arguments]
+    sys.path.insert(0, str(Path(path).parent))
+    trace = CollectiveTrace(trace_file(Path.cwd(), int(os.environ["RANK"])))
+    with contextlib.ExitStack() as stack:
+        if CollectiveTrace.available():
+            stack.enter_context(trace)
+        ledger, steps = stack.enter_context(LoaderLedger()), stack.enter_context(StepWatch())
+        try:
+            runpy.run_path(path, run_name="__main__")
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise
+    return ScriptSeen(
+        passes=ledger.passes,
+        digests=steps.digests,
+        states=[state_of(model) for model in steps.wrapped],
+        left_group=not dist.is_initialized(),
+        trouble="; ".join(said for said in (trace.trouble, ledger.trouble, steps.trouble) if said),
+    )
 
 
 def trace_file(folder: Path, rank: int) -> Path:
