@@ -8,7 +8,11 @@ A cell says in its header what it is: `# %% exercise="L4.2" part="starter"`. Par
 - `solution` (code) and `explanation` (text): shown once it is solved, or all hints are taken
 - `wrong` (code): an answer that the check has to reject, with the message that `expects` names
 
-Cells without a part are the lab's own text and code.
+Cells without a part are the lab's own text and code. Two kinds of code are written down only once:
+
+- `# the file toy.py` stands for that file, beside the master
+- `# the solution, but` begins a wrong answer as a change of the solution: `# - line` names a line of it, which goes,
+  and `# + line` what comes in its place, with the same indentation
 """
 
 from __future__ import annotations
@@ -23,6 +27,8 @@ from paceline.records.errors import PacelineError
 
 PARTS = ("task", "starter", "hint", "solution", "explanation", "wrong")
 HINTS = 3
+_CHANGE = "# the solution, but"
+_FILE = "# the file "
 LEAST_WRONG = 3
 
 
@@ -93,7 +99,7 @@ def read_master(path: Path) -> tuple[Cell, ...]:
             raise PacelineError(f"{path}: a cell is called {part}", hint=f"an exercise, and one of {', '.join(PARTS)}")
         cells.append(
             Cell(
-                source=raw.source,
+                source=_written_out(raw.source, path),
                 is_text=raw.cell_type == "markdown",
                 exercise=about.get("exercise", ""),
                 part=part,
@@ -107,19 +113,46 @@ def read_master(path: Path) -> tuple[Cell, ...]:
 def material(cells: Iterable[Cell]) -> dict[str, Material]:
     """The parts of each exercise, by its id."""
     found: dict[str, Material] = {}
-    for cell in cells:
-        if not cell.part:
-            continue
+    # Wrong answers may be changes of the solution, so that comes first.
+    for cell in sorted((cell for cell in cells if cell.part), key=lambda cell: cell.part == "wrong"):
         of = found.setdefault(cell.exercise, Material())
         if cell.part == "hint":
             of.hints.append(cell.source)
         elif cell.part == "wrong":
-            of.wrong.append(WrongAnswer(cell.expects, cell.source))
+            of.wrong.append(WrongAnswer(cell.expects, changed(of.solution, cell.source)))
         else:
             setattr(of, cell.part, cell.source)
             if cell.part == "starter" and cell.expects:
                 of.starter_expects = cell.expects
     return found
+
+
+def changed(solution: str, wrong: str) -> str:
+    """A wrong answer, where it is written as a change of the solution.
+
+    Raises:
+        PacelineError: a line that it names stands not once in the solution.
+    """
+    first, *rest = wrong.splitlines() or [""]
+    if first.strip() != _CHANGE:
+        return wrong
+    lines = solution.splitlines()
+    place, indent = 0, ""
+    for line in rest:
+        sign, text = line[2:4].strip(), line[4:].rstrip()
+        if sign == "-":
+            places = [number for number, each in enumerate(lines) if each.strip() == text.strip()]
+            if len(places) != 1:
+                raise PacelineError(
+                    f"a wrong answer changes {text!r}, which stands {len(places)} times in the solution"
+                )
+            place = places[0]
+            indent = lines[place][: len(lines[place]) - len(lines[place].lstrip())]
+            del lines[place]
+        elif sign == "+":
+            lines.insert(place, f"{indent}{text}")
+            place += 1
+    return "\n".join(lines)
 
 
 def lacking(found: Material) -> list[str]:
@@ -134,6 +167,16 @@ def lacking(found: Material) -> list[str]:
     if any(not each.expects for each in found.wrong):
         said.append("the message that each wrong answer expects")
     return said
+
+
+def _written_out(source: str, master: Path) -> str:
+    if not source.startswith(_FILE):
+        return source
+    path = master.with_name(source.removeprefix(_FILE).strip())
+    try:
+        return path.read_text(encoding="utf-8").rstrip()
+    except OSError as error:
+        raise PacelineError(f"{master} names {path.name}, which is not there", why=str(error)) from error
 
 
 def _jupytext() -> Any:
