@@ -27,12 +27,12 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from paceline.learn.answer import Answer
+from paceline.learn.answer import Answer, Traced
 from paceline.learn.content import Course, Exercise
 from paceline.learn.inside import MissingName, learners
 from paceline.records.errors import PacelineError
 
-__all__ = ["Answer", "Message", "MissingName", "Property", "Wrong", "learners", "load_checks", "proves"]
+__all__ = ["Answer", "Message", "MissingName", "Property", "Traced", "Wrong", "learners", "load_checks", "proves"]
 
 _PROVES = "_paceline_proves"
 

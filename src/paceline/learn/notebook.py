@@ -19,7 +19,7 @@ from paceline.learn.checking import load_module
 from paceline.learn.content import load_course
 from paceline.learn.files import code_of, first_line_of
 from paceline.learn.outcome import as_text
-from paceline.learn.quiz import Number, draw_quiz
+from paceline.learn.quiz import ask, draw_quiz
 from paceline.learn.runner import check as run_check
 from paceline.learn.workspace import Workspace, find_workspace
 from paceline.records.errors import PacelineError
@@ -119,16 +119,13 @@ def quiz(name: str, answers: list[Any] | None = None, seed: int | None = None) -
     workspace = _workspace()
     found = workspace.course.lab(name)
     _, questions = draw_quiz(workspace.course, found, seed)
-    right = 0
-    for number, question in enumerate(questions):
-        _say(f"\n{number + 1}. {question.text}")
-        if not isinstance(question, Number):
-            _say("\n".join(f"   {chr(ord('a') + index)}) {text}" for index, text in enumerate(question.shown)))
-        given = str(answers[number]) if answers is not None and number < len(answers) else _ask(answers is None)
-        verdict = question.right(given)
-        right += bool(verdict)
-        said = "right" if verdict else "no answer" if verdict is None else "no"
-        _say(f"   {said}. {question.explain(given) if verdict is not None else ''}".rstrip())
+
+    def answer(number: int) -> str:
+        if answers is None:
+            return input("   your answer: ")
+        return str(answers[number]) if number < len(answers) else ""
+
+    right = ask(questions, answer, _say)
     workspace.record_quiz(found, right, len(questions))
     _say(f"\n{right} of {len(questions)} right; another try has other numbers")
 
@@ -182,10 +179,6 @@ def _namespace() -> dict[str, Any]:
 
 def _workspace() -> Workspace:
     return find_workspace(load_course())
-
-
-def _ask(interactive: bool) -> str:
-    return input("   your answer: ") if interactive else ""
 
 
 def _say(text: str) -> None:

@@ -124,3 +124,26 @@ def draw_quiz(course: Course, lab: Lab, seed: int | None = None) -> tuple[int, l
             question = Choice(question.text, question.right_one, question.why, question.others, order)
         questions.append(question)
     return seed, questions
+
+
+def ask(questions: Sequence[Question], answer: Callable[[int], str], say: Callable[[str], None]) -> int:
+    """Ask one question after the other, say after each what is right and why, and return how many were.
+
+    Args:
+        questions: of one try.
+        answer: called with the number of the question, 0 for the first; an empty text is no answer.
+        say: shows a text.
+    """
+    right = 0
+    for number, question in enumerate(questions):
+        say(f"\n{number + 1}. {question.text}")
+        if isinstance(question, Choice):
+            say("\n".join(f"   {chr(ord('a') + index)}) {text}" for index, text in enumerate(question.shown)))
+        given = answer(number)
+        verdict = question.right(given)
+        right += bool(verdict)
+        if verdict is None:
+            say("   that is no answer.")
+        else:
+            say(f"   {'right.' if verdict else 'no.'} {question.explain(given)}")
+    return right

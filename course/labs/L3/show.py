@@ -1,0 +1,119 @@
+"""Pictures and experiments of lab 3."""
+
+from __future__ import annotations
+
+import importlib.util
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import torch
+import torch.distributed as dist
+
+from paceline.launch.pool import run_ranks
+from paceline.observe.collectives import CollectiveTrace
+
+WORK = Path("work")
+_COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1")
+
+
+def patterns() -> None:
+    """What four ranks hold before and after each collective."""
+    kinds = {
+        "broadcast": (["A", "", "", ""], ["A", "A", "A", "A"]),
+        "all-reduce": (["A", "B", "C", "D"], ["A+B+C+D"] * 4),
+        "reduce-scatter": (["A1..A4", "B1..B4", "C1..C4", "D1..D4"], [f"sum of {n}" for n in (1, 2, 3, 4)]),
+        "all-gather": (["A", "B", "C", "D"], ["A B C D"] * 4),
+    }
+    _, axes = plt.subplots(1, 4, figsize=(11, 2.6), layout="constrained")
+    for axis, (name, (before, after)) in zip(axes, kinds.items(), strict=True):
+        for column, held in enumerate((before, after)):
+            for rank, text in enumerate(held):
+                axis.add_patch(plt.Rectangle((column * 1.5, -rank), 1.2, 0.8, facecolor=_COLOURS[rank], alpha=0.85))
+                axis.text(column * 1.5 + 0.6, -rank + 0.4, text, color="white", ha="center", va="center", fontsize=8)
+        axis.annotate("", (1.5, -1.1), (1.2, -1.1), arrowprops={"arrowstyle": "->"})
+        axis.set(xlim=(-0.1, 2.8), ylim=(-3.2, 1.0), title=name)
+        axis.axis("off")
+    plt.show()
+
+
+def ring(world: int) -> None:
+    """The reduce-scatter of a ring, step by step: what each rank holds of each chunk."""
+    held = [[{rank} for _ in range(world)] for rank in range(world)]
+    _, axes = plt.subplots(1, world, figsize=(2.6 * world, 2.8), layout="constrained")
+    for step, axis in enumerate(axes):
+        for rank in range(world):
+            for chunk in range(world):
+                parts = held[rank][chunk]
+                whole = len(parts) == world
+                sends = step < world - 1 and chunk == (rank - step - 1) % world
+                face = "#2f855a" if whole and chunk == rank else "#e2e8f0"
+                edge = "#c05621" if sends else "white"
+                axis.add_patch(plt.Rectangle((chunk, -rank), 0.92, 0.85, facecolor=face, edgecolor=edge, linewidth=2.5))
+                text = "".join(str(part) for part in sorted(parts))
+                axis.text(chunk + 0.46, -rank + 0.42, text, ha="center", va="center", fontsize=9)
+        axis.set(xlim=(-0.1, world), ylim=(-world + 0.8, 1.1))
+        axis.set_title("begin" if step == 0 else f"after step {step}", fontsize=10)
+        axis.set_xticks(
+            [chunk + 0.46 for chunk in range(world)], [f"chunk {chunk}" for chunk in range(world)], fontsize=7
+        )
+        axis.set_yticks([-rank + 0.42 for rank in range(world)], [f"rank {rank}" for rank in range(world)], fontsize=8)
+        axis.tick_params(length=0)
+        for side in axis.spines.values():
+            side.set_visible(False)
+        moved = [(rank, (rank - step - 1) % world) for rank in range(world)]
+        for rank, chunk in moved:
+            held[(rank + 1) % world][chunk] = held[(rank + 1) % world][chunk] | held[rank][chunk]
+    plt.show()
+
+
+def bytes_by_world(length: int = 100_000) -> None:
+    """What the busiest rank sends, measured: everything through rank 0, and the learner's ring."""
+    if not CollectiveTrace.available():
+        print("this torch does not tell of what is sent (2.14 does), so there is no picture")
+        return
+    worlds = [2, 3, 4, 5]
+    size = length * 4
+    through = [max(run_ranks(_sent, world, "", length)) / size for world in worlds]
+    mine = [max(run_ranks(_sent, world, str(WORK / "L3_4.py"), length)) / size for world in worlds]
+    _, axis = plt.subplots(figsize=(5.4, 3.4), layout="constrained")
+    axis.plot(worlds, through, "o-", color=_COLOURS[1], label="through rank 0")
+    axis.plot(worlds, mine, "o-", color=_COLOURS[0], label="your ring")
+    axis.plot(worlds, [2 * (world - 1) / world for world in worlds], "--", color="grey", label="2 (W − 1) / W")
+    axis.set(xlabel="ranks", ylabel="tensors that the busiest rank sends", xticks=worlds)
+    axis.legend(frameon=False)
+    plt.show()
+
+
+def _sent(path: str, length: int) -> int:
+    """Bytes that this rank sends for one all-reduce."""
+    tensor = torch.ones(length)
+    with CollectiveTrace() as trace:
+        if path:
+            _load(path).all_reduce(tensor)
+        else:
+            _through_rank_0(tensor)
+    return sum(call.bytes for call in trace.calls if call.op == "send")
+
+
+def _through_rank_0(tensor: torch.Tensor) -> None:
+    world = dist.get_world_size()
+    if dist.get_rank():
+        dist.send(tensor, 0)
+        dist.recv(tensor, 0)
+        return
+    received = torch.empty_like(tensor)
+    for other in range(1, world):
+        dist.recv(received, other)
+        tensor += received
+    for other in range(1, world):
+        dist.send(tensor, other)
+
+
+def _load(path: str) -> Any:
+    spec = importlib.util.spec_from_file_location("answer", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

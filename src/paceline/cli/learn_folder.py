@@ -1,0 +1,125 @@
+"""`paceline learn` start, list, next, reset, status: the learner's folder and how far they are."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.cli.learn_options import Dir, Json, Name, TrackName, open_workspace
+from paceline.records.errors import PacelineError
+
+
+def add(app: typer.Typer) -> None:
+    """Register the commands."""
+    app.command(epilog="Example: paceline learn start L1 --jupyter")(start)
+    app.command("list", epilog="Example: paceline learn list --track one-day")(list_labs)
+    app.command("next", epilog="Example: paceline learn next")(next_one)
+    app.command(epilog="Example: paceline learn reset L4.2")(reset)
+    app.command(epilog="Example: paceline learn status --track one-day")(status)
+
+
+def start(
+    lab: Annotated[str | None, typer.Argument(metavar="LAB", help="As L1; all labs when it is left out.")] = None,
+    directory: Annotated[
+        Path | None, typer.Option("--dir", help="The course folder. [default: ./paceline-course]")
+    ] = None,
+    jupyter: Annotated[bool, typer.Option("--jupyter/--no-jupyter", help="Open JupyterLab.")] = False,
+) -> None:
+    """Make the course folder: notebooks, and one plain file an exercise. What you wrote is never overwritten."""
+    from paceline.learn.content import load_course
+    from paceline.learn.workspace import DEFAULT, find_workspace, start_workspace
+
+    course = load_course()
+    labs = [course.lab(lab)] if lab is not None else course.labs
+    try:
+        workspace = find_workspace(course, directory)
+    except PacelineError:
+        workspace = start_workspace(course, directory or DEFAULT)
+    made = [path for each in labs for path in workspace.lay_out(each)]
+    print(f"{workspace.path}: {len(made)} new file{'' if len(made) == 1 else 's'}")
+    first = labs[0]
+    notebook = workspace.path / first.notebook_name
+    if jupyter:
+        _open_jupyter(workspace.path, notebook)
+        return
+    print(f"\n  notebook   jupyter lab {notebook}")
+    if first.exercises:
+        print(f"  editor     {workspace.file(first.exercises[0])}, and: paceline learn watch {first.exercises[0].id}")
+    print("  terminal   paceline learn next")
+
+
+def _open_jupyter(folder: Path, notebook: Path) -> None:
+    if shutil.which("jupyter-lab") is None and not (Path(sys.executable).parent / "jupyter-lab").exists():
+        raise PacelineError("JupyterLab is not installed", hint="pip install 'paceline[learn]'")
+    subprocess.run([sys.executable, "-m", "jupyterlab", str(notebook)], cwd=folder, check=False)
+
+
+def list_labs(track: TrackName = None, directory: Dir = None) -> None:
+    """All labs and exercises, and which are solved."""
+    from paceline.learn.content import load_course
+    from paceline.learn.overview import labs_of, list_text
+    from paceline.learn.progress import Progress
+
+    course = load_course()
+    try:
+        with open_workspace(directory).progress() as known:
+            print(list_text(labs_of(course, track), known))
+    except PacelineError:
+        if directory is not None:
+            raise
+        print(list_text(labs_of(course, track), Progress()))
+
+
+def next_one(track: TrackName = None, directory: Dir = None) -> None:
+    """The first exercise that is not solved: its task and its file."""
+    from paceline.learn.overview import labs_of, next_exercise
+
+    workspace = open_workspace(directory)
+    with workspace.progress() as known:
+        exercise = next_exercise(labs_of(workspace.course, track), known)
+    if exercise is None:
+        print("all exercises are solved")
+        return
+    workspace.lay_out(workspace.course.lab_of(exercise))
+    print(f"{exercise.id} · {exercise.title}  ({exercise.minutes} min)\n")
+    print(workspace.material(exercise).task)
+    print(f"\n  write in   {workspace.file(exercise)}\n  check it   paceline learn check {exercise.id}")
+
+
+def reset(name: Name, directory: Dir = None) -> None:
+    """Bring the starter back; what you wrote is kept beside it."""
+    workspace = open_workspace(directory)
+    exercise = workspace.course.exercise(name)
+    kept = workspace.reset(exercise)
+    print(f"{workspace.file(exercise)} is the starter again" + (f"; yours is {kept.name}" if kept is not None else ""))
+
+
+def status(
+    track: TrackName = None,
+    merge: Annotated[Path | None, typer.Option(help="Take over what another progress.json holds.")] = None,
+    as_json: Json = False,
+    directory: Dir = None,
+) -> None:
+    """How far you are."""
+    from paceline.learn import progress
+    from paceline.learn.overview import labs_of, status_text
+
+    workspace = open_workspace(directory)
+    labs = labs_of(workspace.course, track)
+    with progress.changing(workspace.progress_file, workspace.course.version) as (known, note):
+        if merge is not None:
+            if not merge.is_file():
+                raise PacelineError(f"{merge} is no file")
+            merged = progress.merge(known, progress.read(merge)[0])
+            known.exercises, known.quizzes = merged.exercises, merged.quizzes
+            known.predictions, known.started_at = merged.predictions, merged.started_at
+        shown = json.dumps(progress.plain(known)) if as_json else status_text(labs, known)
+    if note:
+        sys.stderr.write(f"note: {note}\n")
+    print(shown)

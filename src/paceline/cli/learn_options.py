@@ -1,0 +1,29 @@
+"""What the commands of `paceline learn` have in common: their options, and the learner's folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+if TYPE_CHECKING:
+    from paceline.learn.workspace import Workspace
+
+Dir = Annotated[Path | None, typer.Option("--dir", help="The course folder. [default: this one, or ./paceline-course]")]
+Json = Annotated[bool, typer.Option("--json", help="Print a JSON object instead.")]
+TrackName = Annotated[str | None, typer.Option("--track", help="Only the labs of this track.")]
+Name = Annotated[str, typer.Argument(metavar="EXERCISE", help="Its id, as L4.2.")]
+Patience = Annotated[float, typer.Option(help="Factor on all time limits, for slow machines.", min=0.1)]
+
+
+def open_workspace(folder: Path | None) -> Workspace:
+    """The learner's folder.
+
+    Raises:
+        PacelineError: there is none.
+    """
+    from paceline.learn.content import load_course
+    from paceline.learn.workspace import find_workspace
+
+    return find_workspace(load_course(), folder)
