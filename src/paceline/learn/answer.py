@@ -61,6 +61,7 @@ class Answer:
         self.limits: Limits | None = None
         self._scratch, self._patience = scratch, patience
         self._calls = 0
+        self._given: dict[str, bytes] = {}
 
     def call(self, function: Callable[..., Any], *args: Any, timeout_s: float = TIMEOUT_S) -> Any:
         """`function(*args)` in a fresh process; it stands at the top of the checks' module."""
@@ -93,6 +94,10 @@ class Answer:
         """
         return self._run(run_script, world, arguments, timeout_s, group=False)
 
+    def give(self, name: str, content: bytes) -> None:
+        """Put a file beside the answer in all further calls."""
+        self._given[name] = content
+
     def printed(self, rank: int) -> str:
         """What a rank printed in the last call."""
         if self.limits is None or not self.limits.output(rank).exists():
@@ -116,6 +121,8 @@ class Answer:
         self._calls += 1
         self.last = folder = self._scratch / f"call-{self._calls}"
         copy = copy_work(self.path, folder)
+        for name, content in self._given.items():
+            (folder / name).write_bytes(content)
         self.limits = Limits(folder, user=free_user(), reads=reads)
         return run_ranks(
             inside,

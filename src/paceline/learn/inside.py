@@ -8,12 +8,15 @@ import os
 import pickle
 import runpy
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+import torch
 import torch.distributed as dist
+from numpy.typing import NDArray
 
 from paceline.observe.collectives import CollectiveTrace
 from paceline.observe.loaders import LoaderLedger
@@ -70,6 +73,9 @@ class ScriptSeen:
     Attributes:
         passes: over data loaders, with the indices that the loop received.
         digests: of the weights after each optimizer step.
+        rates: the learning rate in each step.
+        inputs: what was given to wrapped models in each forward with gradients.
+        saved: names of the files given to torch.save.
         states: of each model that was wrapped in DistributedDataParallel, at the end.
         left_group: whether the process group was destroyed at the end, or never made.
         trouble: what could not be seen, and why; empty when all was.
@@ -77,6 +83,9 @@ class ScriptSeen:
 
     passes: list[LoaderPass]
     digests: list[str]
+    rates: list[float]
+    inputs: list[NDArray[Any]]
+    saved: list[str]
     states: list[State]
     left_group: bool
     trouble: str
@@ -95,7 +104,8 @@ def run_script(arguments: tuple[str, ...]) -> ScriptSeen:
     with contextlib.ExitStack() as stack:
         if CollectiveTrace.available():
             stack.enter_context(trace)
-        ledger, steps = stack.enter_context(LoaderLedger()), stack.enter_context(StepWatch())
+        ledger, steps = stack.enter_context(LoaderLedger()), stack.enter_context(StepWatch(inputs=True))
+        saved = stack.enter_context(_saved_names())
         try:
             runpy.run_path(path, run_name="__main__")
         except SystemExit as end:
@@ -104,10 +114,30 @@ def run_script(arguments: tuple[str, ...]) -> ScriptSeen:
     return ScriptSeen(
         passes=ledger.passes,
         digests=steps.digests,
+        rates=steps.rates,
+        inputs=steps.inputs,
+        saved=saved,
         states=[state_of(model) for model in steps.wrapped],
         left_group=not dist.is_initialized(),
         trouble="; ".join(said for said in (trace.trouble, ledger.trouble, steps.trouble) if said),
     )
+
+
+@contextlib.contextmanager
+def _saved_names() -> Iterator[list[str]]:
+    """Names of what is given to torch.save meanwhile."""
+    names: list[str] = []
+    save = torch.save
+
+    def watched(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        names.append(Path(f).name if isinstance(f, str | os.PathLike) else type(f).__name__)
+        return save(obj, f, *args, **kwargs)
+
+    torch.save = watched
+    try:
+        yield names
+    finally:
+        torch.save = save
 
 
 def trace_file(folder: Path, rank: int) -> Path:

@@ -10,14 +10,15 @@ A cell says in its header what it is: `# %% exercise="L4.2" part="starter"`. Par
 
 Cells without a part are the lab's own text and code. Two kinds of code are written down only once:
 
-- `# the file toy.py` stands for that file, beside the master
-- `# the solution, but` begins a wrong answer as a change of the solution: `# - line` names a line of it, which goes,
-  and `# + line` what comes in its place, with the same indentation
+- `# the file toy.py` stands for that file, beside the master, and `# the file toy.py, but` for a change of it
+- `# the solution, but` begins a starter or a wrong answer as a change of the solution
+
+In a change `# - line` names a line, which goes, and `# + line` what comes in its place, with the same indentation.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
@@ -113,39 +114,41 @@ def read_master(path: Path) -> tuple[Cell, ...]:
 def material(cells: Iterable[Cell]) -> dict[str, Material]:
     """The parts of each exercise, by its id."""
     found: dict[str, Material] = {}
-    # Wrong answers may be changes of the solution, so that comes first.
-    for cell in sorted((cell for cell in cells if cell.part), key=lambda cell: cell.part == "wrong"):
+    # Starters and wrong answers may be changes of the solution, so that comes first.
+    for cell in sorted((cell for cell in cells if cell.part), key=lambda cell: cell.part in ("starter", "wrong")):
         of = found.setdefault(cell.exercise, Material())
         if cell.part == "hint":
             of.hints.append(cell.source)
         elif cell.part == "wrong":
             of.wrong.append(WrongAnswer(cell.expects, changed(of.solution, cell.source)))
+        elif cell.part == "starter":
+            of.starter = changed(of.solution, cell.source)
+            of.starter_expects = cell.expects or of.starter_expects
         else:
             setattr(of, cell.part, cell.source)
-            if cell.part == "starter" and cell.expects:
-                of.starter_expects = cell.expects
     return found
 
 
-def changed(solution: str, wrong: str) -> str:
-    """A wrong answer, where it is written as a change of the solution.
+def changed(solution: str, source: str) -> str:
+    """A cell's code, written out where it is a change of the solution."""
+    first, *edits = source.splitlines() or [""]
+    return edited(solution, edits) if first.strip() == _CHANGE else source
+
+
+def edited(code: str, edits: Sequence[str]) -> str:
+    """Code with some of its lines taken out and others put in their place.
 
     Raises:
-        PacelineError: a line that it names stands not once in the solution.
+        PacelineError: a line that is to go stands not once in the code.
     """
-    first, *rest = wrong.splitlines() or [""]
-    if first.strip() != _CHANGE:
-        return wrong
-    lines = solution.splitlines()
+    lines = code.splitlines()
     place, indent = 0, ""
-    for line in rest:
+    for line in edits:
         sign, text = line[2:4].strip(), line[4:].rstrip()
         if sign == "-":
             places = [number for number, each in enumerate(lines) if each.strip() == text.strip()]
             if len(places) != 1:
-                raise PacelineError(
-                    f"a wrong answer changes {text!r}, which stands {len(places)} times in the solution"
-                )
+                raise PacelineError(f"a master changes the line {text!r}, which stands {len(places)} times in the code")
             place = places[0]
             indent = lines[place][: len(lines[place]) - len(lines[place].lstrip())]
             del lines[place]
@@ -172,9 +175,10 @@ def lacking(found: Material) -> list[str]:
 def _written_out(source: str, master: Path) -> str:
     if not source.startswith(_FILE):
         return source
-    path = master.with_name(source.removeprefix(_FILE).strip())
+    first, *edits = source.splitlines()
+    path = master.with_name(first.removeprefix(_FILE).removesuffix(", but").strip())
     try:
-        return path.read_text(encoding="utf-8").rstrip()
+        return edited(path.read_text(encoding="utf-8").rstrip(), edits)
     except OSError as error:
         raise PacelineError(f"{master} names {path.name}, which is not there", why=str(error)) from error
 

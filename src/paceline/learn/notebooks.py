@@ -28,7 +28,7 @@ def build(lab: Lab, cells: Sequence[Cell], *, solved: bool = False) -> str:
         if cell.part in _HIDDEN:
             continue
         if cell.part == "starter":
-            code = parts[cell.exercise].solution if solved else cell.source
+            code = parts[cell.exercise].solution if solved else parts[cell.exercise].starter
             made.append(_code(f"%%exercise {cell.exercise}\n{code}", cell.tags))
             made.append(_code(f'check("{cell.exercise}")', ()))
         elif cell.is_text:
