@@ -73,25 +73,25 @@ def kill_and_resume() -> None:
         at = max(int(path.name.removeprefix("step-")) for path in (killed / "checkpoints").glob("step-*"))
         print(f"killed; the last complete checkpoint is of step {at}")
         _paceline([*_DIGITS, "--workers", "2", "--resume", "auto", "--run-dir", str(killed)])
-        ends = [
-            sorted((path / "checkpoints").glob("step-*"))[-1] / "model.safetensors" for path in (undisturbed, killed)
-        ]
-        same = ends[0].read_bytes() == ends[1].read_bytes()
-        print(
-            f"resumed to {ends[1].parent.name}; its weights are {'bit for bit' if same else 'NOT'} the undisturbed run's"
-        )
+        ends = [_last(run) / "model.safetensors" for run in (undisturbed, killed)]
+        said = "bit for bit" if ends[0].read_bytes() == ends[1].read_bytes() else "NOT"
+        print(f"resumed to {ends[1].parent.name}; its weights are {said} the undisturbed run's")
 
 
 def memory(parameters: int = 1_000_000_000) -> None:
     """Bytes for each process of a model with Adam in mixed precision, for three ways of sharding."""
-    print(
-        f"{'processes':>9}  {'DDP':>8}  {'optimizer sharded':>17}  {'all sharded':>11}   (GB, {parameters:,} parameters)"
-    )
+    print(f"GB of each process, {parameters:,} parameters")
+    print(f"{'processes':>9}  {'DDP':>8}  {'optimizer sharded':>17}  {'all sharded':>11}")
     for world in (1, 8, 64):
         weights, gradients, optimizer = 2 * parameters, 2 * parameters, 12 * parameters
         ddp = weights + gradients + optimizer
         first = weights + gradients + optimizer / world
         print(f"{world:>9}  {ddp / 1e9:>8.1f}  {first / 1e9:>17.1f}  {ddp / world / 1e9:>11.2f}")
+
+
+def _last(run: Path) -> Path:
+    """The newest checkpoint."""
+    return sorted((run / "checkpoints").glob("step-*"))[-1]
 
 
 def _paceline(command: list[str]) -> dict[str, object]:
