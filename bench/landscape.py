@@ -1,7 +1,7 @@
 """`paceline landscape` beside the obvious single-process loop: a surface of the CNN, and the top 5 eigenvalues.
 
     python bench/landscape.py            # a 5 x 5 grid on 1,000 images, eigenvalues on 250, 3 rounds: some 10 minutes
-    python bench/landscape.py --full     # 25 x 25 on 10,000 and 2,000: about an hour a round; leave the machine alone
+    python bench/landscape.py --full     # 25 x 25 on 10,000 and 2,000: 90 minutes a round; leave the machine alone
 
 Contestants, each one command in processes of its own, in an order shuffled anew each round: the tool with 1 and 2
 workers (one thread each), and `plain_landscape.py` with 1 and 2 threads. All look at the same weights, samples, batches
