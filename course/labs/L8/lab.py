@@ -45,6 +45,7 @@ show.problem()
 #
 # **Done when** rates are right for larger and smaller batches, and an unknown rule is refused.
 
+
 # %% exercise="L8.1" part="starter"
 def scaled_rate(rule, base_rate, base_batch, per_worker, workers):
     """The rate for the global batch."""
@@ -59,6 +60,7 @@ def scaled_rate(rule, base_rate, base_batch, per_worker, workers):
 
 # %% [markdown] exercise="L8.1" part="hint"
 # `factors = {"none": 1.0, "linear": k, "sqrt": k**0.5}`, and a `ValueError` if `rule` is not among them.
+
 
 # %% exercise="L8.1" part="solution"
 def scaled_rate(rule, base_rate, base_batch, per_worker, workers):
@@ -381,7 +383,11 @@ class LARS:
 # Write a class `NovoGrad(parameters, lr, betas=(0.95, 0.98), eps=1e-8, decay=0.0)` with a method `step()`. For each
 # tensor, with the number $v$ and the tensor $m$:
 #
-# $$ v \leftarrow \beta_2 v + (1 - \beta_2) \lVert g \rVert^2, \qquad m \leftarrow \beta_1 m + \Bigl( \frac{g}{\sqrt v + \epsilon} + \lambda w \Bigr), \qquad w \leftarrow w - \eta m $$
+# $$ v \leftarrow \beta_2 v + (1 - \beta_2) \lVert g \rVert^2, \qquad w \leftarrow w - \eta m $$
+#
+# $$ m \leftarrow \beta_1 m + \Bigl( \frac{g}{\sqrt v + \epsilon} + \lambda w \Bigr) $$
+#
+# Both sizes are updated before the weights.
 #
 # In the first step $v = \lVert g \rVert^2$ and $m$ begins at 0.
 #
