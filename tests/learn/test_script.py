@@ -47,7 +47,6 @@ if __name__ == "__main__":
 def answer(tmp_path: Path):
     """Makes an answer of some code."""
     with scratch_folder() as scratch:
-
         numbers = itertools.count()
 
         def make(code: str) -> Answer:

@@ -18,6 +18,7 @@ from paceline.records.errors import PacelineError
 def add(app: typer.Typer) -> None:
     """Register the commands."""
     app.command(epilog="Example: paceline learn start L1 --jupyter")(start)
+    app.command(epilog="Example: paceline learn workshop ./workshop")(workshop)
     app.command("list", epilog="Example: paceline learn list --track one-day")(list_labs)
     app.command("next", epilog="Example: paceline learn next")(next_one)
     app.command(epilog="Example: paceline learn reset L4.2")(reset)
@@ -123,3 +124,12 @@ def status(
     if note:
         sys.stderr.write(f"note: {note}\n")
     print(shown)
+
+
+def workshop(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or one made by this.")]) -> None:
+    """Lay out the original workshop's notebooks under their own names, made of our labs."""
+    from paceline.learn.content import load_course
+    from paceline.learn.workshop import lay_out
+
+    made = lay_out(load_course(), folder)
+    print(f"{folder}: {len(made)} new file{'' if len(made) == 1 else 's'}; README.md says what is what")

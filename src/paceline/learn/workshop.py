@@ -1,0 +1,202 @@
+"""The workshop by its own names: whoever knows the original finds every piece.
+
+`lay_out` makes a folder with the original's notebooks, built from our labs; `as_page` makes docs/workshop.md, which
+says for each of the original's topics where it is here. Both from `course/workshop.toml`.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from paceline.learn.content import Course, load_course
+from paceline.learn.masters import Cell, read_master
+from paceline.learn.notebooks import build
+from paceline.learn.workspace import start_workspace
+from paceline.records.errors import PacelineError
+from paceline.records.rundir import write_atomic
+
+
+class Piece(msgspec.Struct, frozen=True, kw_only=True, rename={"from_": "from"}):
+    """A part of a lab: from one of its headings on, or until one."""
+
+    lab: str
+    from_: str = ""
+    until: str = ""
+
+
+class Notebook(msgspec.Struct, frozen=True, kw_only=True):
+    """One notebook of the original."""
+
+    name: str
+    title: str
+    pieces: list[Piece]
+
+
+class Later(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of the original that is still to come here."""
+
+    name: str
+    what: str
+
+
+class Topic(msgspec.Struct, frozen=True, kw_only=True):
+    """One of the original's topics, and where it is here."""
+
+    part: str
+    topic: str
+    lab: list[str]
+    deck: str
+    verb: str
+
+
+class Workshop(msgspec.Struct, frozen=True, kw_only=True):
+    """All of it."""
+
+    notebooks: list[Notebook]
+    later: list[Later]
+    topics: list[Topic]
+
+
+@cache
+def load_workshop(course: Path) -> Workshop:
+    """The map of the original.
+
+    Args:
+        course: folder of the course's content.
+
+    Raises:
+        PacelineError: it cannot be read.
+    """
+    path = course / "workshop.toml"
+    try:
+        return msgspec.toml.decode(path.read_bytes(), type=Workshop)
+    except (OSError, msgspec.MsgspecError) as error:
+        raise PacelineError(f"{path} cannot be read", why=str(error)) from error
+
+
+def lay_out(course: Course, folder: Path) -> list[Path]:
+    """Make the original's notebooks and the exercise files that belong to them; what was made.
+
+    Raises:
+        PacelineError: the folder holds something else.
+    """
+    workshop = load_workshop(Path(course.folder))
+    workspace = start_workspace(course, folder)
+    made = []
+    for notebook in workshop.notebooks:
+        path = workspace.path / notebook.name
+        if not path.exists():
+            write_atomic(path, join(course, notebook).encode())
+            made.append(path)
+        for piece in notebook.pieces:
+            for exercise in course.lab(piece.lab).exercises:
+                if not workspace.file(exercise).exists():
+                    write_atomic(workspace.file(exercise), workspace.starter(exercise).encode())
+                    made.append(workspace.file(exercise))
+    readme = workspace.path / "README.md"
+    if not readme.exists():
+        write_atomic(readme, _readme(workshop).encode())
+        made.append(readme)
+    return made
+
+
+def join(course: Course, notebook: Notebook) -> str:
+    """One notebook from pieces of labs, as its file has it."""
+    cells: list[dict[str, Any]] = []
+    metadata: dict[str, Any] = {}
+    for piece in notebook.pieces:
+        lab = course.lab(piece.lab)
+        parts = cut(read_master(course.lab_folder(lab) / "lab.py"), piece)
+        body = json.loads(build(lab, parts))
+        cells += body.pop("cells")
+        metadata = body
+    title = {"cell_type": "markdown", "metadata": {}, "source": [f"# {notebook.title}"], "id": "title"}
+    for number, cell in enumerate(cells):
+        cell["id"] = f"{cell['id']}-{number}"
+    return json.dumps({"cells": [title, *cells], **metadata}, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def cut(cells: Sequence[Cell], piece: Piece) -> list[Cell]:
+    """The cells of a piece, always with the lab's first code cell, which loads what the others use.
+
+    Raises:
+        PacelineError: the lab has no such heading.
+    """
+    first = next(index for index, cell in enumerate(cells) if not cell.is_text)
+    start = _heading(cells, piece.from_, piece.lab) if piece.from_ else 0
+    end = _heading(cells, piece.until, piece.lab) if piece.until else len(cells)
+    return [*([cells[first]] if start > first else []), *cells[start:end]]
+
+
+def as_page(course: Course) -> str:
+    """docs/workshop.md."""
+    workshop = load_workshop(Path(course.folder))
+    lines = [
+        "# The workshop, piece by piece",
+        "",
+        'Where each topic of the workshop "Data Parallelism: How to Train Deep Learning Models on Multiple GPUs" is',
+        "here, in our words. Slides come with a later version; the deck of each topic is named already. Made from",
+        "`course/workshop.toml` by `python -m paceline.learn.workshop`.",
+        "",
+        "`paceline learn workshop DIR` lays out the original's notebooks, made of our labs:",
+        "",
+        "| notebook | from |",
+        "|---|---|",
+        *(f"| `{each.name}` | {_pieces(each)} |" for each in workshop.notebooks),
+        *(f"| `{each.name}` | to come: {each.what} |" for each in workshop.later),
+        "",
+        "| where | topic | lab | deck | verb |",
+        "|---|---|---|---|---|",
+        *(
+            f"| {each.part} | {each.topic} | {', '.join(each.lab)} | {each.deck} | `paceline {each.verb}` |"
+            for each in workshop.topics
+        ),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _pieces(notebook: Notebook) -> str:
+    def said(piece: Piece) -> str:
+        until = f' until "{piece.until}"' if piece.until else ""
+        begin = f' from "{piece.from_}" on' if piece.from_ else ""
+        return f"{piece.lab}{until}{begin}"
+
+    return ", ".join(said(piece) for piece in notebook.pieces)
+
+
+def _heading(cells: Sequence[Cell], heading: str, lab: str) -> int:
+    for index, cell in enumerate(cells):
+        if cell.is_text and cell.source.lstrip("# ").startswith(heading):
+            return index
+    raise PacelineError(f"{lab} has no heading {heading}", hint="course/workshop.toml names one")
+
+
+def _readme(workshop: Workshop) -> str:
+    lines = ["# The workshop's pieces, from Paceline's course", ""]
+    lines += [f"- `{each.name}`: {each.title}" for each in workshop.notebooks]
+    lines += [f"- `{each.name}`: still to come ({each.what})" for each in workshop.later]
+    lines += [
+        "",
+        "Exercises are in `work/`; `paceline learn check L1.1` checks one, `paceline learn status` counts.",
+        "",
+    ]
+    return "\n".join(lines)
+
+
+def main() -> None:
+    """Write docs/workshop.md of this work tree."""
+    course = load_course()
+    page = Path(course.folder).parent / "docs" / "workshop.md"
+    write_atomic(page, as_page(course).encode())
+    sys.stdout.write(f"written: {page}\n")
+
+
+if __name__ == "__main__":
+    main()

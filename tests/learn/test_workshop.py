@@ -1,0 +1,108 @@
+"""Whoever knows the original workshop finds every piece, and the map is true."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import typer.main
+
+from paceline.cli.main import build_app
+from paceline.learn.content import Course, load_course
+from paceline.learn.workshop import as_page, join, lay_out, load_workshop
+from paceline.records.errors import PacelineError
+
+ROOT = Path(__file__).parents[2]
+NOTEBOOKS = {
+    "01_Notebook_Scaling_Training.ipynb",
+    "01_Notebook_DDP.ipynb",
+    "02_Notebook_A_More_Realistic_Model.ipynb",
+    "02_Notebook_Exercising_Optimization_Strategies.ipynb",
+}
+TOPICS = {
+    "aims": 4,
+    "lab 1": 12,
+    "lab 1 slides": 6,
+    "lab 1 conclusion": 2,
+    "lab 2": 13,
+    "lab 3": 10,
+    "assessment": 4,
+    "the day": 2,
+}
+"""How many topics each part of the original's outline has: none may get lost."""
+
+
+@pytest.fixture(scope="module")
+def real() -> Course:
+    """The course itself."""
+    return load_course()
+
+
+def test_every_topic_leads_to_an_exercise_or_lab_a_deck_and_a_verb(real: Course) -> None:
+    """All of which exist."""
+    workshop = load_workshop(Path(real.folder))
+    labs = {lab.id for lab in real.labs} | {each.id for lab in real.labs for each in lab.exercises}
+    verbs = set(typer.main.get_command(build_app()).commands)
+
+    for topic in workshop.topics:
+        assert topic.lab, topic
+        assert set(topic.lab) <= labs, topic
+        assert topic.deck in {f"D{number}" for number in range(1, 8)}, topic
+        assert topic.verb in verbs, topic
+
+
+def test_no_topic_of_the_original_got_lost(real: Course) -> None:
+    """Counted by part; each said once."""
+    topics = load_workshop(Path(real.folder)).topics
+
+    counted = {part: sum(topic.part == part for topic in topics) for part in dict.fromkeys(t.part for t in topics)}
+    assert counted == TOPICS
+    assert len({topic.topic for topic in topics}) == len(topics)
+
+
+def test_every_lab_is_somewhere_in_the_map(real: Course) -> None:
+    """What we teach has its place in the workshop."""
+    named = {name.partition(".")[0] for topic in load_workshop(Path(real.folder)).topics for name in topic.lab}
+
+    assert {lab.id for lab in real.labs} <= named
+
+
+def test_the_page_is_what_the_map_says(real: Course) -> None:
+    """python -m paceline.learn.workshop makes it."""
+    assert (ROOT / "docs" / "workshop.md").read_text() == as_page(real)
+
+
+def test_the_originals_notebooks_are_laid_out_with_their_exercises(real: Course, tmp_path: Path) -> None:
+    """Valid notebooks under the original's names; nothing is overwritten the second time."""
+    nbformat = pytest.importorskip("nbformat")
+    made = lay_out(real, tmp_path / "workshop")
+
+    assert {path.name for path in made if path.suffix == ".ipynb"} == NOTEBOOKS
+    for name in NOTEBOOKS:
+        nbformat.validate(nbformat.read(tmp_path / "workshop" / name, as_version=4))
+    assert (tmp_path / "workshop" / "work" / "L5_6.py").is_file()
+    assert "03_Assessment.ipynb" in (tmp_path / "workshop" / "README.md").read_text()
+    assert lay_out(real, tmp_path / "workshop") == []
+
+
+def test_a_lab_that_is_cut_in_two_has_every_cell_once(real: Course) -> None:
+    """But for the first code cell, which both need."""
+    first, second = (
+        json.loads(join(real, each))
+        for each in load_workshop(Path(real.folder)).notebooks
+        if {piece.lab for piece in each.pieces} == {"L5"}
+    )
+    sources = [["".join(cell["source"]) for cell in body["cells"]] for body in (first, second)]
+
+    assert set(sources[0]) & set(sources[1]) == {source for source in sources[0] if "import *" in source}
+    assert any("L5.7" in source for source in sources[1])
+    assert not any("%%exercise L5.7" in source for source in sources[0])
+
+
+def test_a_folder_of_something_else_is_refused(real: Course, tmp_path: Path) -> None:
+    """Nothing is mixed up."""
+    (tmp_path / "mine.txt").write_text("mine")
+
+    with pytest.raises(PacelineError, match="something else"):
+        lay_out(real, tmp_path)
