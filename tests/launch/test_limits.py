@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import subprocess
 import time
 from pathlib import Path
 
@@ -125,6 +126,17 @@ def test_closed_folders_are_found_from_outside_in(tmp_path: Path) -> None:
     (tmp_path / "a").chmod(0o700)
     inner.chmod(0o700)
     assert closed([inner]) == {tmp_path / "a": [inner]}
+
+
+@pytest.mark.skipif(free_user() is None, reason="another user takes root")
+def test_a_user_who_has_a_process_is_not_taken() -> None:
+    """Everything of the user is killed in the end."""
+    user = free_user()
+    with subprocess.Popen(["/bin/sleep", "60"], user=user) as somebody:
+        try:
+            assert free_user() != user
+        finally:
+            somebody.kill()
 
 
 def test_without_a_group_ranks_find_what_a_script_finds_under_torchrun(limits: Limits) -> None:

@@ -77,14 +77,14 @@ WHOLE = {
 ANSWERS = {name: (f"def twice(x):\n    {body}\n", ids) for name, (body, ids) in BODY.items()} | WHOLE
 
 
-def living(user: int | None) -> list[str]:
-    """Processes of a user that are not just waiting to be forgotten."""
-    found = []
+def users_of_processes() -> set[int]:
+    """Of all that are not just waiting to be forgotten."""
+    found = set()
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError):
-            status = (entry / "status").read_text() if entry.name.isdigit() else ""
-            if f"\nUid:\t{user}\t" in status and "\nState:\tZ" not in status:
-                found.append(status)
+            status = (entry / "status").read_text() if entry.name.isdigit() else "\nState:\tZ"
+            if "\nState:\tZ" not in status:
+                found.add(entry.stat().st_uid)
     return found
 
 
@@ -106,6 +106,6 @@ def test_a_hostile_answer_ends_with_a_message_and_leaves_nothing(name: str, cour
     assert outcome.failed.likely
     assert outcome.seconds < 12
     assert sorted(tmp_path.iterdir()) == before
-    assert free_user() is None or not living(free_user())
+    assert not {user for user in users_of_processes() if 61_200 <= user < 65_200}
     path.write_text(RIGHT)
     assert check(course, exercise, path).passed

@@ -9,7 +9,7 @@ import pytest
 
 from paceline.learn.content import Course
 from paceline.learn.files import BEGINS, code_of, compose, first_line_of
-from paceline.learn.masters import Material, lacking, material, read_master
+from paceline.learn.masters import Material, changed, lacking, material, read_master
 from paceline.learn.notebooks import build
 from paceline.records.errors import PacelineError
 
@@ -84,3 +84,36 @@ def test_a_file_without_a_head_is_all_code() -> None:
     """A learner may delete it."""
     assert code_of("\n\nx = 1\n") == "x = 1"
     assert first_line_of("\n\nx = 1\n") == 3
+
+
+def test_a_wrong_answer_may_be_a_change_of_the_solution() -> None:
+    """A line goes, others come in its place with its indentation."""
+    solution = "def f(x):\n    y = x + 1\n    return y"
+    wrong = "# the solution, but\n# - y = x + 1\n# + if x:\n# +     y = x\n# + z = 2\n# - return y\n"
+
+    assert changed(solution, wrong) == "def f(x):\n    if x:\n        y = x\n    z = 2"
+    assert changed(solution, "def f(x): pass") == "def f(x): pass"
+
+
+@pytest.mark.parametrize("line", ["return x", "y"])
+def test_a_change_of_a_line_that_is_not_there_once_is_refused(line: str) -> None:
+    """A solution that was edited would else leave a wrong answer that is right."""
+    with pytest.raises(PacelineError, match="stands [02] times"):
+        changed("a = 1\ny\ny", f"# the solution, but\n# - {line}")
+
+
+def test_a_solution_may_stand_in_a_file_beside_the_master(tmp_path: Path) -> None:
+    """As it is, or with a change; a missing file is named."""
+    (tmp_path / "toy.py").write_text("a = 1\nb = 2\n")
+    master = tmp_path / "lab.py"
+    master.write_text(
+        '# %% exercise="L1.1" part="solution"\n# the file toy.py, but\n# - b = 2\n# + b = 3\n\n'
+        '# %% exercise="L1.1" part="starter" expects="odd"\n# the solution, but\n# - a = 1\n'
+    )
+
+    found = material(read_master(master))["L1.1"]
+    assert (found.solution, found.starter, found.starter_expects) == ("a = 1\nb = 3", "b = 3", "odd")
+    gone = tmp_path / "gone.py"
+    gone.write_text('# %% exercise="L1.1" part="solution"\n# the file nowhere.py\n')
+    with pytest.raises(PacelineError, match=r"nowhere\.py"):
+        read_master(gone)

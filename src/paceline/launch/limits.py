@@ -53,13 +53,16 @@ class Limits:
 
 
 def free_user() -> int | None:
-    """A user to run as, another one for each process that asks; None where the caller cannot become one.
+    """A user to run as, who has no process; None where the caller cannot become one.
 
-    Only root can, and only where such a user can be let read Python, its packages and Paceline.
+    Only root can, and only where such a user can be let read Python, its packages and Paceline. Everything of that user
+    is killed in the end, so nobody else may be it: services may have such numbers, too.
     """
     if os.geteuid() != 0 or (closed(installation()) and not can_enclose()):
         return None
-    return _FIRST_USER + os.getpid() % _USERS
+    taken = _users()
+    numbers = (_FIRST_USER + (os.getpid() + offset) % _USERS for offset in range(_USERS))
+    return next((number for number in numbers if number not in taken), None)
 
 
 def gaps() -> list[str]:
@@ -154,6 +157,15 @@ def _address_space() -> int:
 
 def _pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+
+
+def _users() -> set[int]:
+    """Who has processes."""
+    found = set()
+    for pid in _pids() if sys.platform == "linux" else []:
+        with contextlib.suppress(OSError):
+            found.add(Path(f"/proc/{pid}").stat().st_uid)
+    return found
 
 
 def _tasks_of(user: int) -> int:
