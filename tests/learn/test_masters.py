@@ -98,7 +98,7 @@ def test_a_wrong_answer_may_be_a_change_of_the_solution() -> None:
 @pytest.mark.parametrize("line", ["return x", "y"])
 def test_a_change_of_a_line_that_is_not_there_once_is_refused(line: str) -> None:
     """A solution that was edited would else leave a wrong answer that is right."""
-    with pytest.raises(PacelineError, match="stands [02] times"):
+    with pytest.raises(PacelineError, match=r"stands [02] times"):
         changed("a = 1\ny\ny", f"# the solution, but\n# - {line}")
 
 

@@ -477,9 +477,13 @@ show.causes()
 # - CAUSE = "clipping"
 # + CAUSE = ""
 # - loss.backward()
-# - nn.utils.clip_grad_norm_(ddp.parameters(), 0.5)
+# - optimizer.zero_grad()
+# - loss = nn.functional.cross_entropy(ddp(points), labels)
+# + optimizer.zero_grad()
 # + with ddp.no_sync():
+# +     loss = nn.functional.cross_entropy(ddp(points), labels)
 # +     loss.backward()
+# - nn.utils.clip_grad_norm_(ddp.parameters(), 0.5)
 # + nn.utils.clip_grad_norm_(ddp.parameters(), 0.5)
 # + for p in ddp.parameters():
 # +     dist.all_reduce(p.grad)
@@ -506,9 +510,13 @@ show.causes()
 # %% exercise="L6.9" part="wrong" expects="unequal"
 # the solution, but
 # - loss.backward()
-# - nn.utils.clip_grad_norm_(ddp.parameters(), 0.5)
+# - optimizer.zero_grad()
+# - loss = nn.functional.cross_entropy(ddp(points), labels)
+# + optimizer.zero_grad()
 # + with ddp.no_sync():
+# +     loss = nn.functional.cross_entropy(ddp(points), labels)
 # +     loss.backward()
+# - nn.utils.clip_grad_norm_(ddp.parameters(), 0.5)
 # + nn.utils.clip_grad_norm_(ddp.parameters(), 0.5)
 # + for p in ddp.parameters():
 # +     dist.all_reduce(p.grad)

@@ -18,6 +18,10 @@ GENERAL = {
         "it asked for more memory than a check allows", "a tensor of a wrong shape, or a list that grows"
     ),
     "deleted": Message("the file is not there", "paceline learn reset brings the starter back"),
+    "left": Message(
+        "a process found that another one had left, while it still waited for it",
+        "loops that end at different times, and returns that not every process takes",
+    ),
     "mismatch": Message(
         "ranks met in different collectives: tensors of different size came together",
         "a collective that not every rank calls, or calls in another order",

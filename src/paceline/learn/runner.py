@@ -22,6 +22,7 @@ _FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:, in (?P<fu
 _PRINTED_LINES, _PRINTED_BYTES = 8, 4096
 _MISMATCH = ("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size")
 """What gloo says, in an exception or before it aborts."""
+_LEFT = ("Connection closed by peer", "Connection reset by peer")
 _MEMORY = ("MemoryError", "can't allocate memory", "Cannot allocate memory")
 
 
@@ -145,6 +146,10 @@ def _of_failure(failure: RankFailure, answer: Answer) -> Wrong:
     printed = _printed(answer, failure.rank)
     if any(word in failure.message or word in printed for word in _MISMATCH):
         return Wrong("mismatch", expected="the same collective on every rank", got=f"rank {failure.rank} found another")
+    if any(word in failure.message for word in _LEFT):
+        return Wrong(
+            "left", expected="all processes go on together", got=f"rank {failure.rank} lost another", where=where
+        )
     if not failure.traceback:
         return Wrong("died", got=failure.message)
     on_rank = f" on rank {failure.rank}" if failure.rank else ""
