@@ -46,18 +46,26 @@ def judge_broadcast(answer: Answer, name: str, *, tree: bool) -> None:
     """2 to 5 ranks, another source each, a small and a large tensor."""
     draw = answer.draw
     for world in WORLDS:
-        seed, src = int(draw.integers(1, 1000)), int(draw.integers(world))
+        # One source at least is not rank 0.
+        seed, src = int(draw.integers(1, 1000)), 2 if world == 3 else int(draw.integers(world))
         length = int(draw.choice([7, 300_001]))
         traced = answer.traced(broadcasted, world, name, seed, length, src, timeout_s=10)
         ran = f"{world} ranks, source {src}, {length:,} numbers"
         _refuse_collectives(traced, ran)
-        for rank, each in enumerate(traced):
-            if not np.array_equal(each.result, own(seed, src, length, "float32").numpy()):
-                others = [other for other in range(world) if other not in (src, rank)]
-                stray = [other for other in others if np.array_equal(each.result, own(seed, other, length, "float32"))]
-                message = "wrong-source" if stray else "not-everywhere"
-                got = f"rank {rank} has rank {stray[0]}'s" if stray else f"rank {rank} has something else"
-                raise Wrong(message, ran=ran, expected=f"rank {src}'s tensor everywhere", got=got)
+        tensors = [own(seed, rank, length, "float32").numpy() for rank in range(world)]
+        wrong = [rank for rank, each in enumerate(traced) if not np.array_equal(each.result, tensors[src])]
+        if wrong:
+            stray = [
+                (rank, other)
+                for rank in range(world)
+                for other in range(world)
+                if other not in (src, rank) and np.array_equal(traced[rank].result, tensors[other])
+            ]
+            got = f"rank {wrong[0]} has something else"
+            if stray:
+                got = f"rank {stray[0][0]} has rank {stray[0][1]}'s"
+            message = "wrong-source" if stray else "not-everywhere"
+            raise Wrong(message, ran=ran, expected=f"rank {src}'s tensor everywhere", got=got)
         sends = [sum(call.op == "send" for call in each.calls) for each in traced]
         most = math.ceil(math.log2(world))
         if tree and max(sends) > most:

@@ -93,7 +93,6 @@ def broadcast(tensor, src):
 
 # %% exercise="L3.1" part="wrong" expects="hang"
 # the solution, but
-# - if dst != src:
 # - dist.send(tensor, dst)
 # + dist.recv(tensor, dst)
 
@@ -186,7 +185,7 @@ def tree_broadcast(tensor, src):
 # + src = 0
 # + virtual = dist.get_rank()
 
-# %% exercise="L3.2" part="wrong" expects="raised"
+# %% exercise="L3.2" part="wrong" expects="hang"
 # the solution, but
 # - if virtual < step and virtual + step < world:
 # + if virtual < step:
@@ -313,6 +312,10 @@ def reduce_scatter(tensor):
 
 # %% exercise="L3.3" part="wrong" expects="wrong-chunk"
 # the solution, but
+# - handle = dist.isend(chunks[(rank - step - 1) % world].contiguous(), right)
+# + handle = dist.isend(chunks[(rank - step) % world].contiguous(), right)
+# - mine = chunks[(rank - step - 2) % world]
+# + mine = chunks[(rank - step - 1) % world]
 # - return chunks[rank]
 # + return chunks[(rank + 1) % world]
 

@@ -1135,7 +1135,7 @@ def agree_to_stop(wish):
     return bool(wishes)
 
 
-# %% exercise="L5.7" part="wrong" expects="hang"
+# %% exercise="L5.7" part="wrong" expects="disagree"
 import torch
 import torch.distributed as dist
 
