@@ -54,6 +54,14 @@ def test_a_file_that_was_edited_elsewhere_wins_and_says_how_to_go_on(
     assert "2 * x" in path.read_text()
 
 
+def test_a_cell_that_is_a_program_is_not_run(shell: Any) -> None:
+    """It defines what it defines; `if __name__ == "__main__"` is for torchrun."""
+    notebook.exercise_cell("L1.1", CELL + '\nif __name__ == "__main__":\n    raise SystemExit(3)\n')
+
+    assert shell.user_ns["twice"](2) == 4
+    assert shell.user_ns["__name__"] == "__main__"
+
+
 def test_an_error_in_a_cell_shows_the_line_of_the_file(shell: Any, workspace: Workspace) -> None:
     """So that an editor can jump there."""
     with pytest.raises(ZeroDivisionError) as caught:

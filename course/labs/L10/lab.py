@@ -439,7 +439,7 @@ class Sharded:
 # - owner = min(range(world), key=load.__getitem__)
 # + owner = 0 if index else world - 1
 
-# %% exercise="L10.4" part="wrong" expects="unequal"
+# %% exercise="L10.4" part="wrong" expects="not-sent"
 # the solution, but
 # - dist.broadcast(p.data, src=owner)
 # + dist.broadcast(p.data, src=0)

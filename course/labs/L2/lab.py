@@ -338,12 +338,10 @@ def sweep(train, batches, seeds, path):
 # + if True:
 
 # %%
-predict(
-    "L2.3", unit="samples", best_batch_for_time=0
-)  # of 16, 64, 256, 1024: which batch reaches 80 % soonest, in seconds?
+predict("L2.3", unit="samples", best_batch_for_time=0)  # of 8, 32, 128, 512: which batch reaches 70 % soonest?
 
 # %%
-rows = show.real_sweep(sweep, reached, batches=(16, 64, 256, 1024), seeds=(0, 1, 2))
+rows = show.real_sweep(sweep, reached, batches=(8, 32, 128, 512), seeds=(0, 1, 2))
 best = show.samples_and_seconds(rows)
 reveal("L2.3", best_batch_for_time=best)
 

@@ -20,8 +20,8 @@ from paceline.parallel.placement import usable_cores
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.shapes import CLASSES, draw
 
-TARGET, RATE = 0.8, 0.05
-MOST_EPOCHS = 12
+TARGET, RATE = 0.7, 0.1
+MOST_EPOCHS = 8
 QUICK = bool(os.environ.get("PACELINE_QUICK"))
 
 

@@ -371,7 +371,7 @@ show.causes()
 #
 # **Done when** the program has all the properties above, and its fault has its name.
 
-# %% exercise="L6.7" part="starter" expects="hang"
+# %% exercise="L6.7" part="starter" expects="left"
 # the solution, but
 # - CAUSE = "early-stop"
 # + CAUSE = ""
@@ -396,7 +396,7 @@ show.causes()
 # the more likely that their losses lie on both sides of the limit. Any decision, to stop, to lower a rate, to save
 # the best, has to be made on a number that is the same everywhere.
 
-# %% exercise="L6.7" part="wrong" expects="hang"
+# %% exercise="L6.7" part="wrong" expects="left"
 # the solution, but
 # - dist.all_reduce(enough, op=dist.ReduceOp.MIN)
 
@@ -541,7 +541,7 @@ show.causes()
 #
 # **Done when** the program has all the properties above, and its fault has its name.
 
-# %% exercise="L6.10" part="starter" expects="hang"
+# %% exercise="L6.10" part="starter" expects="mismatch"
 # the solution, but
 # - CAUSE = "uneven-batches"
 # + CAUSE = ""
@@ -572,7 +572,7 @@ show.causes()
 # collectives of two different places meet. `DistributedSampler` fills up so that this cannot happen. Where parts must
 # differ, `torch.distributed.algorithms.Join` lets processes that have finished answer for themselves.
 
-# %% exercise="L6.10" part="wrong" expects="hang"
+# %% exercise="L6.10" part="wrong" expects="mismatch"
 # the solution, but
 # - sampler = DistributedSampler(train_data, seed=options.seed)
 # - loader = DataLoader(train_data, batch_size=options.global_batch // world, sampler=sampler)

@@ -14,8 +14,7 @@
 # optimizers that look at each layer, statistics over all processes, decay and smoothing. At the end all of it stands
 # on one ladder, with several seeds on each rung, and you see which rungs hold.
 #
-# Here is what is to be mended: the same network, images and number of epochs, with a batch of 64 and with one of
-# 1,024.
+# Here is what is to be mended: the same network, images and number of epochs, with a batch of 64 and with one of 512.
 
 # %%
 from paceline.learn.notebook import *
@@ -24,15 +23,15 @@ show = lab("L8")
 show.problem()
 
 # %% [markdown]
-# The large batch takes one step where the small one takes sixteen. That is nearly all there is to say about why it is
+# The large batch takes one step where the small one takes eight. That is nearly all there is to say about why it is
 # behind: it has not gone far enough.
 #
 # ## A rate that fits the batch
 #
-# If a step stands for sixteen small ones, let it be sixteen times as long: the **linear rule**, rate times $k$ for
-# $k$ times the batch (Goyal and others, arXiv:1706.02677). It holds as long as the gradient hardly changes over those
-# sixteen steps. The **square-root rule**, rate times $\sqrt k$, keeps the noise of a step what it was: the variance
-# of a gradient falls with $1/k$, and a step's noise is rate times its standard deviation. It is more careful, and is
+# If a step stands for eight small ones, let it be eight times as long: the **linear rule**, rate times $k$ for $k$
+# times the batch (Goyal and others, arXiv:1706.02677). It holds as long as the gradient hardly changes over those
+# eight steps. The **square-root rule**, rate times $\sqrt k$, keeps the noise of a step what it was: the variance of
+# a gradient falls with $1/k$, and a step's noise is rate times its standard deviation. It is more careful, and is
 # what theory says for Adam.
 #
 # Both begin from a *base*: a rate that is good at a batch you know.
@@ -102,9 +101,9 @@ def scaled_rate(rule, base_rate, base_batch, per_worker, workers):
 # %% [markdown]
 # ## Warm-up
 #
-# At the beginning the gradient changes fast, and sixteen steps in one are too long: the network may be thrown to
-# where it never comes back from. So the rate begins small and grows over the first steps: **warm-up**. Afterwards it
-# falls, so that the path comes to rest.
+# At the beginning the gradient changes fast, and eight steps in one are too long: the network may be thrown to where
+# it never comes back from. So the rate begins small and grows over the first steps: **warm-up**. Afterwards it falls,
+# so that the path comes to rest.
 
 # %% [markdown] exercise="L8.2" part="task"
 # ### Exercise L8.2 · A schedule
@@ -755,7 +754,7 @@ def compare(a, b):
 # %% [markdown]
 # ## The ladder
 #
-# Now all of it, one rung after the other, at a batch of 1,024 and with three seeds each. Which rung will bring most?
+# Now all of it, one rung after the other, at a batch of 512 and with three seeds each. Which rung will bring most?
 
 # %%
 predict("L8.8", unit="points", linear_rule=0, train_longer=0)  # what does each bring, in points of accuracy?

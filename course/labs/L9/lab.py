@@ -26,8 +26,9 @@ show = lab("L9")
 small, large = show.two_trainings()
 
 # %% [markdown]
-# Two trainings of the same network on the same images, with batches of 32 and of 512, until each had gone through the
-# same number of samples.
+# Two trainings of the same network on the same images at the same rate, with batches of 32 and of 256. The large one
+# had four times as many epochs, and still only half as many steps: with as many samples it would not have arrived
+# anywhere, and a point that is no minimum cannot be a sharp one.
 #
 # ## A slice
 #

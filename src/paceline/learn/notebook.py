@@ -166,7 +166,13 @@ def _define(path: Path) -> None:
     """Run the file's code in the notebook; errors show the file's own lines."""
     text = path.read_text(encoding="utf-8", errors="replace")
     padded = "\n" * (first_line_of(text) - 1) + code_of(text)
-    exec(compile(padded, str(path), "exec"), _namespace())
+    namespace = _namespace()
+    name = namespace.get("__name__")
+    namespace["__name__"] = path.stem  # what is under `if __name__ == "__main__"` is for when the file is run
+    try:
+        exec(compile(padded, str(path), "exec"), namespace)
+    finally:
+        namespace["__name__"] = name
 
 
 def _namespace() -> dict[str, Any]:
