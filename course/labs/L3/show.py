@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
 import torch.distributed as dist
 
 from paceline.launch.pool import run_ranks
+from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
 
 WORK = Path("work")
@@ -90,7 +89,7 @@ def _sent(path: str, length: int) -> int:
     tensor = torch.ones(length)
     with CollectiveTrace() as trace:
         if path:
-            _load(path).all_reduce(tensor)
+            load_file(path).all_reduce(tensor)
         else:
             _through_rank_0(tensor)
     return sum(call.bytes for call in trace.calls if call.op == "send")
@@ -108,12 +107,3 @@ def _through_rank_0(tensor: torch.Tensor) -> None:
         tensor += received
     for other in range(1, world):
         dist.send(tensor, other)
-
-
-def _load(path: str) -> Any:
-    spec = importlib.util.spec_from_file_location("answer", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

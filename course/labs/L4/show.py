@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,6 +14,7 @@ from matplotlib.axes import Axes
 from torch import nn
 
 from paceline.launch.pool import run_ranks
+from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
 
 WORK = Path("work")
@@ -119,7 +119,7 @@ def _draw(axis: Axes, name: str, steps: list[Step]) -> None:
 
 def _traced_step(path: str, kind: str, layers: int, bucket_bytes: int) -> Step:
     """Two steps on a rank, the second one traced."""
-    module = _load(path)
+    module = load_file(path)
     torch.manual_seed(0)
     model = nn.Sequential(*(nn.Linear(512, 512, bias=False) for _ in range(layers)))
     buckets: Any = module.Buckets(model, bucket_bytes) if kind == "buckets" else None
@@ -145,12 +145,3 @@ def _traced_step(path: str, kind: str, layers: int, bucket_bytes: int) -> Step:
         (call.op, call.issued_s - began, trace.done_s.get(call.seq, began + all_s) - began) for call in trace.calls
     ]
     return Step(calls, backward_s, all_s)
-
-
-def _load(path: str) -> Any:
-    spec = importlib.util.spec_from_file_location("answer", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import socket
 import subprocess
@@ -11,7 +10,6 @@ import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import matplotlib.pyplot as plt
 import torch
@@ -21,6 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
 from paceline.launch.pool import run_ranks
+from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
 
 WORK = Path("work")
@@ -114,7 +113,7 @@ def realistic(workers: Sequence[int] = (1, 2), width: float = 0.5, steps: int = 
 def _train_realistic(work: str, width: float, steps: int) -> tuple[float, int, int, int]:
     from paceline.tasks.models.wide_resnet import WideResNet
 
-    answers = {number: _load(Path(work) / f"L5_{number}.py") for number in (3, 4, 5, 7)}
+    answers = {number: load_file(Path(work) / f"L5_{number}.py", f"L5_{number}") for number in (3, 4, 5, 7)}
     torch.manual_seed(0)
     model = WideResNet(depth=16, width=width)
     ddp = answers[4].wrap(model, torch.device("cpu"))
@@ -174,12 +173,3 @@ def _run(command: Sequence[str]) -> None:
 
 def _environment() -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": os.environ.get("GLOO_SOCKET_IFNAME", "lo")}
-
-
-def _load(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(path.stem, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -15,6 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.launch.pool import run_ranks
+from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.shapes import draw
@@ -194,13 +194,7 @@ def _replica_bytes(batch: int) -> int:
 
 
 def _part_bytes(path: str, batch: int) -> int:
-    import importlib.util
-
-    spec = importlib.util.spec_from_file_location("answer", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module: Any = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    module = load_file(path)
     stage = _network()[dist.get_rank()]
     optimizer = torch.optim.SGD(stage.parameters(), lr=0.1)
     inputs, labels = torch.randn(batch, 64), torch.randint(10, (batch,))

@@ -58,7 +58,7 @@ class Task:
 
 def perform(task: Task) -> Any:
     """Call the function of a check; runs on a rank, confined."""
-    function = getattr(_load(task.module, Path(task.path)), task.function)
+    function = getattr(load_file(task.path, task.module), task.function)
     arguments = pickle.loads(task.arguments)
     if not task.trace:
         return function(*arguments)
@@ -162,10 +162,11 @@ def answer_module() -> ModuleType:
     path = Path(os.environ[ANSWER])
     if str(path.parent) not in sys.path:
         sys.path.insert(0, str(path.parent))
-    return _load(_MODULE, path)
+    return load_file(path)
 
 
-def _load(name: str, path: Path) -> ModuleType:
+def load_file(path: Path | str, name: str = _MODULE) -> ModuleType:
+    """A file as a module, loaded once a process under that name."""
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
