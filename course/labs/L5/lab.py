@@ -1001,11 +1001,11 @@ if __name__ == "__main__":
 # %% [markdown]
 # ## Two machines
 #
-# Nothing in the script knows how many machines there are. On each of two machines one would type the same command,
-# with its own number and the first machine's address:
+# Nothing in the script knows how many machines there are. On each of two machines one would type the same command, with
+# the address of one of them, where they meet:
 #
 # ```
-# torchrun --nnodes 2 --nproc-per-node 4 --node-rank 0 --rdzv-backend c10d --rdzv-endpoint first:29400 train.py
+# torchrun --nnodes 2 --nproc-per-node 4 --rdzv-backend c10d --rdzv-endpoint first:29400 --rdzv-id mine train.py
 # ```
 #
 # Here both "machines" are this one: two agents that find each other, with one process each.
