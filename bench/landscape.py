@@ -36,7 +36,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets_here import real_root
+from datasets_here import REAL, real_root
 from harness import command_line, environment, ratio_of_medians, record_folder, rounds_of, write_record
 from paceline.records.rundir import write_atomic
 
@@ -284,8 +284,8 @@ def main() -> None:
     options = options_of()
     size = FULL if options.full else SMALL
     with tempfile.TemporaryDirectory(prefix="paceline-landscape-") as scratch:
-        data, source = real_root(options.data_dir)
-        facts = environment(data=source, rounds=options.rounds, size=dataclasses.asdict(size))
+        data = real_root(options.data_dir)
+        facts = environment(data=REAL, rounds=options.rounds, size=dataclasses.asdict(size))
         folder = options.folder or (record_folder("landscape") if options.full else Path(scratch) / "record")
         try:
             found = carry_out(options.only, options.rounds, folder, lambda: Stage(Path(scratch), data, size))

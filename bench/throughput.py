@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from contestants import TABLE, missing
-from datasets_here import real_root, synthetic_root
+from datasets_here import REAL, real_root, synthetic_root
 from harness import (
     RECORDS,
     command_line,
@@ -265,7 +265,7 @@ def main(argv: list[str] | None = None) -> None:
                 samples = (2_000, 500) if arguments.quick else (60_000, 10_000)
                 root, data = synthetic_root(Path(scratch), *samples), f"synthetic, {samples[0]:,} images of 28x28"
             else:
-                root, data = real_root(arguments.data_dir)[0], "Fashion-MNIST, 60,000 images of 28x28, checksums right"
+                root, data = real_root(arguments.data_dir), REAL
             folder = run(arguments, root, data)
     except (PacelineError, RankError) as error:
         sys.exit(str(error))

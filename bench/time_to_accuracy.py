@@ -289,7 +289,7 @@ def main(argv: list[str] | None = None) -> None:
     )
     folder = arguments.folder or record_folder("time_to_accuracy", RECORDS)
     try:
-        root, _ = real_root(arguments.data_dir)
+        root = real_root(arguments.data_dir)
         before = environment()
         print("\n".join(environment_lines(before)) + "\n")
         found = measure(folder, settings, arguments.seeds, root)
