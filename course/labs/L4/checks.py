@@ -4,18 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.learn.checking import Answer, Message, Wrong, learners, proves
+from paceline.learn.checking import Answer, Message, Wrong, learners, load_module, proves
 from paceline.tasks.task import Loss
 from paceline.verify.compare import TOLERANCE, compare
 from paceline.verify.oracle import Problem, State, state_of, train_alone
 
-STEPS, RATE, FEATURES = 8, 0.05, 6
+STEPS, RATE = 8, 0.05
+
+models = load_module(Path(__file__).with_name("models.py"), "paceline_course_L4_models")
 
 MESSAGES = {
     "start-differs": Message(
@@ -56,82 +59,12 @@ MESSAGES = {
 }
 
 
-class Plain(nn.Module):
-    """Two layers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(FEATURES, 5)
-        self.last = nn.Linear(5, 2)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Two numbers a sample."""
-        return self.last(torch.tanh(self.first(x)))
-
-
-class Frozen(Plain):
-    """A layer that is not trained: it has no gradient."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.middle = nn.Linear(5, 5)
-        self.middle.requires_grad_(False)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Through the frozen layer."""
-        return self.last(torch.tanh(self.middle(torch.tanh(self.first(x)))))
-
-
-class Tied(Plain):
-    """One weight in two places."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.again = nn.Linear(5, FEATURES, bias=False)
-        self.again.weight = nn.Parameter(self.first.weight.detach().T.clone())
-        self.once_more = self.last
-
-    def forward(self, x: Tensor) -> Tensor:
-        """The last layer twice."""
-        hidden = torch.tanh(self.first(x))
-        return self.last(hidden) + self.once_more(torch.tanh(hidden)) + self.again(hidden)[:, :2]
-
-
-class Unused(Plain):
-    """A layer that nobody calls: its gradient stays None."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.spare = nn.Linear(3, 3)
-
-
-class Buffered(Plain):
-    """A buffer that the forward reads."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.register_buffer("shift", torch.randn(FEATURES))
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Shifted."""
-        return super().forward(x + self.shift)
-
-
-MODELS: dict[str, type[nn.Module]] = {
-    "two layers": Plain,
-    "a frozen layer": Frozen,
-    "a weight used twice": Tied,
-    "a layer that is not used": Unused,
-    "a buffer": Buffered,
-}
-
-
 @dataclass(frozen=True)
 class Case:
     """One training.
 
     Attributes:
-        model: name in `MODELS`.
+        model: name in `models.MODELS`.
         seed: of weights and data.
         rows: samples of each rank in each step, the same in all steps.
         apart: ranks draw different weights at first, which the learner's `synchronise` has to make equal.
@@ -151,8 +84,8 @@ class Case:
         """All samples of all steps."""
         generator = torch.Generator().manual_seed(self.seed + 1)
         samples = STEPS * sum(self.rows)
-        shape = torch.randn(samples, FEATURES + 2, generator=generator, dtype=torch.float64)
-        return shape[:, :FEATURES], shape[:, FEATURES:]
+        shape = torch.randn(samples, models.FEATURES + 2, generator=generator, dtype=torch.float64)
+        return shape[:, : models.FEATURES], shape[:, models.FEATURES :]
 
     def span(self, step: int, rank: int) -> slice:
         """The samples of a rank in a step."""
@@ -163,7 +96,7 @@ class Case:
 def build(case: Case, rank: int) -> nn.Module:
     """The model of a rank; the oracle has rank 0's."""
     torch.manual_seed(case.seed + (1000 * rank if case.apart else 0))
-    return MODELS[case.model]().double()
+    return models.MODELS[case.model]().double()
 
 
 def loss_of(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Loss:
@@ -281,7 +214,7 @@ def train_averaged(case: Case) -> list[State]:
 @proves("L4.1", "two and three ranks train what one process trains, and hold the same bits")
 def averaged(answer: Answer) -> None:
     """Plain, frozen, tied, unused, buffered."""
-    for case in cases(answer, list(MODELS), [2, 3]):
+    for case in cases(answer, list(models.MODELS), [2, 3]):
         judge(case, answer.ranks(train_averaged, case.world, case))
 
 
@@ -298,7 +231,7 @@ def collectives_a_step(case: Case) -> int:
 @proves("L4.2", "two and three ranks still train what one process trains")
 def flat(answer: Answer) -> None:
     """As L4.1."""
-    for case in cases(answer, list(MODELS), [3, 2]):
+    for case in cases(answer, list(models.MODELS), [3, 2]):
         judge(case, answer.ranks(train_averaged, case.world, case))
 
 
@@ -335,7 +268,7 @@ def train_bucketed(case: Case, bucket_bytes: int) -> list[State]:
 @proves("L4.3", "two and three ranks still train what one process trains")
 def bucketed(answer: Answer) -> None:
     """With buckets that hold two tensors or so."""
-    for case in cases(answer, list(MODELS), [2, 3]):
+    for case in cases(answer, list(models.MODELS), [2, 3]):
         judge(case, answer.ranks(train_bucketed, case.world, case, int(answer.draw.integers(150, 400))))
 
 

@@ -13,7 +13,6 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 
 from paceline.learn.checking import Answer, Message, Wrong, learners, load_module, proves
 from paceline.learn.inside import ScriptSeen
@@ -24,6 +23,8 @@ from paceline.verify.compare import TOLERANCE, compare
 from paceline.verify.oracle import Problem, State, state_of, train_alone
 
 TOY = Path(__file__).with_name("toy.py")
+
+material = load_module(Path(__file__).with_name("material.py"), "paceline_course_L5_material")
 
 MESSAGES = {
     "device": Message(
@@ -189,24 +190,11 @@ def download(answer: Answer) -> None:
 # --- L5.3 -----------------------------------------------------------------------------------------------------------
 
 
-class Numbers(Dataset[int]):
-    """Each sample is its index."""
-
-    def __init__(self, samples: int) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return self.samples
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
 def epochs(samples: int, global_batch: int, seed: int, count: int) -> list[list[list[int]]]:
     """Over there: the batches of some epochs, as the loop received them."""
     dist.get_rank()
     torch.manual_seed(1000 + dist.get_rank())  # each process has a state of its own, as after some steps
-    loader, sampler = learners("make_loader")(Numbers(samples), global_batch, seed)
+    loader, sampler = learners("make_loader")(material.Numbers(samples), global_batch, seed)
     with LoaderLedger() as ledger:
         for epoch in range(count):
             for _ in learners("epoch_of")(loader, sampler, epoch):
@@ -258,26 +246,13 @@ def _judge_epochs(ranks: Sequence[Sequence[Sequence[Sequence[int]]]], samples: i
 STEPS, SHARE = 6, 4
 
 
-def small(seed: int) -> nn.Module:
-    """A small network in float64."""
-    torch.manual_seed(seed)
-    return nn.Sequential(nn.Linear(5, 7), nn.Tanh(), nn.Linear(7, 3)).double()
-
-
-def classified(seed: int, samples: int) -> tuple[Tensor, Tensor]:
-    """Inputs and labels."""
-    generator = torch.Generator().manual_seed(seed)
-    inputs = torch.randn(samples, 5, generator=generator, dtype=torch.float64)
-    return inputs, torch.randint(3, (samples,), generator=generator)
-
-
 def trained(seed: int) -> list[State]:
     """Over there: the learner's wrap and train_step on this process's part of each batch."""
     rank, world = dist.get_rank(), dist.get_world_size()
-    model = small(seed + 1000 * rank)  # each process begins with weights of its own: wrapping makes them equal
+    model = material.small(seed + 1000 * rank)  # each process begins with weights of its own: wrapping makes them equal
     ddp = learners("wrap")(model, torch.device("cpu"))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
-    inputs, labels = classified(seed, STEPS * SHARE * world)
+    inputs, labels = material.classified(seed, STEPS * SHARE * world)
     states = [state_of(model)]
     for step in range(STEPS):
         start = (step * world + rank) * SHARE
@@ -292,10 +267,10 @@ def parity(answer: Answer) -> None:
     for world in (2, 3):
         seed = int(answer.draw.integers(1, 1000))
         ranks = answer.ranks(trained, world, seed)
-        inputs, labels = classified(seed, STEPS * SHARE * world)
+        inputs, labels = material.classified(seed, STEPS * SHARE * world)
         reference = train_alone(
             Problem(
-                model=lambda seed=seed: small(seed),
+                model=lambda seed=seed: material.small(seed),
                 loss=_cross_entropy,
                 data=lambda rows, inputs=inputs, labels=labels: (inputs[list(rows)], labels[list(rows)]),
                 optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
@@ -328,37 +303,10 @@ def _judge_states(ranks: Sequence[Sequence[State]], reference: Sequence[State], 
 # --- L5.5 -----------------------------------------------------------------------------------------------------------
 
 
-class Labelled(Dataset[tuple[Tensor, Tensor]]):
-    """Samples that count how often they are asked for."""
-
-    def __init__(self, inputs: Tensor, labels: Tensor) -> None:
-        self.inputs, self.labels = inputs, labels
-        self.asked = torch.zeros(len(labels), dtype=torch.int64)
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        self.asked[index] += 1
-        return self.inputs[index], self.labels[index]
-
-
-class Gated(nn.Module):
-    """Right in eval mode, always the first class in training mode."""
-
-    def __init__(self, model: nn.Module) -> None:
-        super().__init__()
-        self.model = model
-
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits."""
-        return self.model(x) if not self.training else torch.zeros(len(x), 3, dtype=x.dtype)
-
-
 def evaluated(seed: int, samples: int) -> tuple[int, int, list[int], bool]:
     """Over there: right and counted, how often each sample was asked for here, and whether it trains on afterwards."""
-    model = Gated(small(seed))
-    data = Labelled(*classified(seed, samples))
+    model = material.Gated(material.small(seed))
+    data = material.Labelled(*material.classified(seed, samples))
     right, counted = learners("evaluate")(model, data, 50)
     return int(right), int(counted), data.asked.tolist(), model.training
 
@@ -369,9 +317,9 @@ def exact(answer: Answer) -> None:
     samples = 1003
     for world in (3, 4, 2, 1):
         seed = int(answer.draw.integers(1, 1000))
-        inputs, labels = classified(seed, samples)
+        inputs, labels = material.classified(seed, samples)
         with torch.no_grad():
-            right = int((small(seed)(inputs).argmax(dim=1) == labels).sum())
+            right = int((material.small(seed)(inputs).argmax(dim=1) == labels).sum())
             first_class = int((labels == 0).sum())
         got = answer.ranks(evaluated, world, seed, samples)
         ran = f"{samples} samples on {world} process{'es' if world > 1 else ''}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,9 @@ import torch.distributed as dist
 from scipy import stats
 from torch import nn
 
-from paceline.learn.checking import Answer, Message, Wrong, learners, proves
+from paceline.learn.checking import Answer, Message, Wrong, learners, load_module, proves
+
+updates = load_module(Path(__file__).with_name("updates.py"), "paceline_course_L8_updates")
 
 MESSAGES = {
     "per-worker": Message("the batch of one worker is taken for the global one", "per_worker * workers"),
@@ -211,11 +214,10 @@ def optimized(
     return [p.detach().numpy() for p in parameters], kept
 
 
-Update = Callable[[list[np.ndarray], list[np.ndarray], list[Any], int], None]
 """update(weights, gradients, state, step), in place; the state of each tensor is the update's own."""
 
 
-def reference(seed: int, update: Update, *, zero: bool = False) -> list[np.ndarray]:
+def reference(seed: int, update: Callable[..., None], *, zero: bool = False) -> list[np.ndarray]:
     """Weights after five steps of a formula in NumPy."""
     weights = start_of(seed, zero=zero)
     state: list[Any] = [None] * len(weights)
@@ -229,7 +231,9 @@ def same(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> bool:
     return all(np.allclose(a, b, rtol=1e-9, atol=1e-12) for a, b in zip(ours, theirs, strict=True))
 
 
-def judge_steps(answer: Answer, name: str, options: dict[str, Any], right: Update, mistakes: dict[str, Update]) -> None:
+def judge_steps(
+    answer: Answer, name: str, options: dict[str, Any], right: Callable[..., None], mistakes: dict[str, Any]
+) -> None:
     """Five steps against the formula; a known mistake is named."""
     seed = int(answer.draw.integers(1, 10_000))
     got, kept = answer.call(optimized, name, seed, options)
@@ -244,18 +248,6 @@ def judge_steps(answer: Answer, name: str, options: dict[str, Any], right: Updat
         raise Wrong(message, ran=ran, expected="within 1e-9", got=f"the tensor {SHAPES[off]} is off by {worst:.1g}")
 
 
-def momentum_update(lr: float, mu: float, decay: float, *, part: float = 1.0) -> Update:
-    """SGD with momentum, from its formula."""
-
-    def update(weights: list[np.ndarray], grads: list[np.ndarray], state: list[Any], step: int) -> None:
-        for index, (w, g) in enumerate(zip(weights, grads, strict=True)):
-            before = state[index] if step else 0.0
-            state[index] = mu * before + part * (g + decay * w)
-            weights[index] = w - lr * state[index]
-
-    return update
-
-
 @proves("L8.3", "five steps agree with torch's SGD, and gradients stay what they are")
 def momentum(answer: Answer) -> None:
     """The formula, which is torch's own."""
@@ -267,34 +259,13 @@ def momentum(answer: Answer) -> None:
         for p, gradient in zip(parameters, gradients(seed, step), strict=True):
             p.grad = torch.from_numpy(gradient)
         torchs.step()
-    assert same([p.detach().numpy() for p in parameters], reference(seed, momentum_update(lr, mu, decay)))
+    assert same([p.detach().numpy() for p in parameters], reference(seed, updates.momentum_update(lr, mu, decay)))
     mistakes = {
-        "averaged": momentum_update(lr, mu, decay, part=1 - mu),
-        "no-decay": momentum_update(lr, mu, 0.0),
+        "averaged": updates.momentum_update(lr, mu, decay, part=1 - mu),
+        "no-decay": updates.momentum_update(lr, mu, 0.0),
     }
     options = {"lr": lr, "momentum": mu, "decay": decay}
-    judge_steps(answer, "Momentum", options, momentum_update(lr, mu, decay), mistakes)
-
-
-def lars_update(lr: float, mu: float, decay: float, trust: float, *, mistake: str = "") -> Update:
-    """LARS, from its formula; `mistake` names what is done wrongly."""
-
-    def update(weights: list[np.ndarray], grads: list[np.ndarray], state: list[Any], step: int) -> None:
-        for index, (w, g) in enumerate(zip(weights, grads, strict=True)):
-            ratio, own = 1.0, 0.0
-            if w.ndim > 1 or mistake == "biases":
-                own = decay
-                w_norm, g_norm = float(np.linalg.norm(w)), float(np.linalg.norm(g))
-                if mistake == "trust":
-                    w_norm, g_norm = g_norm, w_norm
-                if w_norm > 0 and g_norm > 0:
-                    ratio = trust * w_norm / (g_norm + decay * w_norm)
-            before = state[index] if step else 0.0
-            inside = 1.0 if mistake == "rate-behind" else lr
-            state[index] = mu * before + inside * ratio * (g + own * w)
-            weights[index] = w - state[index] * (lr * ratio if mistake == "rate-behind" else 1.0)
-
-    return update
+    judge_steps(answer, "Momentum", options, updates.momentum_update(lr, mu, decay), mistakes)
 
 
 @proves("L8.4", "five steps agree with the formula")
@@ -302,8 +273,8 @@ def lars(answer: Answer) -> None:
     """Filters, matrices, biases."""
     numbers = (0.5, 0.9, 0.01, 0.02)
     options = dict(zip(("lr", "momentum", "decay", "trust"), numbers, strict=True))
-    mistakes = {name: lars_update(*numbers, mistake=name) for name in ("biases", "trust", "rate-behind")}
-    judge_steps(answer, "LARS", options, lars_update(*numbers), mistakes)
+    mistakes = {name: updates.lars_update(*numbers, mistake=name) for name in ("biases", "trust", "rate-behind")}
+    judge_steps(answer, "LARS", options, updates.lars_update(*numbers), mistakes)
 
 
 @proves("L8.4", "a gradient that is 1,000 times as long moves its layer as before, and zero weights are no trouble")
@@ -315,7 +286,7 @@ def lars_invariance(answer: Answer) -> None:
     if not same(plain[:1], long[:1]):
         raise Wrong("trust", ran="a gradient that is 1,000 times as long", expected="the same step", got="another")
     got = answer.call(zeroed, seed, options)
-    expected = reference(seed, lars_update(0.5, 0.9, 0.0, 0.02), zero=True)
+    expected = reference(seed, updates.lars_update(0.5, 0.9, 0.0, 0.02), zero=True)
     if not same(got, expected):
         shown = (
             "nan" if not all(np.isfinite(each).all() for each in got) else "no step" if not got[2].any() else "another"
@@ -328,32 +299,14 @@ def zeroed(seed: int, options: dict[str, Any]) -> list[np.ndarray]:
     return optimized("LARS", seed, options, zero=True)[0]
 
 
-def novograd_update(lr: float, b1: float, b2: float, decay: float, *, mistake: str = "") -> Update:
-    """NovoGrad, from its formula; `mistake` names what is done wrongly."""
-
-    def update(weights: list[np.ndarray], grads: list[np.ndarray], state: list[Any], step: int) -> None:
-        for index, (w, g) in enumerate(zip(weights, grads, strict=True)):
-            square = g**2 if mistake == "element-wise" else np.sum(g**2)
-            v, m = state[index] if step else (None, np.zeros_like(w))
-            first = (1 - b2) * square if mistake == "first-step" else square
-            v = first if v is None else b2 * v + (1 - b2) * square
-            size = np.sqrt(v) + 1e-8
-            added = (g + decay * w) / size if mistake == "decay-inside" else g / size + decay * w
-            m = b1 * m + (1 - b1 if mistake == "averaged" else 1.0) * added
-            state[index] = (v, m)
-            weights[index] = w - lr * m
-
-    return update
-
-
 @proves("L8.5", "five steps agree with the formula")
 def novograd(answer: Answer) -> None:
     """With decay."""
     lr, b1, b2, decay = 0.02, 0.9, 0.6, 0.05
     names = ("element-wise", "first-step", "decay-inside", "averaged")
-    mistakes = {name: novograd_update(lr, b1, b2, decay, mistake=name) for name in names}
+    mistakes = {name: updates.novograd_update(lr, b1, b2, decay, mistake=name) for name in names}
     options = {"lr": lr, "betas": (b1, b2), "decay": decay}
-    judge_steps(answer, "NovoGrad", options, novograd_update(lr, b1, b2, decay), mistakes)
+    judge_steps(answer, "NovoGrad", options, updates.novograd_update(lr, b1, b2, decay), mistakes)
 
 
 # --- L8.6 ---------------------------------------------------------------------------------------------------------
