@@ -139,7 +139,10 @@ def test_a_file_runs_as_a_program_on_several_workers(
     folder: Path,
 ) -> None:
     """As torchrun starts them, with its own arguments."""
-    (folder / "work" / "L1_1.py").write_text("import os, sys\nprint('rank', os.environ.get('RANK'), sys.argv[1:])\n")
+    (folder / "work" / "L1_1.py").write_text(
+        # In one piece: workers write without a buffer, and pieces of two would mix.
+        "import os, sys\nprint(f'rank {os.environ.get(\"RANK\")} {sys.argv[1:]}')\n"
+    )
     for words, said in (([], "rank None ['--fast']"), (["--workers", "2"], "rank 1 ['--fast']")):
         command = [sys.executable, "-m", "paceline", "learn", "run", "L1.1", *words, "--", "--fast"]
         done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=120, check=False)

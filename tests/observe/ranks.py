@@ -57,6 +57,10 @@ def some_calls(folder: str) -> tuple[list[Collective], list[int], str]:
     return trace.calls, sorted(trace.done_s), trace.trouble
 
 
+def nothing() -> None:
+    """A rank that has its modules and leaves."""
+
+
 def one_stays_away(folder: str) -> None:
     """All ranks meet three times; then rank 1 is busy elsewhere and the others wait."""
     rank = dist.get_rank()
