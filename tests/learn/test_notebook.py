@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import matplotlib.pyplot as plt
 import pytest
 
 from paceline.learn import notebook
@@ -87,6 +88,35 @@ def test_what_was_predicted_first_counts_and_is_shown_beside_the_result(
     assert "speed: measured 1.5, you said 2" in said
     with workspace.progress() as known:
         assert known.predictions["L1:speed"].measured == 1.5
+
+
+def test_dots_are_no_prediction(shell: Any, workspace: Workspace, capsys: pytest.CaptureFixture[str]) -> None:
+    """A cell that is run as it stands notes nothing, so the learner's first number still counts."""
+    notebook.predict("L1", speed=..., size=3)
+    assert "in the place of the dots of speed; nothing is noted yet" in capsys.readouterr().out
+
+    notebook.predict("L1", speed=4)
+    with workspace.progress() as known:
+        assert {name: held.expected for name, held in known.predictions.items()} == {"L1:speed": 4.0}
+
+
+def test_a_prediction_and_its_result_are_drawn_on_one_axis(
+    shell: Any, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From 0, with the unit; what was not predicted is not drawn."""
+    shown: list[Any] = []
+    monkeypatch.setattr(plt, "show", lambda: shown.append(plt.gcf()))
+    notebook.reveal("L1", speed=1.5)
+    assert shown == []
+
+    notebook.predict("L1", unit="times", speed=2)
+    notebook.reveal("L1", speed=1.5, other=1.0)
+    (figure,) = shown
+    (axis,) = figure.axes
+    at = {line.get_label(): line.get_xdata()[0] for line in axis.lines}
+    assert (at["you said"], at["measured"], axis.get_title(loc="left")) == (2.0, 1.5, "speed times")
+    assert axis.get_xlim()[0] < 0 < axis.get_xlim()[1]
+    plt.close(figure)
 
 
 def test_checks_hints_and_quizzes_are_those_of_the_terminal(

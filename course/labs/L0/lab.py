@@ -43,7 +43,8 @@ show.doctor()
 # be started, and to find the other. How many milliseconds does the sum itself take, once they have found each other?
 
 # %%
-predict("L0", unit="ms", sum_of_two=0)  # put your number in the place of 0
+# Put your number in the place of the dots.
+predict("L0", unit="ms", sum_of_two=...)
 
 # %%
 reveal("L0", sum_of_two=show.sum_of_two())

@@ -239,7 +239,8 @@ def should_stop(losses, tolerance=1e-3, patience=3):
 # its loss is `nan`, and the gradient with it.
 
 # %%
-predict("L1.3", unit="steps", steps_per_epoch=0)  # 100 points in batches of 16: how many steps has an epoch? Put it in.
+# 100 points in batches of 16: how many steps has an epoch? Your number goes in the place of the dots.
+predict("L1.3", unit="steps", steps_per_epoch=...)
 
 # %% [markdown] exercise="L1.3" part="task"
 # ### Exercise L1.3 · Batches
@@ -342,7 +343,8 @@ show.surface(x, y, paths)
 # when the batch is four times as large?
 
 # %%
-predict("L1.4", unit="times", variance_of_4_times_the_batch=0)  # 4? 2? 1/2? 1/4? 1/16? Put it in.
+# 4? 2? 1/2? 1/4? 1/16?
+predict("L1.4", unit="times", variance_of_4_times_the_batch=...)
 
 # %% [markdown] exercise="L1.4" part="task"
 # ### Exercise L1.4 · The noise of a batch

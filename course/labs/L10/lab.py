@@ -33,9 +33,8 @@ show.state_of_a_training()
 # does that in one step.
 
 # %%
-predict(
-    "L10.1", unit="digits", digits_that_agree=0
-)  # a resumed run without the momenta: how many digits of the weights agree after 5 more steps?
+# A resumed run without the momenta: how many digits of the weights agree after 5 more steps?
+predict("L10.1", unit="digits", digits_that_agree=...)
 
 # %% [markdown] exercise="L10.1" part="task"
 # ### Exercise L10.1 · Save and resume

@@ -136,9 +136,8 @@ class Meter:
 # + return 0.0
 
 # %%
-predict(
-    "L2.1", unit="times", batch_256_over_batch_8=0
-)  # one process: how many times the samples a second at batch 256 against batch 8?
+# One process: how many times the samples a second at batch 256 against batch 8?
+predict("L2.1", unit="times", batch_256_over_batch_8=...)
 
 # %%
 rates = show.throughput(batches=(4, 8, 16, 32, 64, 128, 256, 512))
@@ -338,7 +337,8 @@ def sweep(train, batches, seeds, path):
 # + if True:
 
 # %%
-predict("L2.3", unit="samples", best_batch_for_time=0)  # of 8, 32, 128, 512: which batch reaches 70 % soonest?
+# Of 8, 32, 128, 512: which batch reaches 70 % soonest?
+predict("L2.3", unit="samples", best_batch_for_time=...)
 
 # %%
 rows = show.real_sweep(sweep, reached, batches=(8, 32, 128, 512), seeds=(0, 1, 2))

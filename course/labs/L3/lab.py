@@ -111,7 +111,8 @@ def broadcast(tensor, src):
 # both send; then four. After `k` rounds `2^k` ranks have it, so `ceil(log2 W)` rounds are enough.
 
 # %%
-predict("L3.2", unit="rounds", rounds_for_1000_ranks=0)  # how many rounds does a tree take for 1,000 ranks?
+# How many rounds does a tree take for 1,000 ranks?
+predict("L3.2", unit="rounds", rounds_for_1000_ranks=...)
 
 # %% [markdown] exercise="L3.2" part="task"
 # ### Exercise L3.2 · Tree broadcast
@@ -219,9 +220,8 @@ reveal("L3.2", rounds_for_1000_ranks=10)
 show.ring(4)
 
 # %%
-predict(
-    "L3.3", unit="tensors", sent_per_rank=0
-)  # 4 ranks: how much does each send for the reduce-scatter, in tensors? 3? 1? 3/4?
+# 4 ranks: how much does each send for the reduce-scatter, in tensors? 3? 1? 3/4?
+predict("L3.3", unit="tensors", sent_per_rank=...)
 
 # %% [markdown] exercise="L3.3" part="task"
 # ### Exercise L3.3 · Reduce-scatter in a ring

@@ -44,9 +44,8 @@ show.loop()
 # place, and both only end when **every** rank has called them.
 
 # %%
-predict(
-    "L4.1", unit="times", longer_step=0
-)  # 3 ranks sum their gradients and forget to average: how many times as long is the first step of SGD?
+# 3 ranks sum their gradients and forget to average: how many times as long is the first step of SGD?
+predict("L4.1", unit="times", longer_step=...)
 
 # %% [markdown] exercise="L4.1" part="task"
 # ### Exercise L4.1 · The naive form
@@ -369,7 +368,8 @@ def average_gradients(model):
 # are sent when they are full.
 
 # %%
-predict("L4.3", unit="buckets", buckets=0)  # 12 gradients of 1 MB, buckets of 3 MB: how many all-reduces has a step?
+# 12 gradients of 1 MB, buckets of 3 MB: how many all-reduces has a step?
+predict("L4.3", unit="buckets", buckets=...)
 
 # %% [markdown] exercise="L4.3" part="task"
 # ### Exercise L4.3 · Buckets and overlap

@@ -518,9 +518,8 @@ def epoch_of(loader, sampler, epoch):
 # that is where it prepares the next backward. The model inside is `ddp.module`, for saving and for evaluation.
 
 # %%
-predict(
-    "L5.4", unit="forwards", synchronised=0
-)  # 10 steps call ddp.module(x) instead of ddp(x): how many of them are synchronised?
+# 10 steps call ddp.module(x) instead of ddp(x): how many of them are synchronised?
+predict("L5.4", unit="forwards", synchronised=...)
 
 # %% [markdown] exercise="L5.4" part="task"
 # ### Exercise L5.4 · Wrap and step
@@ -1156,9 +1155,8 @@ def agree_to_stop(wish):
 
 
 # %%
-predict(
-    "L5.7", unit="times", speedup=0
-)  # two processes instead of one on this machine: how many times the samples a second?
+# Two processes instead of one on this machine: how many times the samples a second?
+predict("L5.7", unit="times", speedup=...)
 
 # %%
 rates = show.realistic(workers=(1, 2))

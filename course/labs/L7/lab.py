@@ -32,9 +32,8 @@ show.stages()
 # worked as fast as before.
 
 # %%
-predict(
-    "L7.1", unit="efficiency", two_processes=0
-)  # two processes on this machine, 64 samples each: which efficiency, between 0 and 1?
+# Two processes on this machine, 64 samples each: which efficiency, between 0 and 1?
+predict("L7.1", unit="efficiency", two_processes=...)
 
 # %% [markdown] exercise="L7.1" part="task"
 # ### Exercise L7.1 · Efficiency
@@ -199,9 +198,8 @@ show.line(sizes, seconds, alpha, beta)
 # a number of workers at which the step is shortest, and beyond which every further one makes it *slower*.
 
 # %%
-predict(
-    "L7.3", unit="workers", wall=0
-)  # 1 s of computing, 100 MB of gradients, 20 microseconds, 10 GB/s: at how many workers is the step shortest?
+# 1 s of computing, 100 MB of gradients, 20 microseconds, 10 GB/s: at how many workers is the step shortest?
+predict("L7.3", unit="workers", wall=...)
 
 # %% [markdown] exercise="L7.3" part="task"
 # ### Exercise L7.3 · Predict, and find the wall

@@ -757,7 +757,8 @@ def compare(a, b):
 # Now all of it, one rung after the other, at a batch of 512 and with three seeds each. Which rung will bring most?
 
 # %%
-predict("L8.8", unit="points", linear_rule=0, train_longer=0)  # what does each bring, in points of accuracy?
+# What does each bring, in points of accuracy?
+predict("L8.8", unit="points", linear_rule=..., train_longer=...)
 
 # %%
 gains = show.ladder(compare)

@@ -183,9 +183,8 @@ def slice_1d(loss, parameters, direction, span, points):
 # + for t in torch.linspace(0, span, points, dtype=torch.float64).tolist():
 
 # %%
-predict(
-    "L9.2", unit="times", wider_small_batch=0
-)  # how many times as wide is the small batch's valley, without normalisation? 1 means equal.
+# How many times as wide is the small batch's valley, without normalisation? 1 means equal.
+predict("L9.2", unit="times", wider_small_batch=...)
 
 # %%
 ratio = show.slices(small, large, slice_1d, normalised_direction)
@@ -455,9 +454,8 @@ def noise_scale(small, small_squares, large, large_squares):
 # + return trace / square
 
 # %%
-predict(
-    "L9.5", unit="samples", noise_scale_at_the_end=0
-)  # the noise scale of this network after training: 10? 100? 1,000?
+# The noise scale of this network after training: 10? 100? 1,000?
+predict("L9.5", unit="samples", noise_scale_at_the_end=...)
 
 # %%
 reveal("L9.5", noise_scale_at_the_end=show.noise(small, noise_scale))

@@ -12,9 +12,10 @@ import functools
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from types import EllipsisType
 from typing import Any, ParamSpec, TypeVar
 
-from paceline.learn import progress
+from paceline.learn import figures, progress
 from paceline.learn.checking import load_module
 from paceline.learn.content import load_course
 from paceline.learn.files import code_of, first_line_of
@@ -78,16 +79,20 @@ def solution(name: str) -> None:
 
 
 @_plainly
-def predict(key: str, unit: str = "", **expected: float) -> None:
+def predict(key: str, unit: str = "", **expected: float | EllipsisType) -> None:
     """Store what you expect before the experiment: predict("L7.2", "times", speedup=1.7).
 
-    What was said first counts; a later call does not change it.
+    What was said first counts; a later call does not change it. Dots stand for a number that is not said yet.
     """
-    if not expected or not all(isinstance(value, int | float) for value in expected.values()):
+    numbers = {name: value for name, value in expected.items() if isinstance(value, int | float)}
+    if open_ones := [name for name, value in expected.items() if value is ...]:
+        _say(f"put your number in the place of the dots of {' and '.join(open_ones)}; nothing is noted yet")
+        return
+    if not expected or len(numbers) < len(expected):
         _say("a prediction is a name and a number: predict('L7.2', speedup=1.7)")
         return
     with _workspace().progress() as known:
-        for name, value in expected.items():
+        for name, value in numbers.items():
             held = known.predictions.get(f"{key}:{name}")
             if held is None:
                 known.predictions[f"{key}:{name}"] = progress.Prediction(
@@ -100,16 +105,19 @@ def predict(key: str, unit: str = "", **expected: float) -> None:
 
 @_plainly
 def reveal(key: str, **measured: float) -> dict[str, tuple[float | None, float]]:
-    """Store and print what came out beside what was predicted; {name: (predicted or None, measured)}."""
+    """Store and show what came out beside what was predicted; {name: (predicted or None, measured)}."""
+    units: dict[str, str] = {}
     pairs: dict[str, tuple[float | None, float]] = {}
     with _workspace().progress() as known:
         for name, value in measured.items():
             held = known.predictions.get(f"{key}:{name}")
             if held is not None:
                 held.measured, held.measured_at = float(value), progress.now()
+                units[name] = held.unit
             pairs[name] = (None if held is None else held.expected, float(value))
             said = "no prediction" if held is None else f"you said {held.expected:g}"
             _say(f"{name}: measured {value:.4g}, {said}")
+    figures.pairs(pairs, units)
     return pairs
 
 

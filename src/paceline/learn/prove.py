@@ -5,7 +5,7 @@
 - the starter fails, with the message that it should fail with
 - the solution passes, on fresh random numbers each time
 - every wrong answer is rejected, with its own message
-- nothing is missing: task, three hints, explanation, three wrong answers, a quiz, titles, ids
+- nothing is missing: task, three hints, explanation, three wrong answers, a quiz, titles, ids, what the text refers to
 - with `--notebooks`, every notebook with the solutions in it is executed from top to bottom, without network
 """
 
@@ -27,6 +27,7 @@ from paceline.learn.masters import Material, lacking, material, read_master
 from paceline.learn.messages import GENERAL
 from paceline.learn.notebooks import build
 from paceline.learn.quiz import draw_quiz
+from paceline.learn.references import dangling
 from paceline.learn.runner import check, make_ready
 from paceline.records.errors import PacelineError
 
@@ -51,7 +52,10 @@ class Proof:
 
 def complete(course: Course, lab: Lab) -> Iterator[Proof]:
     """What the lab lacks."""
-    parts = material(read_master(course.lab_folder(lab) / "lab.py"))
+    cells = read_master(course.lab_folder(lab) / "lab.py")
+    parts = material(cells)
+    lost = dangling(course, lab, cells)
+    yield Proof(f"{lab.id} refers to nothing that is not there", "; ".join(lost))
     unknown = set(parts) - {each.id for each in lab.exercises}
     yield Proof(f"{lab.id} has only known exercises", f"not in course.toml: {sorted(unknown)}" if unknown else "")
     for exercise in lab.exercises:
