@@ -39,7 +39,7 @@ class Row:
 
     Attributes:
         steps, low, high, seconds: predicted.
-        noise: steps, guessed from the noise of one run.
+        noise: steps, guessed from the noise of one run; None below that run's own batch, where a plan has no row.
         linear, none: steps, by the simpler predictors.
         measured: (seeds,) steps.
         measured_s: (seeds,) seconds of training steps.
@@ -50,16 +50,17 @@ class Row:
     low: float | None
     high: float | None
     seconds: float
-    noise: float
+    noise: float | None
     linear: float
     none: float
     measured: list[float]
     measured_s: list[float]
 
-    def error(self, by: str) -> float:
-        """Relative, of the predictor of that name, against the mean over seeds."""
+    def error(self, by: str) -> str:
+        """Relative, of the predictor of that name, against the mean over seeds; a dash where it predicts nothing."""
         measured = self.measured_s if by == "seconds" else self.measured
-        return getattr(self, by) / statistics.fmean(measured) - 1
+        predicted = getattr(self, by)
+        return "–" if predicted is None else f"{predicted / statistics.fmean(measured) - 1:+.0%}"
 
     @property
     def inside(self) -> bool:
@@ -114,8 +115,8 @@ def unseen_runs(folder: Path) -> dict[int, list[Path]]:
     return found
 
 
-def _row_of(result: BatchResult, batch: int) -> BatchRow:
-    return next(row for row in result.table if row.batch == batch and row.workers == WORKERS)
+def _row_of(result: BatchResult, batch: int) -> BatchRow | None:
+    return next((row for row in result.table if row.batch == batch and row.workers == WORKERS), None)
 
 
 def _value(of: Estimate | None) -> float:
@@ -130,7 +131,8 @@ def compare(result: BatchResult, noise: BatchResult, runs: dict[int, list[Path]]
     base = statistics.fmean(smallest)
     rows = []
     for batch, paths in runs.items():
-        predicted = _row_of(result, batch)
+        predicted, guessed = _row_of(result, batch), _row_of(noise, batch)
+        assert predicted is not None
         reached = [_reached(path) for path in paths]
         each_s = [timing_of(path).observed.step_s for path in paths]
         rows.append(
@@ -140,7 +142,7 @@ def compare(result: BatchResult, noise: BatchResult, runs: dict[int, list[Path]]
                 low=predicted.steps.low,
                 high=predicted.steps.high,
                 seconds=_value(predicted.time_s),
-                noise=_value(_row_of(noise, batch).steps),
+                noise=None if guessed is None else _value(guessed.steps),
                 linear=base * min(BATCHES) / batch,
                 none=base,
                 measured=reached,
@@ -168,9 +170,9 @@ def lines_of(rows: Sequence[Row], result: BatchResult, noise: BatchResult) -> li
     for row in rows:
         ends = " to ".join("no end" if end is None else f"{end:,.0f}" for end in (row.low, row.high))
         seen = f"{statistics.fmean(row.measured):,.0f} ({min(row.measured):,.0f} to {max(row.measured):,.0f})"
-        seconds = f"{row.seconds:.1f} | {statistics.fmean(row.measured_s):.1f} ({row.error('seconds'):+.0%})"
+        seconds = f"{row.seconds:.1f} | {statistics.fmean(row.measured_s):.1f} ({row.error('seconds')})"
         lines.append(
-            f"| {row.batch:,} | {row.steps:,.0f} [{ends}] | {seen} | {row.error('steps'):+.0%} | "
+            f"| {row.batch:,} | {row.steps:,.0f} [{ends}] | {seen} | {row.error('steps')} | "
             f"{'yes' if row.inside else 'no'} | {seconds} |"
         )
     names = {"steps": "plan batch, of runs", "noise": "plan batch, of one run's noise"}
@@ -178,7 +180,7 @@ def lines_of(rows: Sequence[Row], result: BatchResult, noise: BatchResult) -> li
     lines += ["", "| predictor of steps | " + " | ".join(f"batch {row.batch:,}" for row in rows) + " |"]
     lines += ["|---" * (len(rows) + 1) + "|"]
     for by, name in names.items():
-        lines.append(f"| {name} | " + " | ".join(f"{row.error(by):+.0%}" for row in rows) + " |")
+        lines.append(f"| {name} | " + " | ".join(row.error(by) for row in rows) + " |")
     critical = result.critical
     assert critical is not None
     shown = f"{_value(critical):,.0f} [{critical.low or 0:,.0f}, {critical.high or float('inf'):,.0f}]"

@@ -131,6 +131,22 @@ def test_a_batch_above_one_that_missed_the_target_is_not_recommended_untried(tmp
     assert result.recommendation.batch == 384
 
 
+def test_a_batch_above_all_that_ran_is_the_curves_word_and_not_recommended(tmp_path: Path) -> None:
+    """However little efficiency is asked for; the table has it, a warning names it."""
+    runs = [one(tmp_path, batch, seed) for batch in (32, 64, 128, 512) for seed in (0, 1)]
+    result = from_runs(runs, dataclasses.replace(QUESTION, efficiency=0.01))
+
+    assert max(row.batch for row in result.table) > 512
+    assert result.recommendation is not None
+    assert result.recommendation.batch == 512
+    assert any("no run has a batch above 512: steps at 1,024" in said for said in result.warnings)
+
+
+def test_no_word_of_the_curve_alone_where_runs_reach_far_enough(sweep: list[Path]) -> None:
+    """The largest batch of the table is one that ran."""
+    assert not any("no run has a batch above" in said for said in from_runs(sweep, QUESTION).warnings)
+
+
 def test_runs_of_different_recipes_are_refused(tmp_path: Path, sweep: list[Path]) -> None:
     """What differs is named."""
     with pytest.raises(PacelineError, match=r"--momentum: 0\.5, 0\.9"):

@@ -196,7 +196,7 @@ def _answer(found: _Found, question: Question) -> BatchResult:
         table=rows,
         recommendation=recommend(_allowed(rows, found, question.settled), steps, wish),
         branches=list(question.branches),
-        warnings=_warnings(found, question, times),
+        warnings=_warnings(found, question, times, batches),
         evidence=Evidence(
             runs=[str(one.path) for one in found.points] or [str(found.base)],
             held_out=_held_out(found),
@@ -208,10 +208,12 @@ def _answer(found: _Found, question: Question) -> BatchResult:
 
 def _allowed(rows: Sequence[BatchRow], found: _Found, settled: Settled | None) -> list[BatchRow]:
     """Rows that may be recommended: at none of these batches did a run miss the target, nor, above all that met it, at
-    a smaller one; and no branch lost anything."""
+    a smaller one; and no branch lost anything. Where runs at several batches tell of steps, none above the largest."""
     largest = max((one.batch for one in found.reached), default=0)
     end = min((batch for batch in found.missed if batch > largest), default=math.inf)
     most = settled.largest if settled is not None and settled.bounded else math.inf
+    if found.steps.hyperbola is not None:
+        most = min(most, largest)
     return [row for row in rows if not row.missed and row.batch < end and row.batch <= most]
 
 
@@ -240,7 +242,7 @@ def _held_out(found: _Found) -> list[HeldOut]:
     return [HeldOut(what=what, measured=measured, predicted=measured * (1 + hyperbola.held_out))]
 
 
-def _warnings(found: _Found, question: Question, times: Times | None) -> list[str]:
+def _warnings(found: _Found, question: Question, times: Times | None, batches: Sequence[int]) -> list[str]:
     warnings = []
     if found.missed:
         warnings.append(
@@ -252,6 +254,13 @@ def _warnings(found: _Found, question: Question, times: Times | None) -> list[st
         warnings.append(
             f"{len(found.reached)} runs leave hardly anything to judge the fit by, so that intervals are wide: more "
             "seeds or batch sizes narrow them"
+        )
+    largest = max((one.batch for one in found.reached), default=0)
+    if hyperbola is not None and (untried := {batch for batch in batches if batch > largest}):
+        # bench/plan_fashion.py: twice the largest batch took twice the steps that the curve had said, far outside.
+        warnings.append(
+            f"no run has a batch above {largest:,}: steps at {_listed(untried)} are the curve's, outside what its "
+            "intervals can tell, and it may take many more"
         )
     if hyperbola is None:
         beyond = "" if settled is None else f" at a batch above {settled.largest:,}"
