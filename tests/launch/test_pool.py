@@ -1,11 +1,13 @@
 """The pool of warm ranks: results, failures, limits, and nothing left behind."""
 
+import contextlib
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
+from paceline.launch import pool
 from paceline.launch.pool import RankFailure, RankTimeout, run_ranks
 from paceline.launch.rank import load_function
 
@@ -270,3 +273,21 @@ def test_a_function_of_an_importable_module_is_the_imported_one():
 
     assert load_function("json", json.__file__, "dumps") is json.dumps
     assert load_function("json", json.__file__, "JSONEncoder.encode") is json.JSONEncoder.encode
+
+
+def place() -> str:
+    """Returns at once."""
+    return os.environ["RANK"]
+
+
+def test_a_rank_0_that_returns_at_once_does_not_leave_the_others_searching(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a group nothing holds it until they have come, but the store that they look for is in it."""
+
+    @contextlib.contextmanager
+    def slowly() -> Iterator[None]:
+        """Half a second from rank to rank."""
+        yield
+        time.sleep(0.5)
+
+    monkeypatch.setattr(pool, "_plain_main", slowly)
+    assert run_ranks(place, 3, group=False, timeout_s=10) == ["0", "1", "2"]

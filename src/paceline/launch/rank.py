@@ -107,10 +107,12 @@ def serve(channel: Connection, job: Job, rank: int, world: int, endpoint: socket
         port = endpoint if isinstance(endpoint, int) else endpoint.getsockname()[1]
         os.environ.clear()
         os.environ.update({**job.env, **rank_environment(rank, world, port)})
-        answer = _answer(job, rank, world, endpoint)
+        # The store of all ranks lives in rank 0, which may be through before the others have found it.
+        answer, store = _answer(job, rank, world, endpoint)
         with contextlib.suppress(OSError, EOFError):
             channel.send_bytes(pickle.dumps(answer))
             channel.recv_bytes()
+        del store
         leave(0 if answer.result is not None else 1)
 
 
@@ -145,23 +147,24 @@ def rank_environment(rank: int, world: int, port: int) -> dict[str, str]:
     }
 
 
-def _answer(job: Job, rank: int, world: int, endpoint: socket.socket | int) -> Answer:
+def _answer(job: Job, rank: int, world: int, endpoint: socket.socket | int) -> tuple[Answer, object]:
+    """What to send back, and the store, which is to be kept until all have answered."""
+    store: object = None
     try:
         store = _join(rank, world, endpoint, job)
         function = load_function(job.module, job.path, job.qualname)
         if job.limits is not None:
             confine(job.limits, rank)
         result = function(*pickle.loads(job.arguments))
-        answer = Answer(at_s=time.monotonic(), result=pickle.dumps(result))
-        del store
-        return answer
+        return Answer(at_s=time.monotonic(), result=pickle.dumps(result)), store
     except BaseException as error:  # noqa: BLE001  sys.exit() in the function is an answer too
-        return Answer(
+        answer = Answer(
             at_s=time.monotonic(),
             error="".join(traceback.format_exception_only(error)).strip(),
             traceback=_trace(error),
             exception=_pickled(error),
         )
+        return answer, store
 
 
 def _join(rank: int, world: int, endpoint: socket.socket | int, job: Job) -> object:
