@@ -84,6 +84,28 @@ def test_one_process_is_no_special_case(answer) -> None:
     assert [len(each.batches) for each in only.passes] == [5, 5]
 
 
+PLACES = """
+import os
+names = "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"
+print(*[os.environ[name] for name in names])
+"""
+
+
+def test_two_machines_are_told_of_as_torchrun_does(answer) -> None:
+    """Ranks go on from machine to machine, local ranks begin anew."""
+    run = answer(PLACES)
+    run.script(4, machines=2)
+
+    assert [run.printed(rank).split() for rank in range(4)] == [
+        ["0", "0", "4", "2", "0", "2"],
+        ["1", "1", "4", "2", "0", "2"],
+        ["2", "0", "4", "2", "1", "2"],
+        ["3", "1", "4", "2", "1", "2"],
+    ]
+    with pytest.raises(ValueError, match="3 ranks cannot be shared by 2 machines"):
+        run.script(3, machines=2)
+
+
 @pytest.mark.parametrize(("line", "failure"), [("sys.exit(3)", "SystemExit: 3"), ("1 / 0", "ZeroDivisionError")])
 def test_a_script_that_fails_is_a_failure(answer, line: str, failure: str) -> None:
     """With what it raised; a clean exit is none."""

@@ -193,42 +193,24 @@ def should_stop(losses, tolerance=1e-3, patience=3):
 
 
 # %% exercise="L1.2" part="wrong" expects="absolute"
-import math
-
-
-def should_stop(losses, tolerance=1e-3, patience=3):
-    if losses and not math.isfinite(losses[-1]):
-        return True
-    if len(losses) <= patience:
-        return False
-    return min(losses[-patience:]) >= min(losses[:-patience]) - tolerance
-
+# the solution, but
+# - before, recent = min(losses[:-patience]), min(losses[-patience:])
+# - return recent >= before * (1 - tolerance)
+# + return min(losses[-patience:]) >= min(losses[:-patience]) - tolerance
 
 # %% exercise="L1.2" part="wrong" expects="too-early"
-import math
-
-
-def should_stop(losses, tolerance=1e-3, patience=3):
-    if losses and not math.isfinite(losses[-1]):
-        return True
-    if len(losses) < patience:
-        return False
-    before, recent = min(losses[: -patience + 1]), min(losses[-patience + 1 :])
-    return recent >= before * (1 - tolerance)
-
+# the solution, but
+# - if len(losses) <= patience:
+# + if len(losses) < patience:
+# - before, recent = min(losses[:-patience]), min(losses[-patience:])
+# + before, recent = min(losses[: -patience + 1]), min(losses[-patience + 1 :])
 
 # %% exercise="L1.2" part="wrong" expects="too-late"
-import math
-
-
-def should_stop(losses, tolerance=1e-3, patience=3):
-    if losses and not math.isfinite(losses[-1]):
-        return True
-    if len(losses) <= patience + 1:
-        return False
-    before, recent = min(losses[: -patience - 1]), min(losses[-patience - 1 :])
-    return recent >= before * (1 - tolerance)
-
+# the solution, but
+# - if len(losses) <= patience:
+# + if len(losses) <= patience + 1:
+# - before, recent = min(losses[:-patience]), min(losses[-patience:])
+# + before, recent = min(losses[: -patience - 1]), min(losses[-patience - 1 :])
 
 # %% [markdown]
 # ## Batches
@@ -396,17 +378,9 @@ def gradient_variance(x, y, w, b, size, repeats, generator):
 # itself, a larger batch makes the step hardly better, only dearer.
 
 # %% exercise="L1.4" part="wrong" expects="standard-deviation"
-import numpy as np
-
-
-def gradient_variance(x, y, w, b, size, repeats, generator):
-    gradients = np.empty((repeats, 2))
-    for number in range(repeats):
-        rows = generator.integers(len(x), size=size)
-        residual = w * x[rows] + b - y[rows]
-        gradients[number] = 2 * (residual * x[rows]).mean(), 2 * residual.mean()
-    return gradients.std(axis=0).sum()
-
+# the solution, but
+# - return gradients.var(axis=0).sum()
+# + return gradients.std(axis=0).sum()
 
 # %% exercise="L1.4" part="wrong" expects="of-points"
 import numpy as np

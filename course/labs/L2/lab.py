@@ -14,8 +14,9 @@
 # at a better rate. But it also makes fewer steps out of an epoch. You will measure both, and find that the best batch
 # for *samples a second* is not the best one for *time to an accuracy*.
 #
-# The images are drawn by a program: ten shapes of any size and turn, under noise. Nothing has to be downloaded, and
-# training takes seconds.
+# The images are a part of Fashion-MNIST where this machine has it (`paceline data fetch fashion-mnist` gets it), and
+# otherwise shapes that a program draws, of any size and turn, under noise. In both cases training takes seconds, and
+# what you will see is the same in kind.
 
 # %%
 from paceline.learn.notebook import *
@@ -337,7 +338,7 @@ def sweep(train, batches, seeds, path):
 # + if True:
 
 # %%
-# Of 8, 32, 128, 512: which batch reaches 70 % soonest?
+# Of 8, 32, 128, 512: which batch reaches the target soonest?
 predict("L2.3", unit="samples", best_batch_for_time=...)
 
 # %%

@@ -1,4 +1,4 @@
-"""Pictures and experiments of lab 2: the network of the task `shapes`, trained in processes of its own."""
+"""Pictures and experiments of lab 2: a small network, trained in processes of its own."""
 
 from __future__ import annotations
 
@@ -11,32 +11,31 @@ from pathlib import Path
 from typing import Any
 
 import matplotlib.pyplot as plt
-import numpy as np
 import torch
 import torch.nn.functional as F
 
 from paceline.launch.pool import run_ranks
+from paceline.learn.checking import load_module
 from paceline.parallel.placement import usable_cores
 from paceline.tasks.models.small_cnn import SmallCNN
-from paceline.tasks.shapes import CLASSES, draw
 
-TARGET, RATE = 0.7, 0.1
+DATA = load_module(Path(__file__).with_name("data.py"), "paceline_course_L2_data").chosen()
+TARGET, RATE = DATA.target, 0.1
 MOST_EPOCHS = 8
 QUICK = bool(os.environ.get("PACELINE_QUICK"))
 
 
 def examples() -> None:
-    """One image of each class, without noise and with it."""
-    clean, labels = draw(300, seed=3, noise=0.0)
-    noisy, _ = draw(300, seed=3)
-    _, axes = plt.subplots(2, 10, figsize=(10, 2.3), layout="constrained")
-    for label, name in enumerate(CLASSES):
-        index = int(np.flatnonzero(labels == label)[0])
-        for row, images in zip(axes, (clean, noisy), strict=True):
-            row[label].imshow(images[index, 0], cmap="gray")
-            row[label].axis("off")
-        axes[0][label].set_title(name, fontsize=9)
+    """What is trained on; one image of each class."""
+    images, labels = DATA.part(held=True)
+    _, axes = plt.subplots(1, len(DATA.classes), figsize=(10, 1.4), layout="constrained")
+    for label, (axis, name) in enumerate(zip(axes, DATA.classes, strict=True)):
+        index = int((labels == label).nonzero()[0])
+        axis.imshow(images[index, 0], cmap="gray")
+        axis.axis("off")
+        axis.set_title(name, fontsize=9)
     plt.show()
+    print(f"{DATA.name}; the target is {DATA.target:.0%} on {len(labels):,} held-out images")
 
 
 def throughput(batches: Sequence[int]) -> dict[int, float]:
@@ -54,8 +53,7 @@ def _rate(batch: int, seconds: float = 1.0) -> float:
     torch.manual_seed(0)
     model = SmallCNN()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
-    images, labels = map(torch.from_numpy, draw(max(batch, 64), seed=1))
-    images, labels = images[:batch], labels[:batch]
+    images, labels = (part[:batch] for part in DATA.part())
     steps, began = 0, 0.0
     while True:
         if steps == 3:
@@ -109,8 +107,8 @@ def _measured(batch: int, seed: int, reached: Callable[..., int | None]) -> dict
 
 def _train(batch: int, seed: int) -> tuple[list[float], int, float]:
     """Accuracies after each epoch, until the target was met twice or time is up; steps an epoch; training seconds."""
-    images, labels = map(torch.from_numpy, draw(8192, seed=1))
-    held, truth = map(torch.from_numpy, draw(1024, seed=2))
+    images, labels = DATA.part()
+    held, truth = DATA.part(held=True)
     torch.manual_seed(seed)
     model = SmallCNN()
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)

@@ -9,8 +9,11 @@ import torch
 import torch.distributed as dist
 
 from paceline.launch.pool import run_ranks
+from paceline.learn.checking import load_module
 from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
+
+_ring = load_module(Path(__file__).with_name("ring.py"), "paceline_course_L3_ring")
 
 WORK = Path("work")
 _COLOURS = ("#2b6cb0", "#c05621", "#2f855a", "#6b46c1")
@@ -38,32 +41,12 @@ def patterns() -> None:
 
 def ring(world: int) -> None:
     """The reduce-scatter of a ring, step by step: what each rank holds of each chunk."""
-    held = [[{rank} for _ in range(world)] for rank in range(world)]
-    _, axes = plt.subplots(1, world, figsize=(2.6 * world, 2.8), layout="constrained")
-    for step, axis in enumerate(axes):
-        for rank in range(world):
-            for chunk in range(world):
-                parts = held[rank][chunk]
-                whole = len(parts) == world
-                sends = step < world - 1 and chunk == (rank - step - 1) % world
-                face = "#2f855a" if whole and chunk == rank else "#e2e8f0"
-                edge = "#c05621" if sends else "white"
-                axis.add_patch(plt.Rectangle((chunk, -rank), 0.92, 0.85, facecolor=face, edgecolor=edge, linewidth=2.5))
-                text = "".join(str(part) for part in sorted(parts))
-                axis.text(chunk + 0.46, -rank + 0.42, text, ha="center", va="center", fontsize=9)
-        axis.set(xlim=(-0.1, world), ylim=(-world + 0.8, 1.1))
-        axis.set_title("begin" if step == 0 else f"after step {step}", fontsize=10)
-        axis.set_xticks(
-            [chunk + 0.46 for chunk in range(world)], [f"chunk {chunk}" for chunk in range(world)], fontsize=7
-        )
-        axis.set_yticks([-rank + 0.42 for rank in range(world)], [f"rank {rank}" for rank in range(world)], fontsize=8)
-        axis.tick_params(length=0)
-        for side in axis.spines.values():
-            side.set_visible(False)
-        moved = [(rank, (rank - step - 1) % world) for rank in range(world)]
-        for rank, chunk in moved:
-            held[(rank + 1) % world][chunk] = held[(rank + 1) % world][chunk] | held[rank][chunk]
-    plt.show()
+    _ring.pictures(world)
+
+
+def ring_in_motion(world: int) -> object:
+    """The whole all-reduce, as a film."""
+    return _ring.film(world)
 
 
 def bytes_by_world(length: int = 100_000) -> None:

@@ -111,84 +111,35 @@ def average_gradients(model):
 # A weight that is used twice is *one* parameter; autograd has added both parts of its gradient before you see it.
 
 # %% exercise="L4.1" part="wrong" expects="summed"
-import torch.distributed as dist
-
-
-def synchronise(model):
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, src=0)
-
-
-def average_gradients(model):
-    for p in model.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-
+# the solution, but
+# - p.grad /= dist.get_world_size()
 
 # %% exercise="L4.1" part="wrong" expects="start-differs"
-import torch.distributed as dist
-
-
-def synchronise(model):
-    pass
-
-
-def average_gradients(model):
-    for p in model.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-
+# the solution, but
+# - dist.broadcast(tensor.data, src=0)
+# - for tensor in [*model.parameters(), *model.buffers()]:
+# + pass
 
 # %% exercise="L4.1" part="wrong" expects="buffers-differ"
-import torch.distributed as dist
-
-
-def synchronise(model):
-    for p in model.parameters():
-        dist.broadcast(p.data, src=0)
-
-
-def average_gradients(model):
-    for p in model.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-
+# the solution, but
+# - dist.broadcast(tensor.data, src=0)
+# - for tensor in [*model.parameters(), *model.buffers()]:
+# + for p in model.parameters():
+# +     dist.broadcast(p.data, src=0)
 
 # %% exercise="L4.1" part="wrong" expects="not-reduced"
-import torch.distributed as dist
-
-
-def synchronise(model):
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, src=0)
-
-
-def average_gradients(model):
-    for p in model.parameters():
-        if p.grad is not None:
-            total = p.grad.clone()
-            dist.all_reduce(total)
-            total /= dist.get_world_size()
-
+# the solution, but
+# - dist.all_reduce(p.grad)
+# - p.grad /= dist.get_world_size()
+# + total = p.grad.clone()
+# + dist.all_reduce(total)
+# + total /= dist.get_world_size()
 
 # %% exercise="L4.1" part="wrong" expects="divided-twice"
-import torch.distributed as dist
-
-
-def synchronise(model):
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, src=0)
-
-
-def average_gradients(model):
-    for p in model.parameters():
-        if p.grad is not None:
-            p.grad /= dist.get_world_size()
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-
+# the solution, but
+# - if p.grad is not None:
+# + if p.grad is not None:
+# +     p.grad /= dist.get_world_size()
 
 # %% exercise="L4.1" part="wrong" expects="raised"
 import torch.distributed as dist
@@ -279,79 +230,35 @@ def average_gradients(model):
 # beginning.
 
 # %% exercise="L4.2" part="wrong" expects="many-collectives"
-import torch
-import torch.distributed as dist
-
-
-def synchronise(model):
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, src=0)
-
-
-def average_gradients(model):
-    for p in model.parameters():
-        if p.grad is not None:
-            dist.all_reduce(p.grad)
-            p.grad /= dist.get_world_size()
-
+# the solution, but
+# - grad.copy_(part.view_as(grad))
+# - for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
+# - flat /= dist.get_world_size()
+# - dist.all_reduce(flat)
+# - flat = torch.cat([grad.flatten() for grad in grads])
+# - grads = [p.grad for p in model.parameters() if p.grad is not None]
+# + for p in model.parameters():
+# +     if p.grad is not None:
+# +         dist.all_reduce(p.grad)
+# +         p.grad /= dist.get_world_size()
 
 # %% exercise="L4.2" part="wrong" expects="not-reduced"
-import torch
-import torch.distributed as dist
-
-
-def synchronise(model):
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, src=0)
-
-
-def average_gradients(model):
-    grads = [p.grad for p in model.parameters() if p.grad is not None]
-    flat = torch.cat([grad.flatten() for grad in grads])
-    dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
-        grad = part.view_as(grad)
-
+# the solution, but
+# - grad.copy_(part.view_as(grad))
+# + grad = part.view_as(grad)
 
 # %% exercise="L4.2" part="wrong" expects="summed"
-import torch
-import torch.distributed as dist
-
-
-def synchronise(model):
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, src=0)
-
-
-def average_gradients(model):
-    grads = [p.grad for p in model.parameters() if p.grad is not None]
-    flat = torch.cat([grad.flatten() for grad in grads])
-    dist.all_reduce(flat)
-    for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
-        grad.copy_(part.view_as(grad))
-
+# the solution, but
+# - flat /= dist.get_world_size()
 
 # %% exercise="L4.2" part="wrong" expects="unequal"
-import torch
-import torch.distributed as dist
-
-
-def synchronise(model):
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, src=0)
-
-
-def average_gradients(model):
-    grads = [p.grad for p in model.parameters() if p.grad is not None]
-    flat = torch.cat([grad.flatten() for grad in grads])
-    dist.all_reduce(flat)
-    flat /= dist.get_world_size()
-    start = 0
-    for grad in grads:
-        grad.copy_(flat[start : start + grad.numel()].view_as(grad))
-        start += 1
-
+# the solution, but
+# - grad.copy_(part.view_as(grad))
+# - for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
+# + start = 0
+# + for grad in grads:
+# +     grad.copy_(flat[start : start + grad.numel()].view_as(grad))
+# +     start += 1
 
 # %% [markdown]
 # ## While backward is still running
@@ -717,15 +624,11 @@ def loss_for_backward(loss_sum, count):
 
 
 # %% exercise="L4.4" part="wrong" expects="count-of-ranks"
-import torch
-import torch.distributed as dist
-
-
-def loss_for_backward(loss_sum, count):
-    total = torch.tensor(float(count))
-    dist.all_reduce(total)
-    return loss_sum / total.item()
-
+# the solution, but
+# - total = torch.tensor(float(count), dtype=torch.float64)
+# + total = torch.tensor(float(count))
+# - return loss_sum * dist.get_world_size() / total.item()
+# + return loss_sum / total.item()
 
 # %% exercise="L4.4" part="wrong" expects="summed"
 import torch
@@ -737,17 +640,11 @@ def loss_for_backward(loss_sum, count):
 
 
 # %% exercise="L4.4" part="wrong" expects="mismatch"
-import torch
-import torch.distributed as dist
-
-
-def loss_for_backward(loss_sum, count):
-    if count == 0:
-        return loss_sum
-    total = torch.tensor(float(count))
-    dist.all_reduce(total)
-    return loss_sum * dist.get_world_size() / total.item()
-
+# the solution, but
+# - total = torch.tensor(float(count), dtype=torch.float64)
+# + if count == 0:
+# +     return loss_sum
+# + total = torch.tensor(float(count))
 
 # %% [markdown]
 # ## Several backwards, one synchronisation
@@ -828,30 +725,18 @@ def accumulated_step(ddp, optimizer, micro_batches, loss_of):
 
 
 # %% exercise="L4.5" part="wrong" expects="not-divided"
-import contextlib
-
-
-def accumulated_step(ddp, optimizer, micro_batches, loss_of):
-    optimizer.zero_grad()
-    last = len(micro_batches) - 1
-    for number, part in enumerate(micro_batches):
-        with contextlib.nullcontext() if number == last else ddp.no_sync():
-            loss_of(ddp, part).backward()
-    optimizer.step()
-
+# the solution, but
+# - (loss_of(ddp, part) / len(micro_batches)).backward()
+# + loss_of(ddp, part).backward()
 
 # %% exercise="L4.5" part="wrong" expects="not-accumulated"
-import contextlib
-
-
-def accumulated_step(ddp, optimizer, micro_batches, loss_of):
-    last = len(micro_batches) - 1
-    for number, part in enumerate(micro_batches):
-        optimizer.zero_grad()
-        with contextlib.nullcontext() if number == last else ddp.no_sync():
-            loss_of(ddp, part).backward()
-    optimizer.step()
-
+# the solution, but
+# - optimizer.zero_grad()
+# - for number, part in enumerate(micro_batches):
+# + for number, part in enumerate(micro_batches):
+# +     optimizer.zero_grad()
+# - (loss_of(ddp, part) / len(micro_batches)).backward()
+# + loss_of(ddp, part).backward()
 
 # %% [markdown]
 # ## What you can say now

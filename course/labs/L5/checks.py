@@ -72,6 +72,10 @@ MESSAGES = {
     ),
     "not-saved": Message("the weights were not saved, or cannot be read", "torch.save on one process, to --out"),
     "group-left": Message("the process group was not destroyed at the end", "dist.destroy_process_group()"),
+    "two-machines": Message(
+        "on two machines, one process of each writes",
+        "who writes: the global rank decides that; the local one chooses only the device",
+    ),
     "printed-twice": Message("every process prints its own line of an epoch", "print on one process"),
     "throughput": Message("the rate is not that of all processes together", "samples of all, time of the slowest"),
     "disagree": Message("processes decide differently", "one decision, made on numbers that are equal everywhere"),
@@ -351,10 +355,10 @@ def _toy() -> Any:
     return load_module(TOY, "paceline_course_L5_toy")
 
 
-def _script(answer: Answer, world: int, seed: int) -> tuple[list[ScriptSeen], Path]:
+def _script(answer: Answer, world: int, seed: int, machines: int = 1) -> tuple[list[ScriptSeen], Path]:
     """Run the learner's script; what its ranks were seen to do, and the folder of its results."""
     words = ("--epochs", str(EPOCHS), "--global-batch", str(BATCH), "--seed", str(seed), "--out", "result")
-    seen = answer.script(world, *words, timeout_s=40)
+    seen = answer.script(world, *words, machines=machines, timeout_s=40)
     assert answer.last is not None
     return seen, answer.last / "result"
 
@@ -452,6 +456,18 @@ def log_and_exit(answer: Answer) -> None:
         raise Wrong("printed-twice", ran=ran, expected="one line an epoch", got=f"{lines} lines for epoch 0")
     if not all(each.left_group for each in seen):
         raise Wrong("group-left", ran=ran, expected="no group at the end", got="the group is still there")
+
+
+@proves("L5.6", "on two machines it is still one training, with one process that writes")
+def two_machines(answer: Answer) -> None:
+    """Two processes, each of which is the first one of its machine."""
+    seen, _ = _script(answer, 2, int(answer.draw.integers(1, 1000)), machines=2)
+    _judge_epochs(_training_passes(seen), TRAIN, BATCH)
+    saving = sum(bool(rank.saved) for rank in seen)
+    printing = sum("epoch 0" in answer.printed(rank) for rank in range(2))
+    if max(saving, printing) > 1:
+        got = f"{saving} processes save, {printing} print"
+        raise Wrong("two-machines", ran="two machines with one process each", expected="one of both writes", got=got)
 
 
 # --- L5.7 -----------------------------------------------------------------------------------------------------------

@@ -312,35 +312,20 @@ def prepare_once(download):
 
 
 # %% exercise="L5.2" part="wrong" expects="one-machine-only"
-import torch.distributed as dist
-
-
-def prepare_once(download):
-    if dist.get_rank() == 0:
-        download()
-    dist.barrier()
-
+# the solution, but
+# - import os
+# - if int(os.environ["LOCAL_RANK"]) == 0:
+# + if dist.get_rank() == 0:
 
 # %% exercise="L5.2" part="wrong" expects="too-early"
-import os
-
-
-def prepare_once(download):
-    if int(os.environ["LOCAL_RANK"]) == 0:
-        download()
-
+# the solution, but
+# - import torch.distributed as dist
+# - dist.barrier()
 
 # %% exercise="L5.2" part="wrong" expects="hang"
-import os
-
-import torch.distributed as dist
-
-
-def prepare_once(download):
-    if int(os.environ["LOCAL_RANK"]) == 0:
-        download()
-        dist.barrier()
-
+# the solution, but
+# - dist.barrier()
+# +     dist.barrier()
 
 # %% [markdown]
 # ## Step 3: share the samples
@@ -419,96 +404,38 @@ def epoch_of(loader, sampler, epoch):
 # forgotten `set_epoch`: losses and accuracies look fine.
 
 # %% exercise="L5.3" part="wrong" expects="everybody-sees-all"
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-
-
-def make_loader(dataset, global_batch, seed):
-    return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), shuffle=True), None
-
-
-def epoch_of(loader, sampler, epoch):
-    return loader
-
+# the solution, but
+# - from torch.utils.data.distributed import DistributedSampler
+# - sampler = DistributedSampler(dataset, seed=seed)
+# - return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), sampler=sampler), sampler
+# + return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), shuffle=True), None
+# - sampler.set_epoch(epoch)
 
 # %% exercise="L5.3" part="wrong" expects="same-order"
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-
-def make_loader(dataset, global_batch, seed):
-    sampler = DistributedSampler(dataset, seed=seed)
-    return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), sampler=sampler), sampler
-
-
-def epoch_of(loader, sampler, epoch):
-    return loader
-
+# the solution, but
+# - sampler.set_epoch(epoch)
 
 # %% exercise="L5.3" part="wrong" expects="batch-size"
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-
-def make_loader(dataset, global_batch, seed):
-    sampler = DistributedSampler(dataset, seed=seed)
-    return DataLoader(dataset, batch_size=global_batch, sampler=sampler), sampler
-
-
-def epoch_of(loader, sampler, epoch):
-    sampler.set_epoch(epoch)
-    return loader
-
+# the solution, but
+# - import torch.distributed as dist
+# - return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), sampler=sampler), sampler
+# + return DataLoader(dataset, batch_size=global_batch, sampler=sampler), sampler
 
 # %% exercise="L5.3" part="wrong" expects="overlap"
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-
-def make_loader(dataset, global_batch, seed):
-    sampler = DistributedSampler(dataset, seed=seed + dist.get_rank())
-    return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), sampler=sampler), sampler
-
-
-def epoch_of(loader, sampler, epoch):
-    sampler.set_epoch(epoch)
-    return loader
-
+# the solution, but
+# - sampler = DistributedSampler(dataset, seed=seed)
+# + sampler = DistributedSampler(dataset, seed=seed + dist.get_rank())
 
 # %% exercise="L5.3" part="wrong" expects="missing-samples"
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-
-def make_loader(dataset, global_batch, seed):
-    sampler = DistributedSampler(dataset, seed=seed)
-    size = global_batch // dist.get_world_size()
-    return DataLoader(dataset, batch_size=size, sampler=sampler, drop_last=True), sampler
-
-
-def epoch_of(loader, sampler, epoch):
-    sampler.set_epoch(epoch)
-    return loader
-
+# the solution, but
+# - return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), sampler=sampler), sampler
+# + size = global_batch // dist.get_world_size()
+# + return DataLoader(dataset, batch_size=size, sampler=sampler, drop_last=True), sampler
 
 # %% exercise="L5.3" part="wrong" expects="not-shuffled"
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-
-def make_loader(dataset, global_batch, seed):
-    sampler = DistributedSampler(dataset, seed=seed, shuffle=False)
-    return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), sampler=sampler), sampler
-
-
-def epoch_of(loader, sampler, epoch):
-    sampler.set_epoch(epoch)
-    return loader
-
+# the solution, but
+# - sampler = DistributedSampler(dataset, seed=seed)
+# + sampler = DistributedSampler(dataset, seed=seed, shuffle=False)
 
 # %% [markdown]
 # ## Step 4: wrap the model
@@ -581,55 +508,23 @@ def train_step(ddp, optimizer, inputs, labels):
 # processes, weighted by their samples; the gradients need no such care here, because the parts are equally large.
 
 # %% exercise="L5.4" part="wrong" expects="ranks-differ"
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-
-def wrap(model, device):
-    return DistributedDataParallel(model.to(device))
-
-
-def train_step(ddp, optimizer, inputs, labels):
-    loss = nn.functional.cross_entropy(ddp.module(inputs), labels)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
+# the solution, but
+# - return DistributedDataParallel(model.to(device), device_ids=[device.index] if device.type == "cuda" else None)
+# + return DistributedDataParallel(model.to(device))
+# - loss = nn.functional.cross_entropy(ddp(inputs), labels)
+# + loss = nn.functional.cross_entropy(ddp.module(inputs), labels)
 
 # %% exercise="L5.4" part="wrong" expects="unequal"
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-
-def wrap(model, device):
-    return DistributedDataParallel(model.to(device))
-
-
-def train_step(ddp, optimizer, inputs, labels):
-    loss = nn.functional.cross_entropy(ddp(inputs), labels, reduction="sum")
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
+# the solution, but
+# - return DistributedDataParallel(model.to(device), device_ids=[device.index] if device.type == "cuda" else None)
+# + return DistributedDataParallel(model.to(device))
+# - loss = nn.functional.cross_entropy(ddp(inputs), labels)
+# + loss = nn.functional.cross_entropy(ddp(inputs), labels, reduction="sum")
 
 # %% exercise="L5.4" part="wrong" expects="raised"
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
-
-
-def wrap(model, device):
-    return DistributedDataParallel(model.to(device), device_ids=[0])
-
-
-def train_step(ddp, optimizer, inputs, labels):
-    loss = nn.functional.cross_entropy(ddp(inputs), labels)
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
+# the solution, but
+# - return DistributedDataParallel(model.to(device), device_ids=[device.index] if device.type == "cuda" else None)
+# + return DistributedDataParallel(model.to(device), device_ids=[0])
 
 # %% exercise="L5.4" part="wrong" expects="unequal"
 from torch import nn
@@ -718,96 +613,38 @@ def evaluate(model, dataset, batch_size):
 # its parts must have equally many *batches*, and why the sampler fills up there.
 
 # %% exercise="L5.5" part="wrong" expects="padded"
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-from torch.utils.data.distributed import DistributedSampler
-
-
-def evaluate(model, dataset, batch_size):
-    totals = torch.zeros(2, dtype=torch.int64)
-    model.eval()
-    with torch.no_grad():
-        for inputs, labels in DataLoader(
-            dataset, batch_size=batch_size, sampler=DistributedSampler(dataset, shuffle=False)
-        ):
-            totals[0] += (model(inputs).argmax(dim=1) == labels).sum()
-            totals[1] += len(labels)
-    model.train()
-    dist.all_reduce(totals)
-    return totals[0].item(), totals[1].item()
-
+# the solution, but
+# - from torch.utils.data import DataLoader, Subset
+# + from torch.utils.data import DataLoader
+# + from torch.utils.data.distributed import DistributedSampler
+# - part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
+# - for inputs, labels in DataLoader(part, batch_size=batch_size):
+# + for inputs, labels in DataLoader(
+# +     dataset, batch_size=batch_size, sampler=DistributedSampler(dataset, shuffle=False)
+# + ):
 
 # %% exercise="L5.5" part="wrong" expects="dropped"
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Subset
-
-
-def evaluate(model, dataset, batch_size):
-    part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
-    totals = torch.zeros(2, dtype=torch.int64)
-    model.eval()
-    with torch.no_grad():
-        for inputs, labels in DataLoader(part, batch_size=batch_size, drop_last=True):
-            totals[0] += (model(inputs).argmax(dim=1) == labels).sum()
-            totals[1] += len(labels)
-    model.train()
-    dist.all_reduce(totals)
-    return totals[0].item(), totals[1].item()
-
+# the solution, but
+# - for inputs, labels in DataLoader(part, batch_size=batch_size):
+# + for inputs, labels in DataLoader(part, batch_size=batch_size, drop_last=True):
 
 # %% exercise="L5.5" part="wrong" expects="own-part"
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Subset
-
-
-def evaluate(model, dataset, batch_size):
-    part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
-    totals = torch.zeros(2, dtype=torch.int64)
-    model.eval()
-    with torch.no_grad():
-        for inputs, labels in DataLoader(part, batch_size=batch_size):
-            totals[0] += (model(inputs).argmax(dim=1) == labels).sum()
-            totals[1] += len(labels)
-    model.train()
-    return totals[0].item(), totals[1].item()
-
+# the solution, but
+# - dist.all_reduce(totals)
 
 # %% exercise="L5.5" part="wrong" expects="not-shared"
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader
-
-
-def evaluate(model, dataset, batch_size):
-    totals = torch.zeros(2, dtype=torch.int64)
-    model.eval()
-    with torch.no_grad():
-        for inputs, labels in DataLoader(dataset, batch_size=batch_size):
-            totals[0] += (model(inputs).argmax(dim=1) == labels).sum()
-            totals[1] += len(labels)
-    model.train()
-    return totals[0].item(), totals[1].item()
-
+# the solution, but
+# - from torch.utils.data import DataLoader, Subset
+# + from torch.utils.data import DataLoader
+# - part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
+# - for inputs, labels in DataLoader(part, batch_size=batch_size):
+# + for inputs, labels in DataLoader(dataset, batch_size=batch_size):
+# - dist.all_reduce(totals)
 
 # %% exercise="L5.5" part="wrong" expects="train-mode"
-import torch
-import torch.distributed as dist
-from torch.utils.data import DataLoader, Subset
-
-
-def evaluate(model, dataset, batch_size):
-    part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
-    totals = torch.zeros(2, dtype=torch.int64)
-    with torch.no_grad():
-        for inputs, labels in DataLoader(part, batch_size=batch_size):
-            totals[0] += (model(inputs).argmax(dim=1) == labels).sum()
-            totals[1] += len(labels)
-    dist.all_reduce(totals)
-    return totals[0].item(), totals[1].item()
-
+# the solution, but
+# - model.eval()
+# - model.train()
 
 # %% [markdown]
 # ## Step 6: the whole script
@@ -829,7 +666,7 @@ def evaluate(model, dataset, batch_size):
 # You may import your earlier answers: `from L5_1 import set_up` works, as they stand in the same folder.
 #
 # **Done when** the processes share the samples of each epoch, agree after every step, save what one process gets from
-# the same batches, write one exact log, and leave cleanly.
+# the same batches, write one exact log, on two machines too, and leave cleanly.
 
 # %% exercise="L5.6" part="starter" expects="everybody-sees-all"
 # the file toy.py
@@ -986,6 +823,12 @@ if __name__ == "__main__":
 # the solution, but
 # - dist.destroy_process_group()
 
+# %% exercise="L5.6" part="wrong" expects="two-machines"
+# the solution, but
+# - torch.save(ddp.module.state_dict(), options.out / "model.pt")
+# + if os.environ.get("LOCAL_RANK", "0") == "0":
+# +     torch.save(ddp.module.state_dict(), options.out / "model.pt")
+
 # %% exercise="L5.6" part="wrong" expects="printed-twice"
 # the solution, but
 # - right, counted = evaluate(model, eval_data, device)
@@ -1084,55 +927,26 @@ def agree_to_stop(wish):
 # makes a difference that a wish may also come from outside, such as a signal that only one process got.
 
 # %% exercise="L5.7" part="wrong" expects="throughput"
-import torch
-import torch.distributed as dist
-
-
-def throughput(samples, seconds):
-    rate = torch.tensor(samples / seconds)
-    dist.all_reduce(rate)
-    return rate.item()
-
-
-def agree_to_stop(wish):
-    wishes = torch.tensor(int(wish))
-    dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
-    return bool(wishes)
-
+# the solution, but
+# - total, slowest = torch.tensor(float(samples)), torch.tensor(float(seconds))
+# - dist.all_reduce(total)
+# - dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+# - return (total / slowest).item()
+# + rate = torch.tensor(samples / seconds)
+# + dist.all_reduce(rate)
+# + return rate.item()
 
 # %% exercise="L5.7" part="wrong" expects="disagree"
-import torch
-import torch.distributed as dist
-
-
-def throughput(samples, seconds):
-    total, slowest = torch.tensor(float(samples)), torch.tensor(float(seconds))
-    dist.all_reduce(total)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return (total / slowest).item()
-
-
-def agree_to_stop(wish):
-    return wish
-
+# the solution, but
+# - wishes = torch.tensor(int(wish))
+# - dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
+# - return bool(wishes)
+# + return wish
 
 # %% exercise="L5.7" part="wrong" expects="decision"
-import torch
-import torch.distributed as dist
-
-
-def throughput(samples, seconds):
-    total, slowest = torch.tensor(float(samples)), torch.tensor(float(seconds))
-    dist.all_reduce(total)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return (total / slowest).item()
-
-
-def agree_to_stop(wish):
-    wishes = torch.tensor(int(wish))
-    dist.all_reduce(wishes, op=dist.ReduceOp.MIN)
-    return bool(wishes)
-
+# the solution, but
+# - dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
+# + dist.all_reduce(wishes, op=dist.ReduceOp.MIN)
 
 # %% exercise="L5.7" part="wrong" expects="disagree"
 import torch

@@ -265,8 +265,14 @@ class Momentum:
 # ## Layer by layer
 #
 # One rate for all layers is a compromise: in some, the gradient is large against the weights, and a long step ruins
-# them; in others it is small, and they hardly move. **LARS** (You and others, arXiv:1708.03888) gives each layer a
-# step in proportion to the size of its weights:
+# them; in others it is small, and they hardly move. Here is how much longer the weights are than the gradient, layer
+# by layer:
+
+# %%
+show.trust_ratios()
+
+# %% [markdown]
+# **LARS** (You and others, arXiv:1708.03888) gives each layer a step in proportion to the size of its weights:
 #
 # $$ \text{trust} = c\, \frac{\lVert w \rVert}{\lVert g \rVert + \lambda \lVert w \rVert} $$
 #

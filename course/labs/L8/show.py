@@ -17,8 +17,13 @@ from paceline.launch.pool import run_ranks
 from paceline.parallel.placement import usable_cores
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.shapes import draw
+from paceline.train.norms.convert import with_batch_norm
+from paceline.train.optim.build import build_optimizer
+from paceline.train.optim.table import Settings
 
 SMALL, LARGE, RATE, EPOCHS = 64, 512, 0.1, 6
+LARS_RATE, NOVOGRAD_RATE = 10.0, 0.02
+"""The best of a search by threes, one seed."""
 SEEDS = (0, 1, 2)
 QUICK = bool(os.environ.get("PACELINE_QUICK"))
 
@@ -30,27 +35,38 @@ class Rung:
     Attributes:
         name: for people.
         batch: samples a step.
-        factor: on the rate.
+        rate: at its height.
         warmup: part of the steps.
         epochs: passes over the data.
+        optimizer: a name of `paceline train --optimizer`.
+        ghost: samples a batch norm sees at a time; 0 for all.
+        smoothing: of labels.
     """
 
     name: str
     batch: int = LARGE
-    factor: float = 1.0
+    rate: float = RATE
     warmup: float = 0.0
     epochs: int = EPOCHS
+    optimizer: str = "sgd"
+    ghost: int = 0
+    smoothing: float = 0.0
 
 
 K = LARGE / SMALL
+ROOT = RATE * K**0.5
 LADDER = (
     Rung("batch 64", batch=SMALL),
     Rung("batch 512, same rate"),
-    Rung("+ square-root rule", factor=K**0.5),
-    Rung("+ linear rule", factor=K),
-    Rung("linear, + warm-up 20 %", factor=K, warmup=0.2),
-    Rung("square root, 2 x the epochs", factor=K**0.5, epochs=2 * EPOCHS),
-    Rung("square root, 4 x the epochs", factor=K**0.5, epochs=4 * EPOCHS),
+    Rung("square-root rule", rate=ROOT),
+    Rung("linear rule", rate=RATE * K),
+    Rung("linear, warm-up 20 %", rate=RATE * K, warmup=0.2),
+    Rung("LARS", rate=LARS_RATE, optimizer="lars"),
+    Rung("NovoGrad", rate=NOVOGRAD_RATE, optimizer="novograd"),
+    Rung("square root, ghost norm of 64", rate=ROOT, ghost=SMALL),
+    Rung("square root, smoothed labels", rate=ROOT, smoothing=0.1),
+    Rung("square root, 2 x the epochs", rate=ROOT, epochs=2 * EPOCHS),
+    Rung("square root, 4 x the epochs", rate=ROOT, epochs=4 * EPOCHS),
 )
 
 
@@ -70,6 +86,31 @@ def schedules(rate_at: Callable[..., float]) -> None:
         axis.plot([rate_at(step, 100, 1.0, warmup) for step in range(100)], label=f"warm-up {warmup}")
     axis.set(xlabel="step", ylabel="rate, in peaks")
     axis.legend(frameon=False)
+    plt.show()
+
+
+def trust_ratios(steps: int = 60) -> None:
+    """How long each layer is against its gradient, over the first steps of SGD with a large batch."""
+    images, labels = map(torch.from_numpy, draw(8192, seed=1))
+    torch.manual_seed(0)
+    model = SmallCNN()
+    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    matrices = {name: weight for name, weight in model.named_parameters() if weight.dim() > 1}
+    seen: dict[str, list[float]] = {name: [] for name in matrices}
+    for _ in range(steps):
+        rows = torch.randint(len(labels), (LARGE,))
+        optimizer.zero_grad()
+        F.cross_entropy(model(images[rows]), labels[rows]).backward()
+        for name, weight in matrices.items():
+            if weight.grad is not None:
+                seen[name].append(float(weight.norm() / weight.grad.norm()))
+        optimizer.step()
+    _, axis = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
+    for number, (name, ratios) in enumerate(seen.items()):
+        label = "last layer" if name.startswith("head") else f"convolution {number + 1}"
+        axis.semilogy(ratios, label=label, linewidth=1.2)
+    axis.set(xlabel="step", ylabel="norm of weights / norm of gradient")
+    axis.legend(frameon=False, fontsize=8)
     plt.show()
 
 
@@ -114,7 +155,9 @@ def train(rung: Rung, seed: int) -> float:
     held, truth = map(torch.from_numpy, draw(2048, seed=2))
     torch.manual_seed(seed)
     model = SmallCNN()
-    optimizer = torch.optim.SGD(model.parameters(), lr=RATE, momentum=0.9)
+    if rung.ghost:
+        with_batch_norm(model, "ghost", ghost_size=rung.ghost, momentum=None, device=torch.device("cpu"))
+    optimizer = build_optimizer(rung.optimizer, model, Settings(lr=rung.rate, momentum=0.9, betas=(0.95, 0.98)))
     total = rung.epochs * -(-len(labels) // rung.batch)
     warm = round(rung.warmup * total)
     step = 0
@@ -122,9 +165,9 @@ def train(rung: Rung, seed: int) -> float:
         for rows in torch.randperm(len(labels)).split(rung.batch):
             part = (step + 1) / warm if step < warm else 1 - (step - warm) / (total - warm)
             for group in optimizer.param_groups:
-                group["lr"] = RATE * rung.factor * part
+                group["lr"] = rung.rate * part
             optimizer.zero_grad()
-            F.cross_entropy(model(images[rows]), labels[rows]).backward()
+            F.cross_entropy(model(images[rows]), labels[rows], label_smoothing=rung.smoothing).backward()
             optimizer.step()
             step += 1
     model.eval()

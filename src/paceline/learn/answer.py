@@ -15,7 +15,7 @@ import numpy as np
 
 from paceline.launch.limits import Limits, free_user
 from paceline.launch.pool import RankTimeout, run_ranks
-from paceline.learn.inside import ANSWER, ScriptSeen, Task, perform, run_script, trace_file
+from paceline.learn.inside import ANSWER, Program, ScriptSeen, Task, perform, run_script, trace_file
 from paceline.observe.collectives import CollectiveTrace
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.reader import EventStream
@@ -87,12 +87,20 @@ class Answer:
         assert self.last is not None
         return [Traced(result, *read_trace(self.last, rank)) for rank, result in enumerate(results)]
 
-    def script(self, world: int, *arguments: str, timeout_s: float = 60.0) -> list[ScriptSeen]:
+    def script(self, world: int, *arguments: str, machines: int = 1, timeout_s: float = 60.0) -> list[ScriptSeen]:
         """The file as a program on `world` ranks, with the environment of torchrun; what each rank was seen to do.
 
         Files that it writes are in `last` afterwards, and what it printed in `printed`.
+
+        Args:
+            world: ranks, on all machines together.
+            arguments: of the program.
+            machines: that its environment tells of, with equally many ranks each; all of them are this one.
+            timeout_s: for all of it.
         """
-        return self._run(run_script, world, arguments, timeout_s, group=False)
+        if world % machines:
+            raise ValueError(f"{world} ranks cannot be shared by {machines} machines")
+        return self._run(run_script, world, Program(arguments, machines), timeout_s, group=False)
 
     def give(self, name: str, content: bytes) -> None:
         """Put a file beside the answer in all further calls."""

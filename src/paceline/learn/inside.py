@@ -91,14 +91,28 @@ class ScriptSeen:
     trouble: str
 
 
-def run_script(arguments: tuple[str, ...]) -> ScriptSeen:
+@dataclass(frozen=True)
+class Program:
+    """How the learner's file is started.
+
+    Attributes:
+        arguments: of its command line.
+        machines: that torchrun's variables tell of.
+    """
+
+    arguments: tuple[str, ...]
+    machines: int = 1
+
+
+def run_script(program: Program) -> ScriptSeen:
     """Run the learner's file as a program, as `torchrun` would, and watch it; runs on a rank, confined.
 
     Raises:
         SystemExit: it ended with another exit code than 0.
     """
     path = os.environ[ANSWER]
-    sys.argv = [path, *arguments]
+    sys.argv = [path, *program.arguments]
+    os.environ.update(_place(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), program.machines))
     sys.path.insert(0, str(Path(path).parent))
     trace = CollectiveTrace(trace_file(Path.cwd(), int(os.environ["RANK"])))
     with contextlib.ExitStack() as stack:
@@ -121,6 +135,17 @@ def run_script(arguments: tuple[str, ...]) -> ScriptSeen:
         left_group=not dist.is_initialized(),
         trouble="; ".join(said for said in (trace.trouble, ledger.trouble, steps.trouble) if said),
     )
+
+
+def _place(rank: int, world: int, machines: int) -> dict[str, str]:
+    """What torchrun says of a rank's machine."""
+    a_machine = world // machines
+    return {
+        "LOCAL_RANK": str(rank % a_machine),
+        "LOCAL_WORLD_SIZE": str(a_machine),
+        "GROUP_RANK": str(rank // a_machine),
+        "GROUP_WORLD_SIZE": str(machines),
+    }
 
 
 @contextlib.contextmanager

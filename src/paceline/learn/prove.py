@@ -123,7 +123,7 @@ def execute(course: Course, lab: Lab) -> Proof:
         printed = "".join(out.get("text", "") for cell in notebook.cells for out in cell.get("outputs", ()))
         if not problem and "  NO " in printed:
             problem = printed[printed.index("  NO ") :][:1500]
-    return Proof(f"{lab.id} notebook", problem, time.monotonic() - began)
+    return Proof(f"{lab.id} notebook, which may take {lab.machine_s} s:", problem, time.monotonic() - began)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -78,14 +78,14 @@ def _predictions(cells: Iterable[Cell]) -> Iterator[str]:
     revealed: set[str] = set()
     for call in (call for cell in cells if not cell.is_text and not cell.part for call in _calls(cell.source)):
         name = call.func.id if isinstance(call.func, ast.Name) else ""
-        key = call.args[0].value if call.args and isinstance(call.args[0], ast.Constant) else ""
+        key = str(call.args[0].value) if call.args and isinstance(call.args[0], ast.Constant) else ""
         words = [word.arg for word in call.keywords]
         if name == "predict":
-            said |= {(str(key), str(word)) for word in words if word != "unit"}
+            said |= {(key, str(word)) for word in words if word != "unit"}
         elif name == "reveal":
-            revealed.add(str(key))
+            revealed.add(key)
             yield from (f"{word} of {key} is revealed, and nobody was asked" for word in words
-                        if word is not None and (str(key), word) not in said)  # fmt: skip
+                        if word is not None and (key, word) not in said)  # fmt: skip
     yield from (f"what was said of {key} is never revealed" for key in sorted({key for key, _ in said} - revealed))
 
 
