@@ -328,8 +328,8 @@ def reduce_scatter(tensor):
 # ## And back: all-gather, all-reduce
 #
 # Now every rank has one finished chunk. Once more around the ring, this time without adding, and everyone has all of
-# them: an **all-gather**. Both together are the all-reduce that moves `2 (W - 1) / W` of a tensor per rank. Press the
-# arrow and watch it: a chunk shows whose parts are in it, and is green when it is complete.
+# them: an **all-gather**. Both together are the all-reduce that moves `2 (W - 1) / W` of a tensor per rank. Watch
+# it: a chunk shows whose parts are in it, and is green when it is complete.
 
 # %%
 show.ring_in_motion(4)

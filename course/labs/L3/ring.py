@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import matplotlib.pyplot as plt
 import numpy as np
@@ -70,50 +72,59 @@ def pictures(world: int) -> None:
     plt.show()
 
 
-def film(world: int, frames: int = 8) -> object:
-    """An all-reduce of `world` ranks in motion, with buttons, for a notebook.
+def film(world: int, frames: int = 6) -> object:
+    """An all-reduce of `world` ranks in motion, as a picture for a notebook. It needs no script and no network.
 
     Args:
         world: ranks.
         frames: pictures a step.
     """
-    from IPython.display import HTML
-    from matplotlib.animation import FuncAnimation
+    from IPython.display import Image
+    from matplotlib.animation import FuncAnimation, PillowWriter
 
     path = list(steps(world))
-    figure, axis = plt.subplots(figsize=(5.2, 4.6), layout="constrained")
+    figure, axis = plt.subplots(figsize=(5.4, 4.8), dpi=90)
+    figure.subplots_adjust(0, 0, 1, 0.92)
     angles = np.pi / 2 - 2 * np.pi * np.arange(world) / world
-    places = 2.2 * np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    places = np.stack([2.6 * np.cos(angles), 2.2 * np.sin(angles)], axis=1)
 
     def draw(frame: int) -> list[object]:
         number, part = divmod(frame, frames)
-        over = number == len(path)
+        over = number >= len(path)
         step = path[-1] if over else path[number]
         held = step.after() if over else step.held
         axis.clear()
-        axis.set(xlim=(-3.4, 3.4), ylim=(-2.9, 3.3), aspect="equal")
+        axis.set(xlim=(-3.9, 3.9), ylim=(-2.9, 3.3))
         axis.axis("off")
         axis.set_title("every rank holds every sum" if over else f"{step.phase}, step {step.number} of {world - 1}")
         for rank, (x, y) in enumerate(places):
-            axis.text(x, y + 0.55, f"rank {rank}", ha="center", fontsize=9)
+            axis.plot(*zip(places[rank], places[(rank + 1) % world], strict=True), color="0.85", zorder=0)
+            axis.text(x, y + 0.45, f"rank {rank}", ha="center", fontsize=9)
             for chunk in range(world):
-                sends = not over and step.sent[rank] == chunk
-                _cell(axis, x + (chunk - world / 2) * 0.5, y - 0.2, held[rank][chunk], world, scale=0.5,
-                      edge=_MOVING if sends else "white")  # fmt: skip
+                _cell(axis, *_slot(places[rank], chunk, world), held[rank][chunk], world, scale=0.5)
         for rank, chunk in enumerate([] if over else step.sent):
-            there = (rank + 1) % world
-            x, y = places[rank] + (places[there] - places[rank]) * (part + 0.5) / frames
-            _cell(axis, x + (chunk - world / 2) * 0.5, y - 0.2, held[rank][chunk], world, scale=0.5, edge=_MOVING)
+            there = places[(rank + 1) % world]
+            where = places[rank] + (there - places[rank]) * part / frames
+            _cell(axis, *_slot(where, chunk, world), held[rank][chunk], world, scale=0.5, edge=_MOVING)
         return []
 
-    film = FuncAnimation(figure, draw, frames=len(path) * frames + 1, interval=120)
-    page = HTML(film.to_jshtml(default_mode="once"))
+    hold = 2 * frames
+    animation = FuncAnimation(figure, draw, frames=len(path) * frames + hold)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "ring.gif"
+        animation.save(file, writer=PillowWriter(fps=8))
+        picture = Image(data=file.read_bytes(), format="gif")
     plt.close(figure)
-    return page
+    return picture
+
+
+def _slot(place: np.ndarray, chunk: int, world: int) -> tuple[float, float]:
+    """Where a chunk of a rank at this place is drawn."""
+    return float(place[0]) + (chunk - world / 2) * 0.5, float(place[1]) - 0.2
 
 
 def _cell(
-    axis: plt.Axes, x: float, y: float, parts: frozenset[int], world: int, *, edge: str, scale: float = 1
+    axis: plt.Axes, x: float, y: float, parts: frozenset[int], world: int, *, edge: str = "white", scale: float = 1
 ) -> None:
     """A chunk: the ranks whose parts are in it; green when it is complete."""
     whole = len(parts) == world

@@ -826,8 +826,11 @@ if __name__ == "__main__":
 # %% exercise="L5.6" part="wrong" expects="two-machines"
 # the solution, but
 # - torch.save(ddp.module.state_dict(), options.out / "model.pt")
+# + pass
+# - dist.destroy_process_group()
 # + if os.environ.get("LOCAL_RANK", "0") == "0":
 # +     torch.save(ddp.module.state_dict(), options.out / "model.pt")
+# + dist.destroy_process_group()
 
 # %% exercise="L5.6" part="wrong" expects="printed-twice"
 # the solution, but
