@@ -131,7 +131,9 @@ def test_checks_hints_and_quizzes_are_those_of_the_terminal(
     notebook.quiz("L1", answers=["1", "a"], seed=1)
 
     said = capsys.readouterr().out
-    assert all(word in said for word in ("hint 1 of 3", "is not solved yet", "passed in", "Because.", "of 2 right"))
+    assert all(
+        word in said for word in ("Hint 1 of 3. First.", "is not solved yet", "passed in", "Because.", "of 2 right")
+    )
     with workspace.progress() as known:
         assert known.exercises["L1.1"].passed_at
         assert known.quizzes["L1"].questions == 2

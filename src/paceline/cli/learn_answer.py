@@ -131,13 +131,17 @@ def _launch(path: Path, workers: int, arguments: Sequence[str]) -> int:
 
 def hint(name: Name, directory: Dir = None) -> None:
     """The next of three hints: a question, the idea, nearly the line."""
+    from paceline.learn.plain import plain
+
     workspace = open_workspace(directory)
     number, text = workspace.next_hint(workspace.course.exercise(name))
-    print(f"hint {number} of 3\n\n{text}")
+    print(f"hint {number} of 3\n\n{plain(text)}")
 
 
 def solution(name: Name, directory: Dir = None) -> None:
     """Our answer with its explanation, once yours has passed or all hints were taken."""
+    from paceline.learn.plain import plain
+
     workspace = open_workspace(directory)
     exercise = workspace.course.exercise(name)
     found = workspace.solution(exercise)
@@ -145,7 +149,7 @@ def solution(name: Name, directory: Dir = None) -> None:
         raise PacelineError(
             f"{exercise.id} is not solved yet", hint=f"paceline learn hint {exercise.id}: after three hints this opens"
         )
-    print(f"{found[0]}\n\n{found[1]}")
+    print(f"{found[0]}\n\n{plain(found[1])}")
 
 
 def quiz(

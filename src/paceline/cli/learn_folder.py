@@ -80,17 +80,20 @@ def list_labs(track: TrackName = None, directory: Dir = None) -> None:
 def next_one(track: TrackName = None, directory: Dir = None) -> None:
     """The first exercise that is not solved: its task and its file."""
     from paceline.learn.overview import labs_of, next_exercise
+    from paceline.learn.plain import plain, without_title
 
     workspace = open_workspace(directory)
     with workspace.progress() as known:
         exercise = next_exercise(labs_of(workspace.course, track), known)
     if exercise is None:
-        print("all exercises are solved")
+        print("all labs are done: the last exercise of each has passed")
         return
     workspace.lay_out(workspace.course.lab_of(exercise))
     print(f"{exercise.id} · {exercise.title}  ({exercise.minutes} min)\n")
-    print(workspace.material(exercise).task)
-    print(f"\n  write in   {workspace.file(exercise)}\n  check it   paceline learn check {exercise.id}")
+    print(plain(without_title(workspace.material(exercise).task)))
+    lab = workspace.course.lab_of(exercise)
+    print(f"\n  read       {workspace.path / lab.text_name}\n  write in   {workspace.file(exercise)}")
+    print(f"  check it   paceline learn check {exercise.id}")
 
 
 def reset(name: Name, directory: Dir = None) -> None:

@@ -52,6 +52,11 @@ class Lab(msgspec.Struct, frozen=True, kw_only=True):
         """Of the learner's notebook."""
         return f"{self.id}_{self.slug}.ipynb"
 
+    @property
+    def text_name(self) -> str:
+        """Of the lab's text, for those who read in an editor or a terminal."""
+        return f"{self.id}_{self.slug}.md"
+
 
 class Track(msgspec.Struct, frozen=True, kw_only=True):
     """A way through the course."""

@@ -6,14 +6,10 @@ what to do; the code begins below a line that is looked for by its text, so the 
 
 from __future__ import annotations
 
-import re
-import textwrap
-
 from paceline.learn.content import Exercise
+from paceline.learn.plain import plain, without_title
 
 BEGINS = "# --- your code begins here ---"
-_WIDTH = 96
-_LINK = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 
 def compose(exercise: Exercise, task: str, code: str) -> str:
@@ -24,7 +20,8 @@ def compose(exercise: Exercise, task: str, code: str) -> str:
         task: its task, Markdown.
         code: below the head, without a newline at its end.
     """
-    head = [f"# {exercise.id} · {exercise.title}", "#", *_comment(task), "#"]
+    lines = plain(without_title(task)).splitlines()
+    head = [f"# {exercise.id} · {exercise.title}", "#", *(f"# {line}".rstrip() for line in lines), "#"]
     head += [f"# Check it:  paceline learn check {exercise.id}", f"# Stuck?     paceline learn hint {exercise.id}"]
     return "\n".join([*head, "", BEGINS, "", "", code, ""])
 
@@ -41,21 +38,3 @@ def first_line_of(text: str) -> int:
     if not found:
         return 1 + len(text) - len(text.lstrip("\n"))
     return head.count("\n") + 1 + len(below) - len(below.lstrip("\n"))
-
-
-def _comment(markdown: str) -> list[str]:
-    """Markdown as comment lines: headings, emphasis and links become plain text, code keeps its form."""
-    lines: list[str] = []
-    in_code = False
-    for line in markdown.splitlines():
-        if line.startswith("```"):
-            in_code = not in_code
-            continue
-        if in_code:
-            lines.append(f"#     {line}".rstrip())
-            continue
-        plain = _LINK.sub(r"\1", re.sub(r"\*\*|^#+ ", "", line))
-        indent = "  " if plain.startswith(("- ", "* ")) else ""
-        wrapped = textwrap.wrap(plain, _WIDTH, subsequent_indent=indent, break_long_words=False) or [""]
-        lines += [f"# {each}".rstrip() for each in wrapped]
-    return lines

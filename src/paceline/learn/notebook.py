@@ -20,6 +20,7 @@ from paceline.learn.checking import load_module
 from paceline.learn.content import load_course
 from paceline.learn.files import code_of, first_line_of
 from paceline.learn.outcome import as_text
+from paceline.learn.plain import plain
 from paceline.learn.quiz import ask, draw_quiz
 from paceline.learn.runner import check as run_check
 from paceline.learn.workspace import Workspace, find_workspace
@@ -63,7 +64,7 @@ def hint(name: str) -> None:
     """The next of three hints."""
     workspace = _workspace()
     number, text = workspace.next_hint(workspace.course.exercise(name))
-    _say(f"hint {number} of 3\n\n{text}")
+    _show(f"**Hint {number} of 3.** {text}")
 
 
 @_plainly
@@ -75,7 +76,7 @@ def solution(name: str) -> None:
     if found is None:
         _say(f'{exercise.id} is not solved yet: hint("{exercise.id}") gives up to three hints, then this opens')
     else:
-        _say(f"{found[0]}\n\n{found[1]}")
+        _show(f"```python\n{found[0]}\n```\n\n{found[1]}")
 
 
 @_plainly
@@ -193,6 +194,18 @@ def _namespace() -> dict[str, Any]:
 
 def _workspace() -> Workspace:
     return find_workspace(load_course())
+
+
+def _show(markdown: str) -> None:
+    """As a notebook renders it; in a terminal as plain text."""
+    from IPython import get_ipython
+    from IPython.display import Markdown, display
+
+    shell = get_ipython()
+    if shell is not None and getattr(shell, "kernel", None) is not None:
+        display(Markdown(markdown))
+    else:
+        _say(plain(markdown))
 
 
 def _say(text: str) -> None:

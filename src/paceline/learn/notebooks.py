@@ -1,4 +1,4 @@
-"""From masters to notebooks: the learner's, and one in which the solutions stand. Built, never edited."""
+"""From masters to what learners read: notebooks, one in which the solutions stand, and text. Built, never edited."""
 
 from __future__ import annotations
 
@@ -39,6 +39,28 @@ def build(lab: Lab, cells: Sequence[Cell], *, solved: bool = False) -> str:
         each["id"] = f"{lab.id}-{number}"
     body = {"cells": made, "metadata": {"kernelspec": _KERNEL, "paceline": {"lab": lab.id}}, **_FORMAT}
     return json.dumps(body, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def text(lab: Lab, cells: Sequence[Cell]) -> str:
+    """The lab as Markdown: all that is read, and the code of the experiments; exercises stand in their files.
+
+    Args:
+        lab: whose.
+        cells: of its master.
+    """
+    made = [
+        f"*{lab.id}, to read. Answers go into `work/`, one file an exercise; `{lab.notebook_name}` is the same as a "
+        "notebook, which also runs the experiments and draws their figures.*"
+    ]
+    for cell in cells:
+        if cell.part in _HIDDEN:
+            continue
+        if cell.part == "starter":
+            name = cell.exercise
+            made.append(f"Write it in `work/{name.replace('.', '_')}.py`, then: `paceline learn check {name}`")
+        else:
+            made.append(cell.source if cell.is_text else f"```python\n{cell.source}\n```")
+    return "\n\n".join(made) + "\n"
 
 
 def _code(source: str, tags: Iterable[str]) -> dict[str, Any]:

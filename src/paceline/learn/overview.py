@@ -10,6 +10,7 @@ from paceline.learn.progress import Progress
 from paceline.records.errors import PacelineError, choices
 
 _BAR = 30
+_NOTHING_LEFT = "all labs are done: the last exercise of each has passed"
 
 
 @dataclass(frozen=True)
@@ -57,8 +58,10 @@ def states(labs: Sequence[Lab], progress: Progress) -> list[LabState]:
 
 
 def next_exercise(labs: Sequence[Lab], progress: Progress) -> Exercise | None:
-    """The first that has not passed; None when all have."""
-    return next((each for lab in labs for each in lab.exercises if not _passed(each, progress)), None)
+    """The first that has not passed, in labs whose last one has not: whoever can do that may skip the rest of its lab.
+    None when there is no such exercise."""
+    ahead = [lab for lab in labs if lab.exercises and not _passed(lab.exercises[-1], progress)]
+    return next((each for lab in ahead for each in lab.exercises if not _passed(each, progress)), None)
 
 
 def list_text(labs: Sequence[Lab], progress: Progress) -> str:
@@ -86,7 +89,7 @@ def status_text(labs: Sequence[Lab], progress: Progress) -> str:
         count = f"{len(state.solved)} of {len(state.lab.exercises)}" if state.lab.exercises else "-"
         lines.append(f"  {state.lab.id:<4} {count:<8} {state.lab.title}{quiz}")
     following = next_exercise(labs, progress)
-    lines += ["", f"next: {following.id} · {following.title}" if following else "all exercises are solved"]
+    lines += ["", f"next: {following.id} · {following.title}" if following else _NOTHING_LEFT]
     return "\n".join(lines)
 
 

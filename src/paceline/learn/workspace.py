@@ -71,11 +71,12 @@ class Workspace:
         A notebook that is there stays, too: it is the learner's, with what they wrote in it.
         """
         made = []
-        notebook = self.path / lab.notebook_name
-        if not notebook.exists():
-            cells = read_master(self.course.lab_folder(lab) / "lab.py")
-            write_atomic(notebook, notebooks.build(lab, cells).encode())
-            made.append(notebook)
+        notebook, text = self.path / lab.notebook_name, self.path / lab.text_name
+        for path, build in ((notebook, notebooks.build), (text, notebooks.text)):
+            if not path.exists():
+                cells = read_master(self.course.lab_folder(lab) / "lab.py")
+                write_atomic(path, build(lab, cells).encode())
+                made.append(path)
         for exercise in lab.exercises:
             if not self.file(exercise).exists():
                 write_atomic(self.file(exercise), self.starter(exercise).encode())
