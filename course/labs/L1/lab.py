@@ -42,8 +42,9 @@ show.scatter(x, y)
 # %% [markdown] exercise="L1.1" part="task"
 # ### Exercise L1.1 · The gradient by hand
 #
-# Write `gradient(x, y, w, b)`. `x` and `y` are arrays of shape `(n,)`, `w` and `b` are numbers. Return the two
-# partial derivatives of the loss above, with respect to `w` and to `b`, as a pair of numbers.
+# Write `gradient(x, y, w, b)`. `x` and `y` are arrays of shape `(n,)`, `w` and `b` are numbers. The loss is the mean of
+# `(w x + b - y)²` over the points. Return its two partial derivatives, with respect to `w` and to `b`, as a pair of
+# numbers.
 #
 # **Done when** it equals finite differences of the loss on random points, whatever `n` is.
 
