@@ -20,8 +20,18 @@ def pairs(found: Mapping[str, tuple[float | None, float]], units: Mapping[str, s
     _, axes = plt.subplots(len(drawn), figsize=(6.4, 0.35 + 0.85 * len(drawn)), squeeze=False, layout="constrained")
     for axis, (name, (said, came)) in zip(axes[:, 0], drawn.items(), strict=True):
         axis.plot([said, came], [0, 0], color="0.7", linewidth=2, zorder=1)
-        axis.plot(said, 0, "D", markersize=9, markerfacecolor="white", markeredgecolor="C1", label="you said", zorder=3)
-        axis.plot(came, 0, "o", markersize=9, color="C0", label="measured", zorder=2)
+        axis.plot(
+            said,
+            0,
+            "D",
+            markersize=10,
+            markerfacecolor="none",
+            markeredgecolor="C1",
+            markeredgewidth=2,
+            label="you said",
+            zorder=3,
+        )
+        axis.plot(came, 0, "o", markersize=7, color="C0", label="measured", zorder=2)
         low, high = min(0.0, said, came), max(0.0, said, came)
         room = 0.06 * (high - low or 1.0)
         axis.set(xlim=(low - room, high + room), ylim=(-1, 1), yticks=[])

@@ -116,7 +116,8 @@ def changing(path: Path, version: str) -> Iterator[tuple[Progress, str]]:
         version: of the course.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".lock").open("w") as lock:
+    # Beside it and out of sight: the file itself is replaced at each change.
+    with path.with_name(f".{path.stem}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         progress, note = read(path)
         yield progress, note
