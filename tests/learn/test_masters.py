@@ -95,6 +95,16 @@ def test_a_wrong_answer_may_be_a_change_of_the_solution() -> None:
     assert changed(solution, "def f(x): pass") == "def f(x): pass"
 
 
+def test_of_lines_that_are_alike_the_next_one_is_meant() -> None:
+    """Behind the change before it, which stands where there is no doubt."""
+    solution = "a = 0\nif x:\n    a = 0\nb = 1\na = 0"
+    assert changed(solution, "# the solution, but\n# - b = 1\n# + b = 2\n# - a = 0") == "a = 0\nif x:\n    a = 0\nb = 2"
+    with pytest.raises(PacelineError, match="stands 3 times"):
+        changed(solution, "# the solution, but\n# - a = 0")
+    with pytest.raises(PacelineError, match="stands 0 times"):
+        changed("a = 0\na = 0\nb = 1", "# the solution, but\n# - b = 1\n# - a = 0")
+
+
 @pytest.mark.parametrize("line", ["return x", "y"])
 def test_a_change_of_a_line_that_is_not_there_once_is_refused(line: str) -> None:
     """A solution that was edited would else leave a wrong answer that is right."""

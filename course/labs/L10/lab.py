@@ -297,47 +297,16 @@ class LossScale:
 # - dist.all_reduce(seen, op=dist.ReduceOp.MAX)
 
 # %% exercise="L10.3" part="wrong" expects="not-in-a-row"
-import torch
-import torch.distributed as dist
-
-
-class LossScale:
-    def __init__(self, initial, growth_interval):
-        self.value, self.growth_interval, self.good = float(initial), growth_interval, 0
-
-    def update(self, overflow):
-        seen = torch.tensor(int(overflow))
-        dist.all_reduce(seen, op=dist.ReduceOp.MAX)
-        if seen:
-            self.value /= 2
-            return False
-        self.good += 1
-        if self.good == self.growth_interval:
-            self.value *= 2
-            self.good = 0
-        return True
-
+# the solution, but
+# - self.value /= 2
+# + self.value /= 2
+# - self.good = 0
 
 # %% exercise="L10.3" part="wrong" expects="grows-once"
-class LossScale:
-    def __init__(self, initial, growth_interval):
-        self.value, self.growth_interval, self.good = float(initial), growth_interval, 0
-
-    def update(self, overflow):
-        import torch
-        import torch.distributed as dist
-
-        seen = torch.tensor(int(overflow))
-        dist.all_reduce(seen, op=dist.ReduceOp.MAX)
-        if seen:
-            self.value /= 2
-            self.good = 0
-            return False
-        self.good += 1
-        if self.good == self.growth_interval:
-            self.value *= 2
-        return True
-
+# the solution, but
+# - self.value *= 2
+# + self.value *= 2
+# - self.good = 0
 
 # %% exercise="L10.3" part="wrong" expects="overflow-taken"
 # the solution, but

@@ -287,8 +287,8 @@ show.trust_ratios()
 #
 # $$ v \leftarrow \mu v + \eta \cdot \text{trust} \cdot (g + \lambda w), \qquad w \leftarrow w - v $$
 #
-# where $\text{trust} = c \lVert w \rVert / (\lVert g \rVert + \lambda \lVert w \rVert)$ with $c$ = `trust`; it is 1 if $w$
-# or $g$ is zero. For tensors of one dimension (biases, norms): trust 1 and no decay.
+# where $\text{trust} = c \lVert w \rVert / (\lVert g \rVert + \lambda \lVert w \rVert)$ with $c$ = `trust`; it is 1
+# if $w$ or $g$ is zero. For tensors of one dimension (biases, norms): trust 1 and no decay.
 #
 # **Done when** five steps agree with the formula in float64, and a layer whose gradient is 1,000 times as long moves
 # as before (without decay).

@@ -211,7 +211,8 @@ reveal("L9.2", wider_small_batch=ratio)
 # (a NumPy array) and its gradient there. Go uphill from `w`: a step of `rate` times the size of the box in the
 # direction of the **sign** of the gradient (at the very first step the gradient may be zero: go up then), and back
 # into the box after each step, `numpy.clip`. A rate of 0.1 is fine. Remember the largest loss that you saw. Return
-# the sharpness in percent, `100 (largest - loss at w) / (1 + loss at w)`. The box is `epsilon (|w_i| + 1)` to each side.
+# the sharpness in percent, `100 (largest - loss at w) / (1 + loss at w)`. The box reaches `epsilon (|w_i| + 1)` to each
+# side.
 #
 # **Done when** it comes within 1 % of the known maximum for quadratic valleys.
 

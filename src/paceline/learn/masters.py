@@ -138,15 +138,19 @@ def changed(solution: str, source: str) -> str:
 def edited(code: str, edits: Sequence[str]) -> str:
     """Code with some of its lines taken out and others put in their place.
 
+    A line that stands several times in the code is the next one behind the change before it.
+
     Raises:
-        PacelineError: a line that is to go stands not once in the code.
+        PacelineError: a line that is to go is not there, or, in the first change, not only once.
     """
     lines = code.splitlines()
     place, indent = 0, ""
-    for line in edits:
+    for number, line in enumerate(edits):
         sign, text = line[2:4].strip(), line[4:].rstrip()
         if sign == "-":
-            places = [number for number, each in enumerate(lines) if each.strip() == text.strip()]
+            places = [at for at, each in enumerate(lines) if each.strip() == text.strip()]
+            if len(places) > 1 and number:
+                places = [at for at in places if at >= place][:1]
             if len(places) != 1:
                 raise PacelineError(f"a master changes the line {text!r}, which stands {len(places)} times in the code")
             place = places[0]
