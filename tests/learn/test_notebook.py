@@ -114,7 +114,7 @@ def test_a_prediction_and_its_result_are_drawn_on_one_axis(
     (figure,) = shown
     (axis,) = figure.axes
     at = {line.get_label(): line.get_xdata()[0] for line in axis.lines}
-    assert (at["you said"], at["measured"], axis.get_title(loc="left")) == (2.0, 1.5, "speed times")
+    assert (at["you said"], at["measured"], axis.get_title(loc="left")) == (2.0, 1.5, "speed, times")
     assert axis.get_xlim()[0] < 0 < axis.get_xlim()[1]
     plt.close(figure)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from paceline.cli import learn_answer, learn_folder
+from paceline.cli import learn_answer, learn_folder, learn_slides
 from paceline.records.errors import Exit
 
 learn_app = typer.Typer(
@@ -16,6 +16,7 @@ learn_app = typer.Typer(
 )
 learn_folder.add(learn_app)
 learn_answer.add(learn_app)
+learn_app.add_typer(learn_slides.slides_app)
 
 
 @learn_app.command(epilog="Example: paceline learn doctor")

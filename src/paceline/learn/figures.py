@@ -35,7 +35,7 @@ def pairs(found: Mapping[str, tuple[float | None, float]], units: Mapping[str, s
         low, high = min(0.0, said, came), max(0.0, said, came)
         room = 0.06 * (high - low or 1.0)
         axis.set(xlim=(low - room, high + room), ylim=(-1, 1), yticks=[])
-        axis.set_title(f"{name.replace('_', ' ')} {units.get(name, '')}".rstrip(), fontsize=9, loc="left")
+        axis.set_title(f"{name.replace('_', ' ')}, {units.get(name, '')}".rstrip(", "), fontsize=9, loc="left")
         axis.spines[["left", "right", "top"]].set_visible(False)
     axes[0, 0].legend(frameon=False, fontsize=8, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.9))
     plt.show()

@@ -1,0 +1,64 @@
+"""`paceline learn slides`: the decks. The work is done in `paceline.learn.slides`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.records.errors import PacelineError, choices
+
+slides_app = typer.Typer(
+    name="slides",
+    help="The course's slides, built from text, with figures and numbers from recorded runs.",
+    epilog="Example: paceline learn slides build D6 --format html",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+
+@slides_app.command("list", epilog="Example: paceline learn slides list")
+def list_decks() -> None:
+    """All decks, with what each is about."""
+    from paceline.learn.content import load_course
+    from paceline.learn.slides.build import deck_files
+    from paceline.learn.slides.deck import read_deck
+
+    for name, path in deck_files(load_course()).items():
+        deck = read_deck(path)
+        print(f"{name:<28} {len(deck.slides):>2} slides   {deck.title}")
+
+
+@slides_app.command(epilog="Example: paceline learn slides build D3 D6 --format pptx")
+def build(
+    decks: Annotated[list[str] | None, typer.Argument(metavar="[DECK]...", help="D1, D2 ... [default: all]")] = None,
+    formats: Annotated[
+        list[str] | None,
+        typer.Option("--format", help="html, pptx or pdf; may be given several times. [default: html]"),
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path("slides"),
+) -> None:
+    """Build decks: HTML that needs nothing else, PPTX that may be edited, PDF where there is a Chromium."""
+    from paceline.learn.content import load_course
+    from paceline.learn.slides import build as building
+
+    wanted: list[building.Format] = []
+    for word in formats or ["html"]:
+        if word not in building.FORMATS:
+            raise PacelineError(f"there is no format {word}", hint=f"one of {choices(building.FORMATS)}")
+        wanted.append(word)
+
+    def tell(said: str) -> None:
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\033[K{said} ...")
+            sys.stderr.flush()
+
+    unchecked = False
+    for deck in building.build(load_course(), decks or [], wanted, out, tell):
+        tell("")
+        print(f"{deck.deck}: {deck.slides} slides, {', '.join(str(path) for path in deck.files)}", flush=True)
+        unchecked = unchecked or ("html" in wanted and not deck.checked)
+    if unchecked:
+        print("whether everything fits was not looked at: that needs a Chromium on PATH")
