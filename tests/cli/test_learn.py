@@ -76,8 +76,11 @@ def test_a_check_for_programs_is_one_json_object(learn: Learn, folder: Path) -> 
 
 
 def test_a_quiz_is_asked_and_scored(learn: Learn, folder: Path) -> None:
-    """From the keyboard, whose end is no answer; or all at once."""
-    assert "0 of 5 right" in learn(folder, "quiz", "L1", answers="nonsense\n")
+    """From the keyboard, or all at once; a quiz that is left notes nothing."""
+    assert "0 of 5 right" in learn(folder, "quiz", "L1", answers=5 * "nonsense\n")
+    left = learn(folder, "quiz", "L2", code=2, answers="nonsense\n")
+    assert "left before its end" in left
+    assert "quiz" not in learn(folder, "status").partition("L2 ")[2].splitlines()[0]
     asked = learn(folder, "quiz", "L1", "--seed", "4", "--answers", "1,2,3,a,b")
     assert "the same numbers again: --seed 4" in asked
     assert "quiz" in learn(folder, "status")

@@ -5,11 +5,18 @@ from __future__ import annotations
 import pytest
 
 from paceline.learn import watch
-from paceline.learn.content import Course
+from paceline.learn.content import Course, load_course
 from paceline.learn.overview import labs_of, list_text, next_exercise, states, status_text
 from paceline.learn.progress import ExerciseProgress, Progress, QuizProgress
 from paceline.learn.workspace import Workspace
 from paceline.records.errors import PacelineError
+
+
+@pytest.fixture
+def real() -> Course:
+    """The course itself."""
+    return load_course()
+
 
 ONE = Progress(
     exercises={"L1.1": ExerciseProgress(passed_at="2026-01-01")}, quizzes={"L2": QuizProgress(best=3, questions=5)}
@@ -21,6 +28,20 @@ def test_the_next_exercise_is_the_first_that_has_not_passed(course: Course) -> N
     assert next_exercise(course.labs, Progress()).id == "L1.1"
     assert next_exercise(course.labs, ONE).id == "L1.2"
     assert next_exercise(labs_of(course, "short"), ONE) is None
+
+
+def test_the_next_exercise_is_looked_for_from_the_lab_on_that_was_started_last(real: Course) -> None:
+    """Behind the last lab comes the first."""
+    assert next_exercise(real.labs, Progress(lab="L4")).id == "L4.1"
+    assert next_exercise(real.labs, Progress(lab="L0")).id == "L1.1"
+    passed = {each.id: ExerciseProgress(passed_at="2026-01-01") for each in real.lab("L10").exercises}
+    assert next_exercise(real.labs, Progress(lab="L10", exercises=passed)).id == "L1.1"
+
+
+def test_a_lab_whose_last_exercise_has_passed_is_done(real: Course) -> None:
+    """Whoever can do that one may skip the others."""
+    passed = {"L1.4": ExerciseProgress(passed_at="2026-01-01")}
+    assert next_exercise(real.labs, Progress(exercises=passed)).id == "L2.1"
 
 
 def test_status_counts_and_names_what_is_next(course: Course) -> None:

@@ -139,9 +139,8 @@ def test_a_file_that_is_no_deck_is_refused(text: str, said: str, tmp_path: Path)
 
 def test_markdown_becomes_plain_blocks() -> None:
     """Lists in lists, numbers, tables, code, looks and links."""
-    found = blocks(
-        "A **b** `c` [d](https://x.org)\n\n- one\n  - two\n\n1. x\n2. y\n\n| h | i |\n|---|---|\n| 1 | *2* |\n\n```\ncode\n```"
-    )
+    text = "A **b** `c` [d](https://x.org)\n\n- one\n  - two\n\n1. x\n2. y\n\n"
+    found = blocks(text + "| h | i |\n|---|---|\n| 1 | *2* |\n\n```\ncode\n```")
 
     first, one, two, x, y, table, code = found
     assert isinstance(first, Paragraph)

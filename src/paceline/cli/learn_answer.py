@@ -116,17 +116,17 @@ def run_file(
     """Run your file as a program, without checking it."""
     workspace = open_workspace(directory)
     exercise = workspace.course.exercise(name)
-    code = _launch(workspace.file(exercise), workers, arguments or [])
+    code = _launch(workspace.file(exercise), workspace.path, workers, arguments or [])
     if code:
         raise typer.Exit(code)
 
 
-def _launch(path: Path, workers: int, arguments: Sequence[str]) -> int:
+def _launch(path: Path, folder: Path, workers: int, arguments: Sequence[str]) -> int:
     words = [sys.executable, str(path), *arguments]
     if workers > 1:
         words = [sys.executable, "-m", "paceline", "run", "--standalone", f"--nproc-per-node={workers}"]
         words += [str(path), *arguments]
-    return subprocess.run(words, check=False, cwd=path.parent).returncode
+    return subprocess.run(words, check=False, cwd=folder).returncode
 
 
 def hint(name: Name, directory: Dir = None) -> None:
@@ -167,7 +167,12 @@ def quiz(
     found = workspace.course.lab(lab)
     seed, questions = draw_quiz(workspace.course, found, seed)
     given = [word.strip() for word in answers.split(",")] if answers is not None else None
-    right = ask(questions, lambda number: _answer(given, number), print)
+    try:
+        right = ask(questions, lambda number: _answer(given, number), print)
+    except EOFError:
+        raise PacelineError(
+            "the quiz was left before its end", hint="nothing is noted; try again when you like"
+        ) from None
     workspace.record_quiz(found, right, len(questions))
     print(f"\n{right} of {len(questions)} right · the same numbers again: --seed {seed}")
 
@@ -175,7 +180,4 @@ def quiz(
 def _answer(given: list[str] | None, number: int) -> str:
     if given is not None:
         return given[number] if number < len(given) else ""
-    try:
-        return input("   your answer: ")
-    except EOFError:
-        return ""
+    return input("   your answer: ")

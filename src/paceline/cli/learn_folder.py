@@ -43,6 +43,9 @@ def start(
     except PacelineError:
         workspace = start_workspace(course, directory or DEFAULT)
     made = [path for each in labs for path in workspace.lay_out(each)]
+    if lab is not None:
+        with workspace.progress() as known:
+            known.lab = labs[0].id
     print(f"{workspace.path}: {len(made)} new file{'' if len(made) == 1 else 's'}")
     first = labs[0]
     notebook = workspace.path / first.notebook_name

@@ -56,8 +56,11 @@ def text(lab: Lab, cells: Sequence[Cell]) -> str:
         if cell.part in _HIDDEN:
             continue
         if cell.part == "starter":
-            name = cell.exercise
-            made.append(f"Write it in `work/{name.replace('.', '_')}.py`, then: `paceline learn check {name}`")
+            file = cell.exercise.replace(".", "_")
+            made.append(
+                f"Write it in `work/{file}.py`, then: `paceline learn check {cell.exercise}`. What follows in Python "
+                f"begins with `from work.{file} import *`."
+            )
         else:
             made.append(cell.source if cell.is_text else f"```python\n{cell.source}\n```")
     return "\n\n".join(made) + "\n"

@@ -58,9 +58,13 @@ def states(labs: Sequence[Lab], progress: Progress) -> list[LabState]:
 
 
 def next_exercise(labs: Sequence[Lab], progress: Progress) -> Exercise | None:
-    """The first that has not passed, in labs whose last one has not: whoever can do that may skip the rest of its lab.
-    None when there is no such exercise."""
-    ahead = [lab for lab in labs if lab.exercises and not _passed(lab.exercises[-1], progress)]
+    """The first that has not passed, from the lab on that was started last, and then from the first lab on; in labs
+    whose last one has not passed: whoever can do that may skip the rest of its lab. None when there is no such exercise.
+    """
+    begin = next((at for at, lab in enumerate(labs) if lab.id == progress.lab), 0)
+    ahead = [
+        lab for lab in [*labs[begin:], *labs[:begin]] if lab.exercises and not _passed(lab.exercises[-1], progress)
+    ]
     return next((each for lab in ahead for each in lab.exercises if not _passed(each, progress)), None)
 
 

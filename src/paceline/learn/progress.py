@@ -68,6 +68,8 @@ class Progress(msgspec.Struct, kw_only=True, omit_defaults=True):
     course: str = ""
     """Version of the course that last wrote it."""
     started_at: str | None = None
+    lab: str = ""
+    """The lab that was started last, at which `next` begins; empty for the first."""
     exercises: dict[str, ExerciseProgress] = {}
     quizzes: dict[str, QuizProgress] = {}
     predictions: dict[str, Prediction] = {}
