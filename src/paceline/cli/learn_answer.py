@@ -85,7 +85,16 @@ def _check(workspace: Workspace, exercise: Exercise, seed: int | None, patience:
         print(as_text(outcome))
         if outcome.passed:
             print(f"  how we did it, and why: paceline learn solution {exercise.id}")
+            print(f"  next: {_following(workspace)}")
     return outcome
+
+
+def _following(workspace: Workspace) -> str:
+    from paceline.learn.overview import next_exercise
+
+    with workspace.progress() as known:
+        found = next_exercise(workspace.course.labs, known)
+    return "all labs are done" if found is None else f"{found.id} · {found.title}, paceline learn next"
 
 
 def watch(

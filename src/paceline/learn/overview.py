@@ -58,8 +58,10 @@ def states(labs: Sequence[Lab], progress: Progress) -> list[LabState]:
 
 
 def next_exercise(labs: Sequence[Lab], progress: Progress) -> Exercise | None:
-    """The first that has not passed, from the lab on that was started last, and then from the first lab on; in labs
-    whose last one has not passed: whoever can do that may skip the rest of its lab. None when there is no such exercise.
+    """The first that has not passed, from the lab on that was started last, and then from the first lab on.
+
+    Labs whose last exercise has passed are left out: whoever can do that may skip the rest of its lab. None when there
+    is no such exercise.
     """
     begin = next((at for at, lab in enumerate(labs) if lab.id == progress.lab), 0)
     ahead = [

@@ -43,6 +43,11 @@ class Number:
     tolerance: float = TOLERANCE
     unit: str = ""
 
+    @property
+    def wants(self) -> str:
+        """What an answer looks like."""
+        return f"a number, to {self.tolerance:.0%}" if self.tolerance else "a number, exactly"
+
     def right(self, given: str) -> bool | None:
         """Whether an answer is right; None when it is no number."""
         try:
@@ -80,6 +85,11 @@ class Choice:
         """The answers in the order in which they are shown."""
         every = [self.right_one, *self.others]
         return [every[index] for index in self.order] if self.order else every
+
+    @property
+    def wants(self) -> str:
+        """What an answer looks like."""
+        return f"a letter, a to {chr(ord('a') + len(self.others))}"
 
     def right(self, given: str) -> bool | None:
         """Whether a letter (a, b, ...) is right; None when it is no answer."""
@@ -136,14 +146,14 @@ def ask(questions: Sequence[Question], answer: Callable[[int], str], say: Callab
     """
     right = 0
     for number, question in enumerate(questions):
-        say(f"\n{number + 1}. {question.text}")
+        say(f"\n{number + 1}. {question.text}  ({question.wants})")
         if isinstance(question, Choice):
             say("\n".join(f"   {chr(ord('a') + index)}) {text}" for index, text in enumerate(question.shown)))
         given = answer(number)
         verdict = question.right(given)
         right += bool(verdict)
         if verdict is None:
-            say("   that is no answer.")
+            say(f"   that is no answer; it is {question.wants}. {question.why}")
         else:
             say(f"   {'right.' if verdict else 'no.'} {question.explain(given)}")
     return right
