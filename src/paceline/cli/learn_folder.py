@@ -133,9 +133,9 @@ def status(
 
 
 def workshop(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or one made by this.")]) -> None:
-    """Lay out the original workshop's notebooks under their own names, made of our labs."""
+    """Lay out the original workshop's notebooks and decks under their own names, made of ours."""
     from paceline.learn.content import load_course
     from paceline.learn.workshop import lay_out
 
-    made = lay_out(load_course(), folder)
+    made = lay_out(load_course(), folder, lambda said: print(f"slides {said}", file=sys.stderr))
     print(f"{folder}: {len(made)} new file{'' if len(made) == 1 else 's'}; README.md says what is what")

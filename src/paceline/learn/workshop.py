@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Callable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,15 @@ class Notebook(msgspec.Struct, frozen=True, kw_only=True):
     pieces: list[Piece]
 
 
+class WorkshopDeck(msgspec.Struct, frozen=True, kw_only=True):
+    """One deck of the original."""
+
+    name: str
+    title: str
+    deck: str
+    """Ours from which it is built."""
+
+
 class Later(msgspec.Struct, frozen=True, kw_only=True):
     """A piece of the original that is still to come here."""
 
@@ -60,6 +70,7 @@ class Workshop(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
     notebooks: list[Notebook]
+    decks: list[WorkshopDeck]
     later: list[Later]
     topics: list[Topic]
 
@@ -81,11 +92,16 @@ def load_workshop(course: Path) -> Workshop:
         raise PacelineError(f"{path} cannot be read", why=str(error)) from error
 
 
-def lay_out(course: Course, folder: Path) -> list[Path]:
-    """Make the original's notebooks and the exercise files that belong to them; what was made.
+def lay_out(course: Course, folder: Path, tell: Callable[[str], None] = lambda _: None) -> list[Path]:
+    """Make the original's notebooks, the exercise files that belong to them, and its decks; what was made.
+
+    Args:
+        course: whose.
+        folder: new, or made by this.
+        tell: is told of each deck, which takes seconds.
 
     Raises:
-        PacelineError: the folder holds something else.
+        PacelineError: the folder holds something else, or a deck cannot be built.
     """
     workshop = load_workshop(Path(course.folder))
     workspace = start_workspace(course, folder)
@@ -100,10 +116,32 @@ def lay_out(course: Course, folder: Path) -> list[Path]:
                 if not workspace.file(exercise).exists():
                     write_atomic(workspace.file(exercise), workspace.starter(exercise).encode())
                     made.append(workspace.file(exercise))
+    for each in workshop.decks:
+        made += _deck(course, each, workspace.path / "slides", tell)
     readme = workspace.path / "README.md"
     if not readme.exists():
         write_atomic(readme, _readme(workshop).encode())
         made.append(readme)
+    return made
+
+
+def _deck(course: Course, wanted: WorkshopDeck, folder: Path, tell: Callable[[str], None]) -> list[Path]:
+    """The deck under its name there, to be shown and to be edited; what was made."""
+    from paceline.learn.slides.build import build
+
+    missing = [folder / f"{wanted.name}{ending}" for ending in (".html", ".pptx")]
+    if all(path.exists() for path in missing):
+        return []
+    tell(f"{wanted.name}: {wanted.title}")
+    with tempfile.TemporaryDirectory(prefix="paceline-slides-") as scratch:
+        (built,) = build(course, [wanted.deck], ["html", "pptx"], Path(scratch), look=False)
+        folder.mkdir(exist_ok=True)
+        made = []
+        for path in built.files:
+            target = folder / f"{wanted.name}{path.suffix}"
+            if not target.exists():
+                write_atomic(target, path.read_bytes())
+                made.append(target)
     return made
 
 
@@ -142,14 +180,14 @@ def as_page(course: Course) -> str:
         "# The workshop, piece by piece",
         "",
         'Where each topic of the workshop "Data Parallelism: How to Train Deep Learning Models on Multiple GPUs" is',
-        "here, in our words. Slides come with a later version; the deck of each topic is named already. Made from",
-        "`course/workshop.toml` by `python -m paceline.learn.workshop`.",
+        "here, in our words. Made from `course/workshop.toml` by `python -m paceline.learn.workshop`.",
         "",
-        "`paceline learn workshop DIR` lays out the original's notebooks, made of our labs:",
+        "`paceline learn workshop DIR` lays out the original's notebooks and decks, made of ours:",
         "",
-        "| notebook | from |",
+        "| piece | from |",
         "|---|---|",
         *(f"| `{each.name}` | {_pieces(each)} |" for each in workshop.notebooks),
+        *(f"| `slides/{each.name}.html`, `.pptx` | {each.deck} |" for each in workshop.decks),
         *(f"| `{each.name}` | to come: {each.what} |" for each in workshop.later),
         "",
         "| where | topic | lab | deck | verb |",
@@ -181,6 +219,7 @@ def _heading(cells: Sequence[Cell], heading: str, lab: str) -> int:
 def _readme(workshop: Workshop) -> str:
     lines = ["# The workshop's pieces, from Paceline's course", ""]
     lines += [f"- `{each.name}`: {each.title}" for each in workshop.notebooks]
+    lines += [f"- `slides/{each.name}.html` and `.pptx`: {each.title}" for each in workshop.decks]
     lines += [f"- `{each.name}`: still to come ({each.what})" for each in workshop.later]
     lines += [
         "",

@@ -54,6 +54,8 @@ def build(
     formats: Iterable[Format],
     folder: Path,
     tell: Callable[[str], None] = lambda _: None,
+    *,
+    look: bool = True,
 ) -> Iterator[Built]:
     """Build decks into a folder.
 
@@ -63,6 +65,7 @@ def build(
         formats: to make.
         folder: made when it is missing.
         tell: is told of each step that takes a while.
+        look: have a browser, where there is one, look for what does not fit.
 
     Raises:
         PacelineError: no such deck; or problems in a deck, all of them, before anything of it is written.
@@ -78,7 +81,7 @@ def build(
         deck = fill(read_deck(path), registry)
         _refuse(deck, deck.problems)
         folder.mkdir(parents=True, exist_ok=True)
-        yield _written(deck, wanted, folder, tell)
+        yield _written(deck, wanted, folder, tell, look)
 
 
 def chosen(course: Course, names: Sequence[str]) -> dict[str, Path]:
@@ -101,13 +104,15 @@ def chosen(course: Course, names: Sequence[str]) -> dict[str, Path]:
     return found
 
 
-def _written(deck: FilledDeck, formats: Sequence[Format], folder: Path, tell: Callable[[str], None]) -> Built:
+def _written(
+    deck: FilledDeck, formats: Sequence[Format], folder: Path, tell: Callable[[str], None], look: bool
+) -> Built:
     files, checked = [], False
     page = folder / f"{deck.name}.html"
     if "html" in formats or "pdf" in formats:
         write_atomic(page, as_html(deck).encode())
         files.append(page)
-        if chromium() is not None:
+        if look and chromium() is not None:
             tell(f"{deck.name}: looking for what does not fit")
             over, checked = overflowing(page), True
             _refuse(deck, [f"{deck.name}, slide {number}: it does not fit" for number in over])
