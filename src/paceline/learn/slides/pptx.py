@@ -21,6 +21,8 @@ WIDTH, HEIGHT = 13.333, 7.5
 _LEFT, _TOP, _ROOM_W, _ROOM_H = 0.7, 1.45, 11.93, 5.4
 _SIDE_W, _GAP = 5.4, 0.35
 _LEAST_PICTURE = 2.3
+_BEFORE = 0.12
+"""Above a table or code, since a reader's font may need a line more than was estimated."""
 _TEXT, _CODE, _TABLE = 20, 14, 15
 _PLAIN_TITLE = 5
 """The layout of python-pptx's own template that has a title and nothing else."""
@@ -111,7 +113,7 @@ def _stack(made: Any, found: Sequence[Block], box: Box) -> float:
             top, group = top + height, []
         if block is not None:
             height = _height(block, box.width)
-            place = Box(box.left, top, box.width, height)
+            place = Box(box.left, top + _BEFORE, box.width, height - _BEFORE)
             if isinstance(block, Code):
                 _code(made, block, place)
             else:
@@ -127,7 +129,7 @@ def _paragraphs(made: Any, group: Sequence[Paragraph], box: Box) -> None:
     for number, each in enumerate(group):
         paragraph = frame.paragraphs[0] if number == 0 else frame.add_paragraph()
         paragraph.space_after = Pt(6)
-        lead = "" if not each.level else f"{each.number}. " if each.number else ("• ", "– ")[min(each.level, 2) - 1]
+        lead = "" if not each.level else f"{each.number}.\t" if each.number else ("•\t", "–\t")[min(each.level, 2) - 1]
         if each.level:
             indent = Inches(0.3 * each.level)
             paragraph._p.get_or_add_pPr().set("marL", str(indent))
@@ -209,14 +211,14 @@ def _look(font: Any, size: int, *, bold: bool = False, mono: bool = False) -> No
 def _height(block: Block, width: float) -> float:
     """Inches that a block takes; a letter is taken to be half as wide as it is high, of code six tenths."""
     if isinstance(block, Code):
-        return len(block.lines) * _CODE * 1.25 / 72 + 0.3
+        return len(block.lines) * _CODE * 1.25 / 72 + 0.3 + _BEFORE
     if isinstance(block, Table):
         letters = [max(len(row[at].text) for row in block.rows) + 3 for at in range(len(block.rows[0]))]
         lines = 0
         for row in block.rows:
             rooms = [width * each / sum(letters) - 0.2 for each in letters]
             lines += max(_lines(cell.text, room, _TABLE) for cell, room in zip(row, rooms, strict=True))
-        return lines * _TABLE * 1.25 / 72 + len(block.rows) * 0.11 + 0.1
+        return lines * _TABLE * 1.25 / 72 + len(block.rows) * 0.11 + 0.1 + _BEFORE
     return _lines(block.text, width - 0.3 * block.level, _TEXT) * _TEXT * 1.22 / 72 + 6 / 72
 
 
