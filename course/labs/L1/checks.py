@@ -23,6 +23,10 @@ MESSAGES = {
     "nan-goes-on": Message(
         "a loss that is no number did not end it: comparisons with nan are False", "math.isfinite, before anything else"
     ),
+    "early-nan": Message(
+        "a loss that is no number did not end it while there were few losses",
+        "math.isfinite, before the number of losses",
+    ),
     "absolute": Message(
         "the tolerance is taken as a difference, so that it depends on the size of the loss",
         "a fraction: best_before * (1 - tolerance)",
@@ -40,11 +44,17 @@ MESSAGES = {
     "same-order": Message(
         "every epoch has the same order", "the order is drawn at each call, from the given generator"
     ),
+    "other-random": Message(
+        "the order does not come from the given generator", "generator.permutation, and no other random numbers"
+    ),
     "standard-deviation": Message("it is the standard deviation, not the variance", "np.std and np.var"),
     "of-points": Message("it is the variance over points, not over batches", "the mean over each batch comes first"),
     "no-variance": Message("all batches are the same one", "where the batch is drawn: inside the loop"),
     "over-components": Message(
         "the variance mixes both components", "the axis: the variance of each component, then their sum"
+    ),
+    "without-replacement": Message(
+        "no point comes twice in a batch: that is the variance without replacement", "generator.integers"
     ),
     "variance": Message("the variance is another one", "with replacement; the variance over batches; the sum of both"),
 }
@@ -147,12 +157,18 @@ def _ends(epochs: int | None) -> str:
 @proves("L1.2", "a loss that is no number ends it at once")
 def not_a_number(answer: Answer) -> None:
     """nan and infinity, early and late."""
-    at = int(answer.draw.integers(2, 12))
-    curves = [[1.0 / (epoch + 1) for epoch in range(at)] + [value] * 20 for value in (math.nan, math.inf)]
-    for name, did in zip(("nan", "inf"), answer.call(stop_at, [*curves, [math.nan] * 9], 3), strict=False):
+    patience, late = 3, int(answer.draw.integers(5, 12))
+    # As long as there are not more losses than patience, only this condition counts: those curves come last.
+    cases = [(at, value) for at in (late, int(answer.draw.integers(1, patience)), 0) for value in (math.nan, math.inf)]
+    curves = [[1.0 / (epoch + 1) for epoch in range(at)] + [value] * 20 for at, value in cases]
+    for (at, value), did in zip(cases, answer.call(stop_at, curves, patience), strict=True):
         if did != at + 1:
-            ran = f"a loss that falls for {at} epochs and is {name} from then on"
-            raise Wrong("nan-goes-on", ran=ran, expected=_ends(at + 1), got=_ends(did))
+            falls = (
+                f"falls for {at} epochs and is {value} from then on" if at else f"is {value} from the first epoch on"
+            )
+            message = "nan-goes-on" if at == late else "early-nan"
+            ran = f"a loss that {falls}; patience {patience}"
+            raise Wrong(message, ran=ran, expected=_ends(at + 1), got=_ends(did))
 
 
 def epochs_of(cases: Sequence[tuple[int, int, int]]) -> list[list[list[int]]]:
@@ -203,9 +219,16 @@ def order(answer: Answer) -> None:
     ran = f"two epochs of {n} points with one generator"
     if first == list(range(n)):
         raise Wrong("not-shuffled", ran=ran, expected="a random order", got=f"{first[:6]} ...")
-    other, _ = answer.call(two_epochs, n, 16, answer.seed + 1)
-    if first in (second, other):
+    if first == second:
         raise Wrong("same-order", ran=ran, expected="different orders", got=f"{first[:6]} ... each time")
+    again, _ = answer.call(two_epochs, n, 16, answer.seed)
+    other, _ = answer.call(two_epochs, n, 16, answer.seed + 1)
+    if first == other:
+        ran = f"epochs of {n} points with generators of different seeds"
+        raise Wrong("other-random", ran=ran, expected="different orders", got=f"{first[:6]} ... with both")
+    if first != again:
+        ran = f"epochs of {n} points with two generators of the same seed"
+        raise Wrong("other-random", ran=ran, expected="the same order", got=f"{first[:3]} ... and {again[:3]} ...")
 
 
 def variances(x: Any, y: Any, w: float, b: float, sizes: Sequence[int], repeats: int, seed: int) -> list[float]:
@@ -234,6 +257,7 @@ def noise_law(answer: Answer) -> None:
             "standard-deviation",
             [math.sqrt(np.var(2 * residual * x) / s) + math.sqrt(np.var(2 * residual) / s) for s in sizes],
         ),
+        ("without-replacement", [one / size * (80 - size) / 79 for size in sizes]),
         ("over-components", [_mixed(residual, x, size) for size in sizes]),
     ):
         # 1,500 draws know a variance to some 5 %; heavy tails at size 1 to 10 %.

@@ -133,7 +133,7 @@ show.surface(x, y, paths)
 # - the best loss of the last `patience` epochs is not lower than the best loss *before* them by more than the
 #   fraction `tolerance`.
 #
-# Otherwise return `False`; also as long as there are not more than `patience` losses.
+# Otherwise return `False`. As long as there are not more than `patience` losses, only the first condition counts.
 #
 # **Done when** it goes on while the loss falls, noisily or not, and stops at the very epoch at which the rule says
 # so.
@@ -191,6 +191,18 @@ def should_stop(losses, tolerance=1e-3, patience=3):
         return False
     before, recent = min(losses[:-patience]), min(losses[-patience:])
     return before - recent <= tolerance * before
+
+
+# %% exercise="L1.2" part="wrong" expects="early-nan"
+import math
+
+
+def should_stop(losses, tolerance=1e-3, patience=3):
+    if len(losses) <= patience:
+        return False
+    if not math.isfinite(losses[-1]):
+        return True
+    return min(losses[-patience:]) >= min(losses[:-patience]) * (1 - tolerance)
 
 
 # %% exercise="L1.2" part="wrong" expects="absolute"
@@ -308,6 +320,26 @@ def batches(n, size, generator):
         yield order[start : start + size]
 
 
+# %% exercise="L1.3" part="wrong" expects="other-random"
+import numpy as np
+
+
+def batches(n, size, generator):
+    order = np.random.permutation(n)
+    for start in range(0, n, size):
+        yield order[start : start + size]
+
+
+# %% exercise="L1.3" part="wrong" expects="other-random"
+import numpy as np
+
+
+def batches(n, size, generator):
+    order = np.random.default_rng().permutation(n)
+    for start in range(0, n, size):
+        yield order[start : start + size]
+
+
 # %%
 reveal("L1.3", steps_per_epoch=len(list(batches(100, 16, np.random.default_rng(0)))))
 for size in (1, 16):
@@ -382,6 +414,11 @@ def gradient_variance(x, y, w, b, size, repeats, generator):
 # the solution, but
 # - return gradients.var(axis=0).sum()
 # + return gradients.std(axis=0).sum()
+
+# %% exercise="L1.4" part="wrong" expects="without-replacement"
+# the solution, but
+# - rows = generator.integers(len(x), size=size)
+# + rows = generator.choice(len(x), size=size, replace=False)
 
 # %% exercise="L1.4" part="wrong" expects="of-points"
 import numpy as np

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from scipy import stats
 from torch import nn
 
+from paceline.launch.pool import RankFailure
 from paceline.learn.checking import Answer, Message, Wrong, learners, load_module, proves
 
 updates = load_module(Path(__file__).with_name("updates.py"), "paceline_course_L8_updates")
@@ -22,35 +24,102 @@ MESSAGES = {
     "workers-only": Message("only the workers count, not what each of them has", "the global batch over the base"),
     "swapped": Message("the two rules are exchanged", "which of them is the square root"),
     "accepted": Message("an unknown rule is accepted in silence", "a ValueError"),
+    "rounded": Message("k is rounded down", "/ and not //: k may be 1.5, or below 1"),
+    "returned": Message("the error is returned and not raised", "raise ValueError(...), without a return"),
     "rule": Message("a rate is another one", "the factor k"),
     "zero-first": Message("the first step has the rate from before it", "(step + 1) / warmup"),
+    "one-step-short": Message(
+        "the warm-up grows in warmup - 1 steps: its first step still has the rate from before it",
+        "the first of warmup equal steps is already gone at step 0",
+    ),
     "cosine": Message("the fall does not begin at the end of the warm-up", "which part of the rest is over"),
+    "quarter": Message("it falls along a quarter of a cosine", "half of one: 0.5 * peak * (1 + cos(pi * part))"),
     "start": Message("the warm-up does not begin at start", "start + (1 - start) * ..."),
-    "schedule": Message("a rate is another one", "both formulae, at their first and last steps"),
+    "rising": Message("a rate of the warm-up is another one", "its first step and its last one, warmup - 1"),
+    "falling": Message(
+        "a rate after the warm-up is another one", "the rates at step warmup, half way to total, and at total"
+    ),
     "averaged": Message("the velocity takes only a part of each gradient", "v = momentum * v + g"),
     "no-decay": Message("weight decay has no effect", "the decay is added to the gradient"),
     "changed-gradient": Message("p.grad is changed", "a new tensor for the gradient with decay"),
+    "without-gradient": Message("a parameter without a gradient is moved", "p.grad is None: nothing to do"),
+    "generator": Message(
+        "it is right with a list of parameters, and not with net.parameters(), which can be gone through only once",
+        "list(parameters), once, before anything else",
+    ),
+    "no-grad": Message(
+        "the update is recorded for gradients, as if it were a part of the network",
+        "torch.no_grad(), around all that step() does",
+    ),
+    "nothing-moves": Message(
+        "no parameter has moved: p = p - ... makes a new tensor, and the network keeps the old one",
+        "an operation in place, such as p.sub_(...)",
+    ),
+    "forgotten": Message(
+        "step 1 is right, step 2 is off: each step begins at 0 again; v = ... makes a new tensor that is not kept",
+        "what goes back into the list, or changes in place",
+    ),
+    "later-step": Message("step 1 is right, step 2 is off", "what is kept from one step to the next"),
+    "fixed-rate": Message("a rate that is changed between steps has no effect", "self.lr, read in each step"),
+    "rate-inside": Message(
+        "the rate is inside of what is kept, so an old rate still acts after it was changed",
+        "the rate belongs to the last line only, w = w - lr * ...",
+    ),
+    "later-rate": Message(
+        "steps are right until the rate changes, and then off", "where lr stands, and when it is read"
+    ),
     "optimizer": Message("a step is another one", "each formula, in its order"),
     "biases": Message("tensors of one dimension are treated as layers", "p.dim()"),
-    "zero-norm": Message("a layer whose weights or gradient are zero gives no number", "the case of a zero norm"),
-    "trust": Message("the trust is another one", "norm of the weights over norm of the gradient"),
-    "rate-behind": Message("the rate stands behind the momentum", "what the velocity collects"),
+    "zero-norm": Message("a layer whose weights are zero does not take its step", "the ratio where a norm is zero"),
+    "zero-gradient": Message(
+        "a layer whose gradient is zero does not take its step", "the ratio where a norm is zero: there are two norms"
+    ),
+    "trust": Message("the ratio is another one", "norm of the weights over norm of the gradient"),
+    "norm-of-sum": Message(
+        "the ratio divides by the norm of the sum, g + decay * w",
+        "the sum of two norms: that of g, and decay times that of w",
+    ),
+    "rate-behind": Message(
+        "the rate stands outside of the velocity, so it acts on older gradients as well",
+        "lr in the line of v: each gradient keeps the rate of its own step",
+    ),
+    "both-behind": Message(
+        "rate and ratio stand outside of the velocity, so they act on older gradients as well",
+        "both in the line of v: each gradient keeps those of its own step",
+    ),
     "element-wise": Message("each number has a size of its own, as in Adam", "one number for a tensor"),
+    "not-squared": Message("v collects the norm of the gradient and not its square", "norm squared, and then the root"),
     "first-step": Message("the size begins at a fraction of the first gradient", "v in the first step"),
     "decay-inside": Message("the decay is divided by the size as well", "what is added to what"),
+    "averaged-sizes": Message("m takes only a part of each step", "m = b1 * m + (...), without (1 - b1)"),
+    "order": Message("the weights move by the m of the step before", "v first, then m, and then w"),
     "mean-of-variances": Message("the variance lacks how far means lie apart", "sums of x and x², not variances"),
     "mean-of-means": Message("processes count the same, however many samples they have", "sums and counts"),
     "local": Message("these are the statistics of one process", "a collective"),
     "collectives": Message("more than one collective is used", "one tensor for all sums"),
+    "n-1": Message("the variance divides by n - 1", "n, the number of all samples"),
+    "own-count": Message(
+        "the number of samples is that of one process, times the processes", "counts differ: sum them as well"
+    ),
     "statistics": Message("mean or variance is another one", "the sums, and what they are divided by"),
     "frozen": Message("frozen parameters are in a group", "requires_grad"),
     "by-name": Message("parameters are sorted by name and not by shape", "norms have a weight of one dimension"),
-    "groups": Message("parameters are in the wrong group, in none, or in both", "p.dim(), and every parameter once"),
+    "twice": Message(
+        "a parameter is listed twice, in one group or in both",
+        "a weight that two layers share: model.parameters() names it once",
+    ),
+    "groups": Message("parameters are in the wrong group, or in none", "p.dim(), and every parameter once"),
     "mean": Message("it is the mean over the batch", "the sum over the batch"),
     "smoothing": Message("the smoothed part is too large", "s / K for each class"),
     "loss": Message("the loss is another one", "the target: 1 - s for the label, and s / K for each class"),
     "normal": Message("the interval is that of a normal distribution", "Student's distribution, with nu"),
     "spread": Message("the spread of single values is taken for that of a mean", "variances divided by n"),
+    "population": Message("the variances divide by n", "divide by n - 1: statistics.variance does"),
+    "pooled": Message("nu is n_a + n_b - 2, as if the variances were equal", "the formula of nu"),
+    "one-sided": Message("it is the 95 % point, with 5 % left on each side", "the 97.5 % point: 2.5 % on each side"),
+    "all-equal": Message(
+        "all values of a list are equal, in a and in b: e is 0, and nu is 0 / 0", "that case, before nu is computed"
+    ),
     "verdict": Message("a verdict without evidence", "where the interval lies, and not only its middle"),
     "direction": Message("the difference has the other sign", "b minus a"),
     "interval": Message("the interval is another one", "e, nu, and the point of the distribution"),
@@ -61,25 +130,31 @@ MESSAGES = {
 
 
 def rates(cases: Sequence[tuple[Any, ...]]) -> list[Any]:
-    """Over there; a ValueError is an answer."""
+    """Over there; a ValueError is an answer, and what is no number comes back as its text."""
     found: list[Any] = []
     for case in cases:
         try:
-            found.append(float(learners("scaled_rate")(*case)))
+            rate = learners("scaled_rate")(*case)
         except ValueError:
             found.append("ValueError")
+            continue
+        try:
+            found.append(float(rate))
+        except (TypeError, ValueError):
+            error = isinstance(rate, BaseException) or rate is ValueError
+            found.append("a returned ValueError" if error else repr(rate)[:80])
     return found
 
 
 @proves("L8.1", "rates fit the global batch, and an unknown rule is refused")
 def rules(answer: Answer) -> None:
-    """Larger and smaller batches than the base."""
+    """Larger and smaller batches than the base, most of them no multiple of it."""
     draw = answer.draw
     cases: list[tuple[Any, ...]] = []
     for rule in ("none", "linear", "sqrt", "linear", "sqrt"):
-        base = int(draw.choice([32, 64, 256]))
-        per_worker, workers = int(draw.choice([8, 24, 128])), int(draw.integers(2, 9))
-        cases.append((rule, float(draw.uniform(0.01, 0.5)), base, per_worker, workers))
+        base, workers = (64, int(draw.choice([3, 5, 7]))) if len(cases) < 3 else (256, int(draw.integers(2, 9)))
+        cases.append((rule, float(draw.uniform(0.01, 0.5)), base, 24, workers))
+    cases.append(("linear", 0.1, int(draw.choice([32, 64])), 128, int(draw.integers(2, 9))))
     cases.append(("quadratic", 0.1, 64, 64, 2))
     found = answer.call(rates, cases)
     expected = [_rate(*case) for case in cases]
@@ -89,6 +164,8 @@ def rules(answer: Answer) -> None:
         "per-worker": [_rate(rule, rate, base, per, 1) for rule, rate, base, per, _ in cases],
         "workers-only": [_rate(rule, rate, 1, 1, workers) for rule, rate, _, _, workers in cases],
         "swapped": [_rate({"linear": "sqrt", "sqrt": "linear"}.get(rule, rule), *rest) for rule, *rest in cases],
+        "rounded": [_rate(rule, rate, 1, per * workers // base, 1) for rule, rate, base, per, workers in cases],
+        "returned": [*expected[:-1], "a returned ValueError"],
         "accepted": [*expected[:-1], found[-1] if found[-1] != "ValueError" else math.nan],
     }
     message = next((name for name, values in mistakes.items() if _near(found, values)), "rule")
@@ -131,26 +208,30 @@ def schedule(answer: Answer) -> None:
     draw = answer.draw
     peaks = draw.uniform(0.05, 2, 4)
     cases = [(40, float(peaks[0]), 10, 0.0), (30, float(peaks[1]), 0, 0.0), (25, float(peaks[2]), 5, 0.25)]
-    cases.append((int(draw.integers(20, 60)), float(peaks[3]), int(draw.integers(1, 12)), float(draw.uniform(0, 0.5))))
+    cases.append((int(draw.integers(20, 60)), float(peaks[3]), int(draw.integers(2, 12)), float(draw.uniform(0, 0.5))))
     found = answer.call(scheduled, cases)
     expected = [[_scheduled(step, *case) for step in range(case[0])] for case in cases]
     if all(_near(a, b, 1e-9) for a, b in zip(found, expected, strict=True)):
         return
-    mistakes: dict[str, Callable[..., float]] = {
-        "zero-first": _late,
-        "cosine": _from_the_beginning,
-        "start": _from_zero,
-    }
-    wrong = {name: [[of(step, *case) for step in range(case[0])] for case in cases] for name, of in mistakes.items()}
-    message = next(
-        (name for name, all_ in wrong.items() if all(_near(a, b) for a, b in zip(found, all_, strict=True))), "schedule"
+    every = [(case, step) for case in cases for step in range(case[0])]
+    got, should = ([rate for rates_ in both for rate in rates_] for both in (found, expected))
+    off = [number for number in range(len(every)) if not _near([got[number]], [should[number]])]
+    # The warm-up and the fall are judged apart: a learner may have got one of them right.
+    warming = any(step < case[2] for case, step in (every[number] for number in off))
+    part = [number for number, (case, step) in enumerate(every) if (step < case[2]) == warming]
+    mistakes: dict[str, Callable[..., float]] = (
+        {"zero-first": _late, "one-step-short": _short_of_one, "start": _from_zero}
+        if warming
+        else {"cosine": _from_the_beginning, "quarter": _quarter}
     )
-    for case, got, should in zip(cases, found, expected, strict=True):
-        for step, (one, other) in enumerate(zip(got, should, strict=True)):
-            if not _near([one], [other]):
-                total, peak, warmup, start = case
-                ran = f"step {step} of {total}, peak {peak:.3f}, warm-up {warmup} from {start:.2f}"
-                raise Wrong(message, ran=ran, expected=f"{other:.6f}", got=f"{one:.6f}")
+    message = "rising" if warming else "falling"
+    for name, of in mistakes.items():
+        if _near([got[number] for number in part], [of(every[number][1], *every[number][0]) for number in part]):
+            message = name
+    worst = next(number for number in off if number in part)
+    (total, peak, warmup, start), step = every[worst]
+    ran = f"step {step} of {total}, peak {peak:.3f}, warm-up {warmup} from {start:.2f}"
+    raise Wrong(message, ran=ran, expected=f"{should[worst]:.6f}", got=f"{got[worst]:.6f}")
 
 
 def _scheduled(step: int, total: int, peak: float, warmup: int, start: float) -> float:
@@ -160,15 +241,13 @@ def _scheduled(step: int, total: int, peak: float, warmup: int, start: float) ->
 
 
 def _late(step: int, total: int, peak: float, warmup: int, start: float) -> float:
-    if step < warmup:
-        return peak * (start + (1 - start) * step / warmup)
-    return _scheduled(step, total, peak, warmup, start)
+    del total
+    return peak * (start + (1 - start) * step / warmup)
 
 
-def _from_the_beginning(step: int, total: int, peak: float, warmup: int, start: float) -> float:
-    if step < warmup:
-        return _scheduled(step, total, peak, warmup, start)
-    return peak * (1 + math.cos(math.pi * step / total)) / 2
+def _short_of_one(step: int, total: int, peak: float, warmup: int, start: float) -> float:
+    del total
+    return peak * (start + (1 - start) * step / (warmup - 1))
 
 
 def _from_zero(step: int, total: int, peak: float, warmup: int, start: float) -> float:
@@ -176,20 +255,31 @@ def _from_zero(step: int, total: int, peak: float, warmup: int, start: float) ->
     return _scheduled(step, total, peak, warmup, 0.0)
 
 
+def _from_the_beginning(step: int, total: int, peak: float, warmup: int, start: float) -> float:
+    del warmup, start
+    return peak * (1 + math.cos(math.pi * step / total)) / 2
+
+
+def _quarter(step: int, total: int, peak: float, warmup: int, start: float) -> float:
+    del start
+    return peak * math.cos(math.pi / 2 * (step - warmup) / (total - warmup))
+
+
 # --- L8.3 to L8.5 -------------------------------------------------------------------------------------------------
 
 SHAPES = ((4, 3, 3, 3), (4,), (6, 5), (6,))
-STEPS = 5
+STEPS = len(updates.FACTORS)
+Weights = list[np.ndarray]
 
 
-def start_of(seed: int, *, zero: bool = False) -> list[np.ndarray]:
+def start_of(seed: int, *, zero: bool = False) -> Weights:
     """Weights; with `zero` the last matrix is zero."""
     generator = np.random.default_rng(seed)
     weights = [generator.standard_normal(shape) for shape in SHAPES]
     return [weight * 0 if zero and index == 2 else weight for index, weight in enumerate(weights)]
 
 
-def gradients(seed: int, step: int, factor: float = 1.0) -> list[np.ndarray]:
+def gradients(seed: int, step: int, factor: float = 1.0) -> Weights:
     """Of a step; the first tensor's times `factor`."""
     generator = np.random.default_rng((seed, step))
     found = [generator.standard_normal(shape) for shape in SHAPES]
@@ -197,33 +287,41 @@ def gradients(seed: int, step: int, factor: float = 1.0) -> list[np.ndarray]:
 
 
 def optimized(
-    name: str, seed: int, options: dict[str, Any], factor: float = 1.0, *, zero: bool = False
-) -> tuple[list[np.ndarray], bool]:
-    """Over there: weights after five steps of the learner's optimizer, and whether gradients stayed what they were."""
+    name: str, seed: int, options: dict[str, Any], factor: float = 1.0, zero: bool = False, once: bool = False
+) -> tuple[list[Weights], bool, bool]:
+    """Over there: weights after each step of the learner's optimizer, whether gradients stayed what they were, and
+    whether a parameter without a gradient did. With `once` the parameters come from a generator.
+    """
     parameters = [nn.Parameter(torch.from_numpy(weight)) for weight in start_of(seed, zero=zero)]
     spare = nn.Parameter(torch.ones(3, 3, dtype=torch.float64))  # never has a gradient
-    optimizer = learners(name)([*parameters, spare], **options)
-    kept = True
+    every = [*parameters, spare]
+    optimizer = learners(name)((p for p in every) if once else every, **options)
+    kept, path = True, []
     for step in range(STEPS):
         given = [torch.from_numpy(each) for each in gradients(seed, step, factor)]
         for p, gradient in zip(parameters, given, strict=True):
             p.grad = gradient.clone()
+        optimizer.lr = options["lr"] * updates.FACTORS[step]
         optimizer.step()
-        kept = kept and all(torch.equal(p.grad, each) for p, each in zip(parameters, given, strict=True))
-    kept = kept and bool((spare == 1).all())
-    return [p.detach().numpy() for p in parameters], kept
+        kept = kept and all(
+            p.grad is not None and torch.equal(p.grad, each) for p, each in zip(parameters, given, strict=True)
+        )
+        path.append([p.detach().numpy().copy() for p in parameters])
+    return path, kept, bool((spare == 1).all())
 
 
 """update(weights, gradients, state, step), in place; the state of each tensor is the update's own."""
 
 
-def reference(seed: int, update: Callable[..., None], *, zero: bool = False) -> list[np.ndarray]:
-    """Weights after five steps of a formula in NumPy."""
+def reference(seed: int, update: Callable[..., None], *, zero: bool = False, factor: float = 1.0) -> list[Weights]:
+    """Weights after each step of a formula in NumPy."""
     weights = start_of(seed, zero=zero)
     state: list[Any] = [None] * len(weights)
+    path = []
     for step in range(STEPS):
-        update(weights, gradients(seed, step), state, step)
-    return weights
+        update(weights, gradients(seed, step, factor), state, step)
+        path.append(list(weights))
+    return path
 
 
 def same(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> bool:
@@ -232,20 +330,51 @@ def same(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> bool:
 
 
 def judge_steps(
-    answer: Answer, name: str, options: dict[str, Any], right: Callable[..., None], mistakes: dict[str, Any]
+    answer: Answer,
+    name: str,
+    options: dict[str, Any],
+    right: Callable[..., None],
+    mistakes: dict[str, Callable[..., None]],
 ) -> None:
     """Five steps against the formula; a known mistake is named."""
     seed = int(answer.draw.integers(1, 10_000))
-    got, kept = answer.call(optimized, name, seed, options)
+    expected = reference(seed, right)
     ran = f"{STEPS} steps on tensors of shape {', '.join(str(shape) for shape in SHAPES)} in float64"
+    # A generator, as net.parameters() gives it. Only where that goes wrong, a list shows whether it was the reason.
+    given = "nothing but an error"
+    try:
+        got, kept, still = answer.call(optimized, name, seed, options, 1.0, False, True)
+        if kept and still and same(got[-1], expected[-1]):
+            return
+        given = "other weights"
+    except RankFailure as failure:
+        _name_no_grad(failure, answer, ran)
+    got, kept, still = answer.call(optimized, name, seed, options)
     if not kept:
         raise Wrong("changed-gradient", ran=ran, expected="p.grad as it was", got="another")
-    expected = reference(seed, right)
-    if not same(got, expected):
-        message = next((key for key, update in mistakes.items() if same(got, reference(seed, update))), "optimizer")
-        off = next(index for index in range(len(SHAPES)) if not same([got[index]], [expected[index]]))
-        worst = float(np.linalg.norm(got[off] - expected[off]) / np.linalg.norm(expected[off]))
-        raise Wrong(message, ran=ran, expected="within 1e-9", got=f"the tensor {SHAPES[off]} is off by {worst:.1g}")
+    if not still:
+        raise Wrong("without-gradient", ran=ran, expected="a parameter without a gradient as it was", got="another")
+    if same(got[-1], expected[-1]):
+        ran = f"{ran}, with parameters from a generator"
+        raise Wrong("generator", ran=ran, expected="the same as with a list", got=given)
+    first = next(step for step in range(STEPS) if not same(got[step], expected[step]))
+    # Of a rate that changes only the third step tells.
+    message = {0: "optimizer", 1: "later-step"}.get(first, "later-rate")
+    if same(got[-1], start_of(seed)):
+        message = "nothing-moves"
+    message = next((key for key, update in mistakes.items() if same(got[-1], reference(seed, update)[-1])), message)
+    off = next(index for index in range(len(SHAPES)) if not same([got[first][index]], [expected[first][index]]))
+    away = np.linalg.norm(got[first][off] - expected[first][off]) / np.linalg.norm(expected[first][off])
+    shown = f"from step {first + 1} on: the tensor {SHAPES[off]} is off by {float(away):.1g}"
+    raise Wrong(message, ran=ran, expected="within 1e-9", got=shown)
+
+
+def _name_no_grad(failure: RankFailure, answer: Answer, ran: str) -> None:
+    """Torch's words for an update outside of no_grad say nothing of it."""
+    if "a leaf Variable that requires grad" in failure.message:
+        lines = re.findall(rf'/{re.escape(answer.path.name)}", line (\d+)', failure.traceback)
+        where = f"{answer.path.name}:{lines[-1]}" if lines else ""
+        raise Wrong("no-grad", ran=ran, expected="an update", got=failure.message, where=where)
 
 
 @proves("L8.3", "five steps agree with torch's SGD, and gradients stay what they are")
@@ -258,52 +387,55 @@ def momentum(answer: Answer) -> None:
     for step in range(STEPS):
         for p, gradient in zip(parameters, gradients(seed, step), strict=True):
             p.grad = torch.from_numpy(gradient)
+        torchs.param_groups[0]["lr"] = lr * updates.FACTORS[step]
         torchs.step()
-    assert same([p.detach().numpy() for p in parameters], reference(seed, updates.momentum_update(lr, mu, decay)))
-    mistakes = {
-        "averaged": updates.momentum_update(lr, mu, decay, part=1 - mu),
-        "no-decay": updates.momentum_update(lr, mu, 0.0),
-    }
-    options = {"lr": lr, "momentum": mu, "decay": decay}
-    judge_steps(answer, "Momentum", options, updates.momentum_update(lr, mu, decay), mistakes)
+    right = updates.momentum_update(lr, mu, decay)
+    assert same([p.detach().numpy() for p in parameters], reference(seed, right)[-1])
+    names = ("averaged", "no-decay", "forgotten", "fixed-rate", "rate-inside")
+    mistakes = {name: updates.momentum_update(lr, mu, decay, mistake=name) for name in names}
+    judge_steps(answer, "Momentum", {"lr": lr, "momentum": mu, "decay": decay}, right, mistakes)
 
 
 @proves("L8.4", "five steps agree with the formula")
 def lars(answer: Answer) -> None:
     """Filters, matrices, biases."""
     numbers = (0.5, 0.9, 0.01, 0.02)
-    options = dict(zip(("lr", "momentum", "decay", "trust"), numbers, strict=True))
-    mistakes = {name: updates.lars_update(*numbers, mistake=name) for name in ("biases", "trust", "rate-behind")}
+    options = dict(zip(("lr", "momentum", "decay", "coefficient"), numbers, strict=True))
+    names = ("biases", "trust", "norm-of-sum", "rate-behind", "both-behind", "forgotten", "fixed-rate")
+    mistakes = {name: updates.lars_update(*numbers, mistake=name) for name in names}
     judge_steps(answer, "LARS", options, updates.lars_update(*numbers), mistakes)
 
 
-@proves("L8.4", "a gradient that is 1,000 times as long moves its layer as before, and zero weights are no trouble")
+@proves("L8.4", "a gradient that is 1,000 times as long moves its layer as before, and zeros are no trouble")
 def lars_invariance(answer: Answer) -> None:
-    """Without decay; and a matrix that is zero at first."""
+    """Without decay; then a matrix that is zero at first, and a filter whose gradient is zero."""
     seed = int(answer.draw.integers(1, 10_000))
-    options = {"lr": 0.5, "momentum": 0.9, "decay": 0.0, "trust": 0.02}
-    (plain, _), (long, _) = (answer.call(optimized, "LARS", seed, options, factor) for factor in (1.0, 1000.0))
+    options = {"lr": 0.5, "momentum": 0.9, "decay": 0.0, "coefficient": 0.02}
+    plain, long = (answer.call(optimized, "LARS", seed, options, factor)[0][-1] for factor in (1.0, 1000.0))
     if not same(plain[:1], long[:1]):
         raise Wrong("trust", ran="a gradient that is 1,000 times as long", expected="the same step", got="another")
-    got = answer.call(zeroed, seed, options)
-    expected = reference(seed, updates.lars_update(0.5, 0.9, 0.0, 0.02), zero=True)
-    if not same(got, expected):
-        shown = (
-            "nan" if not all(np.isfinite(each).all() for each in got) else "no step" if not got[2].any() else "another"
-        )
-        raise Wrong("zero-norm", ran="a matrix of zeros", expected="a first step with trust 1", got=shown)
+    got = answer.call(optimized, "LARS", seed, options, 1.0, True)[0][-1]
+    if not same(got, reference(seed, updates.lars_update(0.5, 0.9, 0.0, 0.02), zero=True)[-1]):
+        raise Wrong("zero-norm", ran="a matrix of zeros", expected="a first step with ratio 1", got=_step_of(got, 2))
+    # With decay there is a step to take, so that a ratio other than 1 shows.
+    got = answer.call(optimized, "LARS", seed, {**options, "decay": 0.01}, 0.0)[0][-1]
+    if not same(got, reference(seed, updates.lars_update(0.5, 0.9, 0.01, 0.02), factor=0.0)[-1]):
+        ran = "a filter whose gradient is zero, with decay"
+        raise Wrong("zero-gradient", ran=ran, expected="steps of the decay, with ratio 1", got=_step_of(got, 0))
 
 
-def zeroed(seed: int, options: dict[str, Any]) -> list[np.ndarray]:
-    """Over there: as `optimized`, with a matrix of zeros."""
-    return optimized("LARS", seed, options, zero=True)[0]
+def _step_of(got: Weights, index: int) -> str:
+    if not all(np.isfinite(each).all() for each in got):
+        return "nan"
+    return "no step" if not got[index].any() else "other steps"
 
 
 @proves("L8.5", "five steps agree with the formula")
 def novograd(answer: Answer) -> None:
     """With decay."""
     lr, b1, b2, decay = 0.02, 0.9, 0.6, 0.05
-    names = ("element-wise", "first-step", "decay-inside", "averaged")
+    names = ("element-wise", "not-squared", "first-step", "decay-inside", "averaged-sizes", "order", "forgotten")
+    names = (*names, "fixed-rate", "rate-inside")
     mistakes = {name: updates.novograd_update(lr, b1, b2, decay, mistake=name) for name in names}
     options = {"lr": lr, "betas": (b1, b2), "decay": decay}
     judge_steps(answer, "NovoGrad", options, updates.novograd_update(lr, b1, b2, decay), mistakes)
@@ -352,6 +484,14 @@ def _statistics_message(parts: Sequence[np.ndarray], expected: tuple[Any, Any], 
     if len(parts[rank]) and np.allclose(got[0], parts[rank].mean(axis=0)):
         return "local"
     known = [part for part in parts if len(part)]
+    whole = np.concatenate(parts)
+    own = len(parts[rank]) * len(parts)
+    if own and own != len(whole) and np.allclose(got[0], whole.sum(axis=0) / own):
+        return "own-count"
+    many = len(whole)
+    unbiased = expected[1] * many / (many - 1), np.square(whole).sum(axis=0) / (many - 1) - np.square(got[0])
+    if any(np.allclose(got[1], each) for each in unbiased):
+        return "n-1"
     weighted = sum(len(part) * part.var(axis=0) for part in known) / sum(len(part) for part in known)
     if np.allclose(got[0], expected[0]) and np.allclose(got[1], weighted):
         return "mean-of-variances"
@@ -396,7 +536,8 @@ def decay(answer: Answer) -> None:
     if any(name.startswith("frozen") for name in every):
         raise Wrong("frozen", ran=ran, expected="no frozen parameter", got=[n for n in every if n.startswith("frozen")])
     if {value: set(names) for value, names in got.items()} != expected or len(every) != 6:
-        message = "by-name" if "norm.weight" in got.get(0.1, []) else "groups"
+        by_name = "norm.weight" in got.get(0.1, []) and "norm.bias" not in got.get(0.1, [])
+        message = "by-name" if by_name else "twice" if len(set(every)) < len(every) else "groups"
         wanted = {value: sorted(names) for value, names in expected.items()}
         raise Wrong(message, ran=ran, expected=wanted, got=got)
 
@@ -434,8 +575,16 @@ def smoothing(answer: Answer) -> None:
 
 
 def compared(cases: Sequence[tuple[list[float], list[float]]]) -> list[tuple[Any, ...]]:
-    """Over there."""
-    return [tuple(learners("compare")(a, b)) for a, b in cases]
+    """Over there; a division by zero where no value differs comes back as its name, so that the values can be shown."""
+    found: list[tuple[Any, ...]] = []
+    for a, b in cases:
+        try:
+            found.append(tuple(learners("compare")(a, b)))
+        except ZeroDivisionError:
+            if len(set(a)) > 1 or len(set(b)) > 1:
+                raise
+            found.append(("ZeroDivisionError",))
+    return found
 
 
 @proves("L8.8", "differences and intervals are SciPy's, and verdicts follow from them")
@@ -458,21 +607,42 @@ def evidence(answer: Answer) -> None:
         verdict = "better" if low > 0 else "worse" if high < 0 else "no evidence"
         ran = f"a = {_short(a)}, b = {_short(b)}"
         expected = f"{difference:.5f}, {low:.5f} to {high:.5f}, {verdict}"
+        if got == ("ZeroDivisionError",):
+            raise Wrong("all-equal", ran=ran, expected=expected, got=got[0])
         shown = f"{float(got[0]):.5f}, {float(got[1]):.5f} to {float(got[2]):.5f}, {got[3]}"
         if not math.isclose(float(got[0]), difference, abs_tol=1e-9):
             flipped = math.isclose(float(got[0]), -difference, abs_tol=1e-9)
             raise Wrong("direction" if flipped else "interval", ran=ran, expected=expected, got=shown)
         if not np.allclose([float(got[1]), float(got[2])], [low, high], atol=1e-9):
-            half, ours = (high - low) / 2, (float(got[2]) - float(got[1])) / 2
-            error = math.sqrt(np.var(a, ddof=1) / len(a) + np.var(b, ddof=1) / len(b))
-            message = "interval"
-            if math.isclose(ours, 1.96 * error, rel_tol=1e-6):
-                message = "normal"
-            elif ours > half:
-                message = "spread"
+            half = (float(got[2]) - float(got[1])) / 2
+            message = "all-equal"
+            if high > low:
+                known = _halves(a, b)
+                near = (name for name, each in known if math.isclose(half, each, rel_tol=1e-4))
+                message = next(near, "interval")
             raise Wrong(message, ran=ran, expected=expected, got=shown)
         if got[3] != verdict:
             raise Wrong("verdict", ran=ran, expected=expected, got=shown)
+
+
+def _halves(a: Sequence[float], b: Sequence[float]) -> list[tuple[str, float]]:
+    """Half the interval's width, by each of the known mistakes."""
+
+    def welch(va: float, vb: float, point: float = 0.975) -> float:
+        nu = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+        return float(stats.t.ppf(point, nu)) * math.sqrt(va + vb)
+
+    va, vb = float(np.var(a, ddof=1)), float(np.var(b, ddof=1))
+    error, free = math.sqrt(va / len(a) + vb / len(b)), len(a) + len(b) - 2
+    joint = math.sqrt(((len(a) - 1) * va + (len(b) - 1) * vb) / free * (1 / len(a) + 1 / len(b)))
+    return [
+        ("normal", float(stats.norm.ppf(0.975)) * error),
+        ("spread", welch(va, vb)),
+        ("population", welch(float(np.var(a)) / len(a), float(np.var(b)) / len(b))),
+        ("pooled", float(stats.t.ppf(0.975, free)) * error),
+        ("pooled", float(stats.t.ppf(0.975, free)) * joint),
+        ("one-sided", welch(va / len(a), vb / len(b), 0.95)),
+    ]
 
 
 def _short(values: Sequence[float]) -> str:

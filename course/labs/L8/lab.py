@@ -15,6 +15,7 @@
 # on one ladder, with several seeds on each rung, and you see which rungs hold.
 #
 # Here is what is to be mended: the same network, images and number of epochs, with a batch of 64 and with one of 512.
+# The two trainings take half a minute, or a whole one where the machine is busy.
 
 # %%
 from paceline.learn.notebook import *
@@ -31,8 +32,8 @@ show.problem()
 # If a step stands for eight small ones, let it be eight times as long: the **linear rule**, rate times $k$ for $k$
 # times the batch (Goyal and others, arXiv:1706.02677). It holds as long as the gradient hardly changes over those
 # eight steps. The **square-root rule**, rate times $\sqrt k$, keeps the noise of a step what it was: the variance of
-# a gradient falls with $1/k$, and a step's noise is rate times its standard deviation. It is more careful, and is
-# what theory says for Adam.
+# a gradient falls with $1/k$, and a step's noise is rate times its standard deviation. It is more careful. For
+# Adam it is what theory says, if its betas change with the batch as well (Malladi and others, arXiv:2205.10287).
 #
 # Both begin from a *base*: a rate that is good at a batch you know.
 
@@ -55,10 +56,11 @@ def scaled_rate(rule, base_rate, base_batch, per_worker, workers):
 # Which batch does an optimizer step stand for: that of a worker, or that of all?
 
 # %% [markdown] exercise="L8.1" part="hint"
-# `k = per_worker * workers / base_batch`, which may be below 1.
+# All three rules need one number only: how many times the base the global batch is. It may be 1.5, and below 1.
 
 # %% [markdown] exercise="L8.1" part="hint"
-# `factors = {"none": 1.0, "linear": k, "sqrt": k**0.5}`, and a `ValueError` if `rule` is not among them.
+# With `k = per_worker * workers / base_batch`, `factors = {"none": 1.0, "linear": k, "sqrt": k**0.5}`. If `rule` is not
+# among them, `raise ValueError(...)`.
 
 
 # %% exercise="L8.1" part="solution"
@@ -98,6 +100,16 @@ def scaled_rate(rule, base_rate, base_batch, per_worker, workers):
 # - return base_rate * factors[rule]
 # + return base_rate * factors.get(rule, 1.0)
 
+# %% exercise="L8.1" part="wrong" expects="rounded"
+# the solution, but
+# - k = per_worker * workers / base_batch
+# + k = per_worker * workers // base_batch
+
+# %% exercise="L8.1" part="wrong" expects="returned"
+# the solution, but
+# - raise ValueError(f"{rule} is no rule; there are {', '.join(factors)}")
+# + return ValueError(f"{rule} is no rule; there are {', '.join(factors)}")
+
 # %% [markdown]
 # ## Warm-up
 #
@@ -110,8 +122,8 @@ def scaled_rate(rule, base_rate, base_batch, per_worker, workers):
 #
 # Write `rate_at(step, total, peak, warmup, start=0.0)`, the rate of step `step` (0 for the first) of `total`. In the
 # first `warmup` steps it grows in equal steps from `start * peak`, which is the rate *before* the first one, to
-# `peak`, which is the rate of step `warmup - 1`. After that it falls along half a cosine: `peak` at step `warmup`, on
-# its way to 0 at step `total`.
+# `peak`, which is the rate of step `warmup - 1`. After that it falls along half a cosine, as
+# `0.5 * peak * (1 + cos(pi * part))`: `peak` at step `warmup`, on its way to 0 at step `total`.
 #
 # **Done when** it is exact at every step, with and without a warm-up.
 
@@ -128,11 +140,11 @@ def rate_at(step, total, peak, warmup, start=0.0):
 # What is the rate of the very first step, with 10 warm-up steps and `start=0`? It should not be zero.
 
 # %% [markdown] exercise="L8.2" part="hint"
-# In the warm-up, step `s` has gone `(s + 1) / warmup` of the way. Afterwards, `(s - warmup) / (total - warmup)` of
-# the cosine.
+# Say of each step which part of a way it has gone. In the warm-up the way has `warmup` steps, and the first step has
+# gone one of them. Afterwards a new way begins: count from the end of the warm-up, over the steps that are left.
 
 # %% [markdown] exercise="L8.2" part="hint"
-# `peak * (start + (1 - start) * (step + 1) / warmup)`, and `0.5 * peak * (1 + math.cos(math.pi * part))`.
+# `peak * (start + (1 - start) * (step + 1) / warmup)`, and in the cosine `part = (step - warmup) / (total - warmup)`.
 
 # %% exercise="L8.2" part="solution"
 import math
@@ -166,6 +178,26 @@ def rate_at(step, total, peak, warmup, start=0.0):
 # - return peak * (start + (1 - start) * (step + 1) / warmup)
 # + return peak * (step + 1) / warmup
 
+# %% exercise="L8.2" part="wrong" expects="one-step-short"
+# the solution, but
+# - return peak * (start + (1 - start) * (step + 1) / warmup)
+# + return peak * (start + (1 - start) * step / (warmup - 1))
+
+# %% exercise="L8.2" part="wrong" expects="quarter"
+# the solution, but
+# - return 0.5 * peak * (1 + math.cos(math.pi * part))
+# + return peak * math.cos(math.pi / 2 * part)
+
+# %% exercise="L8.2" part="wrong" expects="rising"
+# the solution, but
+# - return peak * (start + (1 - start) * (step + 1) / warmup)
+# + return peak * (start + (step + 1) / warmup)
+
+# %% exercise="L8.2" part="wrong" expects="falling"
+# the solution, but
+# - return 0.5 * peak * (1 + math.cos(math.pi * part))
+# + return peak * (1 - part)
+
 # %%
 show.schedules(rate_at)
 
@@ -184,7 +216,8 @@ show.schedules(rate_at)
 #
 # $$ g \leftarrow g + \lambda w, \qquad v \leftarrow \mu v + g, \qquad w \leftarrow w - \eta v $$
 #
-# Parameters without a gradient are left alone, and `p.grad` stays what it is.
+# Parameters without a gradient are left alone, and `p.grad` stays what it is. `parameters` is what `net.parameters()`
+# gives: one can go through it only once. The rate is the attribute `lr`, which may be changed between steps.
 #
 # **Done when** five steps agree with torch's SGD to the last digits.
 
@@ -207,8 +240,8 @@ class Momentum:
 # What has to be kept from one step to the next, and for how many tensors?
 
 # %% [markdown] exercise="L8.3" part="hint"
-# A list of velocities, beside the list of parameters, or a dictionary. Work under `torch.no_grad()`. `p.grad + decay
-# * p` makes a new tensor, so that `p.grad` stays.
+# A list of velocities, beside the list of parameters, or a dictionary. Work under `torch.no_grad()`. A sum of two
+# tensors is a new one, so `p.grad` stays. The parameter and its velocity have to change in place.
 
 # %% [markdown] exercise="L8.3" part="hint"
 # `g = p.grad + self.decay * p`, `v.mul_(self.momentum).add_(g)`, `p.sub_(self.lr * v)`.
@@ -256,6 +289,63 @@ class Momentum:
 # - g = p.grad + self.decay * p
 # + g = p.grad.add_(self.decay * p)
 
+# %% exercise="L8.3" part="wrong" expects="without-gradient"
+# the solution, but
+# - if p.grad is None:
+# - continue
+# - g = p.grad + self.decay * p
+# + g = self.decay * p + (0 if p.grad is None else p.grad)
+
+# %% exercise="L8.3" part="wrong" expects="generator"
+# the solution, but
+# - self.parameters = list(parameters)
+# + self.parameters = parameters
+# - self.velocities = [torch.zeros_like(p) for p in self.parameters]
+# + self.velocities = {}
+# - for p, v in zip(self.parameters, self.velocities):
+# + for p in self.parameters:
+# - g = p.grad + self.decay * p
+# + g = p.grad + self.decay * p
+# + v = self.velocities.setdefault(p, torch.zeros_like(p))
+
+# %% exercise="L8.3" part="wrong" expects="generator"
+# the solution, but
+# - self.parameters = list(parameters)
+# + self.parameters = parameters
+
+# %% exercise="L8.3" part="wrong" expects="nothing-moves"
+# the solution, but
+# - p.sub_(self.lr * v)
+# + p = p - self.lr * v
+
+# %% exercise="L8.3" part="wrong" expects="forgotten"
+# the solution, but
+# - v.mul_(self.momentum).add_(g)
+# + v = self.momentum * v + g
+
+# %% exercise="L8.3" part="wrong" expects="later-step"
+# the solution, but
+# - v.mul_(self.momentum).add_(g)
+# + v.add_(g)
+
+# %% exercise="L8.3" part="wrong" expects="no-grad"
+# the solution, but
+# - @torch.no_grad()
+
+# %% exercise="L8.3" part="wrong" expects="rate-inside"
+# the solution, but
+# - v.mul_(self.momentum).add_(g)
+# + v.mul_(self.momentum).add_(self.lr * g)
+# - p.sub_(self.lr * v)
+# + p.sub_(v)
+
+# %% exercise="L8.3" part="wrong" expects="fixed-rate"
+# the solution, but
+# - self.lr, self.momentum, self.decay = lr, momentum, decay
+# + self.lr, self.momentum, self.decay, self.rate = lr, momentum, decay, lr
+# - p.sub_(self.lr * v)
+# + p.sub_(self.rate * v)
+
 # %% exercise="L8.3" part="wrong" expects="raised"
 # the solution, but
 # - if p.grad is None:
@@ -272,23 +362,28 @@ class Momentum:
 show.trust_ratios()
 
 # %% [markdown]
+# At first, the first convolution has by far the longest weights for its gradient, and the last layer the shortest.
+# Within some twenty steps the first one's ratio falls to a small part of that, and the order of the layers turns
+# round. So a rate for each layer, chosen once, would not fit for long either: it has to be measured in each step.
+#
 # **LARS** (You and others, arXiv:1708.03888) gives each layer a step in proportion to the size of its weights:
 #
-# $$ \text{trust} = c\, \frac{\lVert w \rVert}{\lVert g \rVert + \lambda \lVert w \rVert} $$
+# $$ \text{ratio} = c\, \frac{\lVert w \rVert}{\lVert g \rVert + \lambda \lVert w \rVert} $$
 #
-# and the step of the layer is that much times the usual one. The length of the gradient drops out: only its direction
-# counts.
+# This is the **trust ratio**; the step of the layer is that much times the usual one. The length of the gradient drops
+# out: only its direction counts.
 
 # %% [markdown] exercise="L8.4" part="task"
 # ### Exercise L8.4 · LARS
 #
-# Write a class `LARS(parameters, lr, momentum, decay, trust=0.001)` with a method `step()`. For tensors with two or
-# more dimensions, with $g$ the gradient as it is:
+# Write a class `LARS(parameters, lr, momentum, decay, coefficient=0.001)` with a method `step()`. For tensors with two
+# or more dimensions, with $g$ the gradient as it is:
 #
-# $$ v \leftarrow \mu v + \eta \cdot \text{trust} \cdot (g + \lambda w), \qquad w \leftarrow w - v $$
+# $$ v \leftarrow \mu v + \eta \cdot \text{ratio} \cdot (g + \lambda w), \qquad w \leftarrow w - v $$
 #
-# where $\text{trust} = c \lVert w \rVert / (\lVert g \rVert + \lambda \lVert w \rVert)$ with $c$ = `trust`; it is 1
-# if $w$ or $g$ is zero. For tensors of one dimension (biases, norms): trust 1 and no decay.
+# where $\text{ratio} = c \lVert w \rVert / (\lVert g \rVert + \lambda \lVert w \rVert)$ with $c$ = `coefficient`. The
+# ratio is 1 if $w$ or $g$ is zero. For tensors of one dimension (biases, norms), the ratio is 1 and there is no decay.
+# Again `lr` may be changed between steps.
 #
 # **Done when** five steps agree with the formula in float64, and a layer whose gradient is 1,000 times as long moves
 # as before (without decay).
@@ -300,7 +395,7 @@ import torch
 class LARS:
     """SGD with momentum, whose steps fit each layer."""
 
-    def __init__(self, parameters, lr, momentum, decay, trust=0.001):
+    def __init__(self, parameters, lr, momentum, decay, coefficient=0.001):
         raise NotImplementedError
 
     def step(self):
@@ -313,11 +408,11 @@ class LARS:
 # velocity when the rate falls?
 
 # %% [markdown] exercise="L8.4" part="hint"
-# Compute both norms of each tensor, then its trust, then the velocity. Mind the two cases: zero norms, and tensors of
+# Compute both norms of each tensor, then its ratio, then the velocity. Mind the two cases: zero norms, and tensors of
 # one dimension.
 
 # %% [markdown] exercise="L8.4" part="hint"
-# `ratio = self.trust * w_norm / (g_norm + self.decay * w_norm) if w_norm > 0 and g_norm > 0 else 1.0`, then
+# `ratio = self.coefficient * w_norm / (g_norm + self.decay * w_norm) if w_norm > 0 and g_norm > 0 else 1.0`, then
 # `v.mul_(self.momentum).add_(self.lr * ratio * (p.grad + self.decay * p))`.
 
 # %% exercise="L8.4" part="solution"
@@ -327,9 +422,9 @@ import torch
 class LARS:
     """SGD with momentum, whose steps fit each layer."""
 
-    def __init__(self, parameters, lr, momentum, decay, trust=0.001):
+    def __init__(self, parameters, lr, momentum, decay, coefficient=0.001):
         self.parameters = list(parameters)
-        self.lr, self.momentum, self.decay, self.trust = lr, momentum, decay, trust
+        self.lr, self.momentum, self.decay, self.coefficient = lr, momentum, decay, coefficient
         self.velocities = [torch.zeros_like(p) for p in self.parameters]
 
     @torch.no_grad()
@@ -343,12 +438,15 @@ class LARS:
                 w_norm, g_norm = p.norm().item(), p.grad.norm().item()
                 decay = self.decay
                 if w_norm > 0 and g_norm > 0:
-                    ratio = self.trust * w_norm / (g_norm + decay * w_norm)
+                    ratio = self.coefficient * w_norm / (g_norm + decay * w_norm)
             v.mul_(self.momentum).add_(self.lr * ratio * (p.grad + decay * p))
             p.sub_(v)
 
 
 # %% [markdown] exercise="L8.4" part="explanation"
+# The rate is inside the velocity: after the rate has changed, older gradients go on with the rate of their own step.
+# With SGD above, a new rate acts on all that was collected. With a rate that never changes there is no difference.
+#
 # Biases and norms are left out because their size says little: a bias that is near zero would never move. Many
 # implementations differ in such details, and some have faults; that is why Paceline holds each optimizer to reference
 # steps.
@@ -368,13 +466,35 @@ class LARS:
 
 # %% exercise="L8.4" part="wrong" expects="trust"
 # the solution, but
-# - ratio = self.trust * w_norm / (g_norm + decay * w_norm)
-# + ratio = self.trust * g_norm / (w_norm + decay * g_norm)
+# - ratio = self.coefficient * w_norm / (g_norm + decay * w_norm)
+# + ratio = self.coefficient * g_norm / (w_norm + decay * g_norm)
+
+# %% exercise="L8.4" part="wrong" expects="norm-of-sum"
+# the solution, but
+# - ratio = self.coefficient * w_norm / (g_norm + decay * w_norm)
+# + ratio = self.coefficient * w_norm / (p.grad + decay * p).norm().item()
+
+# %% exercise="L8.4" part="wrong" expects="zero-gradient"
+# the solution, but
+# - if w_norm > 0 and g_norm > 0:
+# + if w_norm > 0:
+
+# %% exercise="L8.4" part="wrong" expects="generator"
+# the solution, but
+# - self.parameters = list(parameters)
+# + self.parameters = parameters
 
 # %% exercise="L8.4" part="wrong" expects="rate-behind"
 # the solution, but
 # - v.mul_(self.momentum).add_(self.lr * ratio * (p.grad + decay * p))
 # + v.mul_(self.momentum).add_(ratio * (p.grad + decay * p))
+# - p.sub_(v)
+# + p.sub_(self.lr * v)
+
+# %% exercise="L8.4" part="wrong" expects="both-behind"
+# the solution, but
+# - v.mul_(self.momentum).add_(self.lr * ratio * (p.grad + decay * p))
+# + v.mul_(self.momentum).add_(p.grad + decay * p)
 # - p.sub_(v)
 # + p.sub_(self.lr * ratio * v)
 
@@ -388,13 +508,13 @@ class LARS:
 # Write a class `NovoGrad(parameters, lr, betas=(0.95, 0.98), eps=1e-8, decay=0.0)` with a method `step()`. For each
 # tensor, with the number $v$ and the tensor $m$:
 #
-# $$ v \leftarrow \beta_2 v + (1 - \beta_2) \lVert g \rVert^2, \qquad w \leftarrow w - \eta m $$
+# $$ v \leftarrow \beta_2 v + (1 - \beta_2) \lVert g \rVert^2 $$
 #
 # $$ m \leftarrow \beta_1 m + \Bigl( \frac{g}{\sqrt v + \epsilon} + \lambda w \Bigr) $$
 #
-# Both sizes are updated before the weights.
+# $$ w \leftarrow w - \eta m $$
 #
-# In the first step $v = \lVert g \rVert^2$ and $m$ begins at 0.
+# In the first step $v = \lVert g \rVert^2$, and $m$ begins at 0. Again `lr` may be changed between steps.
 #
 # **Done when** five steps agree with the formula in float64.
 
@@ -421,8 +541,8 @@ class NovoGrad:
 # to the gradient.
 
 # %% [markdown] exercise="L8.5" part="hint"
-# `square = p.grad.square().sum()`; `v = square if v is None else b2 * v + (1 - b2) * square`; `m.mul_(b1).add_(p.grad
-# / (v.sqrt() + eps) + decay * p)`.
+# `square = p.grad.square().sum()`, then `v = square if v is None else b2 * v + (1 - b2) * square`, then
+# `m.mul_(b1).add_(p.grad / (v.sqrt() + eps) + decay * p)`.
 
 # %% exercise="L8.5" part="solution"
 import torch
@@ -453,9 +573,8 @@ class NovoGrad:
 
 
 # %% [markdown] exercise="L8.5" part="explanation"
-# Half of Adam's memory, and a step whose length does not depend on that of the gradient. A public implementation that
-# many courses used has been without care for years; you have now written what it does in ten lines, and know that
-# they are right.
+# Half of Adam's memory, and a step whose length does not depend on that of the gradient. PyTorch has no NovoGrad of its
+# own; you have written it in ten lines, and know that they do what the formula says.
 
 # %% exercise="L8.5" part="wrong" expects="element-wise"
 # the solution, but
@@ -472,7 +591,19 @@ class NovoGrad:
 # - m.mul_(first).add_(p.grad / (v.sqrt() + self.eps) + self.decay * p)
 # + m.mul_(first).add_((p.grad + self.decay * p) / (v.sqrt() + self.eps))
 
-# %% exercise="L8.5" part="wrong" expects="averaged"
+# %% exercise="L8.5" part="wrong" expects="not-squared"
+# the solution, but
+# - square = p.grad.square().sum()
+# + square = p.grad.norm()
+
+# %% exercise="L8.5" part="wrong" expects="order"
+# the solution, but
+# - m.mul_(first).add_(p.grad / (v.sqrt() + self.eps) + self.decay * p)
+# - p.sub_(self.lr * m)
+# + p.sub_(self.lr * m)
+# + m.mul_(first).add_(p.grad / (v.sqrt() + self.eps) + self.decay * p)
+
+# %% exercise="L8.5" part="wrong" expects="averaged-sizes"
 # the solution, but
 # - m.mul_(first).add_(p.grad / (v.sqrt() + self.eps) + self.decay * p)
 # + m.mul_(first).add_((1 - first) * (p.grad / (v.sqrt() + self.eps) + self.decay * p))
@@ -564,6 +695,16 @@ def synchronised(x):
     return both[: x.shape[1]], both[x.shape[1] :] - both[: x.shape[1]].square()
 
 
+# %% exercise="L8.6" part="wrong" expects="n-1"
+# the solution, but
+# - return mean, sums[channels : 2 * channels] / count - mean.square()
+# + return mean, (sums[channels : 2 * channels] - count * mean.square()) / (count - 1)
+
+# %% exercise="L8.6" part="wrong" expects="own-count"
+# the solution, but
+# - count = sums[-1]
+# + count = len(x) * dist.get_world_size()
+
 # %% exercise="L8.6" part="wrong" expects="local"
 # the solution, but
 # - dist.all_reduce(sums)
@@ -577,9 +718,9 @@ def synchronised(x):
 # %% [markdown]
 # ## Decay and smoothing
 #
-# **Weight decay** pulls weights towards zero. For biases, and for the two parameters of a norm, that makes no sense,
-# and with large rates it does harm: they are left out. **Label smoothing** asks the network for 90 % instead of
-# certainty.
+# **Weight decay** pulls weights towards zero. For biases, and for the two parameters of a norm, there is little
+# to gain from that, so they are often left out. **Label smoothing** does not ask the network for certainty: with
+# $s = 0.1$ it spreads 10 % of it over all classes, the right one among them.
 
 # %% [markdown] exercise="L8.7" part="task"
 # ### Exercise L8.7 · Who decays
@@ -613,8 +754,8 @@ def smoothed_loss(logits, labels, smoothing):
 # spread over all classes?
 
 # %% [markdown] exercise="L8.7" part="hint"
-# `p.dim()` tells them apart; `model.parameters()` names a shared parameter once. With `log =
-# logits.log_softmax(dim=1)`, the loss of a sample is `-(1 - s) * log[label] - s * log.mean()`.
+# `p.dim()` tells them apart; `model.parameters()` names a shared parameter once. Let `log` be
+# `logits.log_softmax(dim=1)`: the loss of a sample is `-(1 - s) * log[label] - s * log.mean()`.
 
 # %% [markdown] exercise="L8.7" part="hint"
 # `log.gather(1, labels.unsqueeze(1))` picks the label's entry of each row.
@@ -657,6 +798,16 @@ def smoothed_loss(logits, labels, smoothing):
 # - {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
 # + {"params": [p for n, p in model.named_parameters() if "weight" in n and p.requires_grad], "weight_decay": decay},
 # + {"params": [p for n, p in model.named_parameters() if "bias" in n and p.requires_grad], "weight_decay": 0.0},
+
+# %% exercise="L8.7" part="wrong" expects="twice"
+# the solution, but
+# - trained = [p for p in model.parameters() if p.requires_grad]
+# + trained = [p for layer in model.modules() for p in layer.parameters(recurse=False) if p.requires_grad]
+
+# %% exercise="L8.7" part="wrong" expects="groups"
+# the solution, but
+# - {"params": [p for p in trained if p.dim() <= 1], "weight_decay": 0.0},
+# + {"params": [p for p in trained if p.dim() == 1], "weight_decay": 0.0},
 
 # %% exercise="L8.7" part="wrong" expects="mean"
 # the solution, but
@@ -710,8 +861,8 @@ def compare(a, b):
 # made of these.
 
 # %% [markdown] exercise="L8.8" part="hint"
-# `nu = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))`; `half = stats.t.ppf(0.975, nu) * (va + vb) **
-# 0.5`.
+# `nu = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))`, and then
+# `half = stats.t.ppf(0.975, nu) * (va + vb) ** 0.5`.
 
 # %% exercise="L8.8" part="solution"
 import statistics
@@ -733,7 +884,8 @@ def compare(a, b):
 
 
 # %% [markdown] exercise="L8.8" part="explanation"
-# With three seeds the 97.5 % point is between 3 and 4 and not 2: few seeds, wide intervals. And whoever tries many
+# With three seeds of each, $\nu$ is between 2 and 4, and the 97.5 % point between 4.30 and 2.78 instead of 1.96: few
+# seeds, wide intervals. And whoever tries many
 # settings and reports the best one needs fresh seeds for it, because the best of many is lucky. Our own study of this
 # ladder on Fashion-MNIST, `docs/studies/ladder.md`, searches on held-out images and confirms with ten new seeds.
 
@@ -746,6 +898,26 @@ def compare(a, b):
 # the solution, but
 # - va, vb = statistics.variance(a) / len(a), statistics.variance(b) / len(b)
 # + va, vb = statistics.variance(a), statistics.variance(b)
+
+# %% exercise="L8.8" part="wrong" expects="population"
+# the solution, but
+# - va, vb = statistics.variance(a) / len(a), statistics.variance(b) / len(b)
+# + va, vb = statistics.pvariance(a) / len(a), statistics.pvariance(b) / len(b)
+
+# %% exercise="L8.8" part="wrong" expects="pooled"
+# the solution, but
+# - nu = (va + vb) ** 2 / (va**2 / (len(a) - 1) + vb**2 / (len(b) - 1))
+# + nu = len(a) + len(b) - 2
+
+# %% exercise="L8.8" part="wrong" expects="one-sided"
+# the solution, but
+# - half = stats.t.ppf(0.975, nu) * (va + vb) ** 0.5
+# + half = stats.t.ppf(0.95, nu) * (va + vb) ** 0.5
+
+# %% exercise="L8.8" part="wrong" expects="all-equal"
+# the solution, but
+# - if va + vb > 0:
+# + if True:
 
 # %% exercise="L8.8" part="wrong" expects="verdict"
 # the solution, but

@@ -17,7 +17,8 @@ def rules(draw: np.random.Generator) -> Question:
     k = per_worker * workers / base
     return Number(
         f"A rate of {rate} is good at a batch of {base}. "
-        f"What does the square-root rule give for {workers} workers with {per_worker} samples each?",
+        f"What does the square-root rule give for {workers} workers with {per_worker} samples each? "
+        "Give three significant digits.",
         rate * math.sqrt(k),
         f"k = {per_worker * workers} / {base} = {k:g}, and {rate} x {math.sqrt(k):.3g}; "
         f"the linear rule gives {rate * k:.3g}.",
@@ -52,12 +53,12 @@ def lars(draw: np.random.Generator) -> Question:
     """What drops out."""
     factor = int(draw.choice([10, 100]))
     return Choice(
-        f"LARS without decay: the loss is multiplied by {factor}. What happens to the steps of the layers?",
+        f"LARS without decay: the loss is multiplied by {factor}. What happens to the steps of the weight matrices?",
         "nothing: only the direction of each gradient counts",
-        "The length of the gradient drops out of trust times gradient.",
+        "The length of the gradient drops out of ratio times gradient.",
         {
             f"they become {factor} times as long": "So it is with SGD.",
-            f"they become {factor} times as short": "The trust does; the gradient is as many times longer.",
+            f"they become {factor} times as short": "The ratio does; the gradient is as many times longer.",
             "they become as long as the weights": "They are in proportion to them, as before.",
         },
     )
@@ -76,6 +77,7 @@ def evidence(draw: np.random.Generator) -> Question:
         {
             f"it helps by {middle} points": "That is the middle of what is possible, and 0 is possible as well.",
             "it does not help": "An interval that contains 0 also contains gains.",
-            "it helps with a probability of 95 %": "An interval says where the difference lies, not that.",
+            "it helps with a probability of 95 %": "The 95 % are those of the method: so many of its intervals contain "
+            "the true difference. They say nothing of how likely this difference is to be above 0.",
         },
     )

@@ -102,7 +102,7 @@ def trust_ratios(steps: int = 60) -> None:
         F.cross_entropy(model(images[rows]), labels[rows]).backward()
         for name, weight in matrices.items():
             if weight.grad is not None:
-                seen[name].append(float(weight.norm() / weight.grad.norm()))
+                seen[name].append(float(weight.detach().norm() / weight.grad.norm()))
         optimizer.step()
     _, axis = plt.subplots(figsize=(6.4, 3.4), layout="constrained")
     for number, (name, ratios) in enumerate(seen.items()):
