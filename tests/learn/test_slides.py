@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zipfile
 from pathlib import Path
 
@@ -43,7 +44,12 @@ def bar(canvas, record):
     canvas.step(axes.bar([0], [record.result["speed"]])[0], 2)
     axes.set_title("bars & <more>")
     return 'one "bar"'
-"""
+
+@figure("line")
+def line(canvas):
+    canvas.axes().plot([0, 1], "o-")
+    return "a line"
+'''
 
 
 @pytest.fixture
@@ -80,6 +86,18 @@ def test_values_sources_and_figures_are_put_in_with_where_they_are_from(tmp_path
     assert (slide.picture.alt, slide.picture.steps) == ('one "bar"', 2)
     assert 'aria-label="one &quot;bar&quot;"' in slide.picture.svg
     assert 'data-step="2"' in slide.picture.svg
+
+
+def test_figures_of_one_page_share_no_id(tmp_path: Path, registry: Registry) -> None:
+    """A clip of a slide that is not shown would clip the figure of the one that is."""
+    deck = filled(tmp_path, registry, f"# S\n\n{{{{figure: bar}}}}{NOTES}", f"# T\n\n{{{{figure: line}}}}{NOTES}")
+    one, two = (slide.picture.svg for slide in deck.slides[1:] if slide.picture is not None)
+    ids = [set(re.findall(r'\bid="([^"]+)"', svg)) for svg in (one, two)]
+
+    assert ids[0]
+    assert not ids[0] & ids[1]
+    for svg, own in zip((one, two), ids, strict=True):
+        assert set(re.findall(r'(?:url\(#|href="#)([^")]+)', svg)) <= own
 
 
 @pytest.mark.parametrize(

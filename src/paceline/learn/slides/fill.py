@@ -86,7 +86,7 @@ def _filled(slide: Slide, registry: Registry, problems: list[str], where: str) -
     picture = None
     if slide.figure:
         try:
-            picture = draw(registry.figure(slide.figure), side=slide.side)
+            picture = draw(slide.figure, registry.figure(slide.figure), side=slide.side)
         except PacelineError as error:
             problems.append(f"{where}: {_said(error)}")
         else:

@@ -72,8 +72,14 @@ class Picture:
     size: tuple[float, float]
 
 
-def draw(drawing: Drawing, *, side: bool) -> Picture:
-    """Draw a figure for its place: below the text it is wide, beside it nearly square."""
+def draw(name: str, drawing: Drawing, *, side: bool) -> Picture:
+    """Draw a figure for its place: below the text it is wide, beside it nearly square.
+
+    Args:
+        name: of the figure, by which its parts are told from those of other figures on the same page.
+        drawing: what draws it.
+        side: whether it stands beside the text.
+    """
     import matplotlib as mpl
     from matplotlib.figure import Figure
 
@@ -84,16 +90,20 @@ def draw(drawing: Drawing, *, side: bool) -> Picture:
         svg, png = io.StringIO(), io.BytesIO()
         figure.savefig(svg, format="svg", metadata={"Date": None})
         figure.savefig(png, format="png", dpi=_DPI)
-    text = _for_page(svg.getvalue(), alt)
+    text = _for_page(svg.getvalue(), alt, name)
     steps = max((int(number) for number in re.findall(r'data-step="(\d+)"', text)), default=0)
     return Picture(text, png.getvalue(), alt, steps, drawing.provenance, size)
 
 
-def _for_page(svg: str, alt: str) -> str:
-    """Without the head of a file; ink in the colour of the page; steps as data; a name for those who cannot see."""
+def _for_page(svg: str, alt: str, name: str) -> str:
+    """Without the head of a file; ink in the colour of the page; steps as data; a name for those who cannot see.
+
+    Ids get the figure's name: a page has one name space, and a clip of a slide that is not shown clips all away.
+    """
     body = svg[svg.index("<svg") :]
     body = re.sub(r"<metadata>.*?</metadata>", "", body, flags=re.DOTALL)
     body = body.replace(INK, "currentColor").replace(INK.upper(), "currentColor")
     body = re.sub(r'<g id="step-(\d+)"', r'<g data-step="\1"', body)
+    body = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", body)
     named = alt.replace("&", "&amp;").replace('"', "&quot;").replace("<", "&lt;")
     return body.replace("<svg ", f'<svg role="img" aria-label="{named}" ', 1)

@@ -153,6 +153,7 @@ def _code(made: Any, block: Code, box: Box) -> None:
     shape.fill.solid()
     shape.fill.fore_color.rgb = _TINT
     frame = shape.text_frame
+    frame.word_wrap = True  # without it the box is as wide as its text, in the middle
     for number, line in enumerate(block.lines):
         paragraph = frame.paragraphs[0] if number == 0 else frame.add_paragraph()
         run = paragraph.add_run()
