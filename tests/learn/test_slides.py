@@ -49,7 +49,7 @@ def bar(canvas, record):
 def line(canvas):
     canvas.axes().plot([0, 1], "o-")
     return "a line"
-'''
+"""
 
 
 @pytest.fixture
