@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import typer.main
 
 from paceline.cli.main import build_app
 from paceline.learn.content import Course, load_course
+from paceline.learn.slides.build import deck_files
+from paceline.learn.slides.deck import read_deck
 from paceline.learn.workshop import as_page, join, lay_out, load_workshop
 from paceline.records.errors import PacelineError
 
@@ -20,6 +23,7 @@ NOTEBOOKS = {
     "02_Notebook_A_More_Realistic_Model.ipynb",
     "02_Notebook_Exercising_Optimization_Strategies.ipynb",
 }
+DECKS = ("lab1p1", "lab1p2", "lab1_conclusion", "lab2p1", "lab3p1")
 TOPICS = {
     "aims": 4,
     "lab 1": 12,
@@ -61,6 +65,24 @@ def test_no_topic_of_the_original_got_lost(real: Course) -> None:
     assert len({topic.topic for topic in topics}) == len(topics)
 
 
+SHOWN = {"lab1p1": 13, "lab1p2": 6, "lab1 conclusion": 5, "lab2p1": 8, "lab3p1": 16}
+"""How many topics each deck of the original has."""
+
+
+def test_every_topic_of_the_originals_slides_has_a_slide(real: Course) -> None:
+    """With that title, in the deck from which the original's is built."""
+    workshop = load_workshop(Path(real.folder))
+    titles = {
+        path.stem.partition("_")[0]: {slide.title for slide in read_deck(path).slides}
+        for path in deck_files(real).values()
+    }
+
+    assert [(each.ours, each.slide) for each in workshop.shown if each.slide not in titles[each.ours]] == []
+    assert Counter(each.deck for each in workshop.shown) == SHOWN
+    built_from = {each.name.replace("_", " "): each.deck for each in workshop.decks}
+    assert {(each.deck, each.ours) for each in workshop.shown} == set(built_from.items())
+
+
 def test_every_lab_is_somewhere_in_the_map(real: Course) -> None:
     """What we teach has its place in the workshop."""
     named = {name.partition(".")[0] for topic in load_workshop(Path(real.folder)).topics for name in topic.lab}
@@ -79,6 +101,8 @@ def test_the_originals_notebooks_are_laid_out_with_their_exercises(real: Course,
     made = lay_out(real, tmp_path / "workshop")
 
     assert {path.name for path in made if path.suffix == ".ipynb"} == NOTEBOOKS
+    decks = {f"{name}{ending}" for name in DECKS for ending in (".html", ".pptx")}
+    assert {path.name for path in made if path.parent.name == "slides"} == decks
     for name in NOTEBOOKS:
         nbformat.validate(nbformat.read(tmp_path / "workshop" / name, as_version=4))
     assert (tmp_path / "workshop" / "work" / "L5_6.py").is_file()

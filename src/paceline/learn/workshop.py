@@ -66,6 +66,18 @@ class Topic(msgspec.Struct, frozen=True, kw_only=True):
     verb: str
 
 
+class Shown(msgspec.Struct, frozen=True, kw_only=True):
+    """A topic of the original's slides, and the slide that shows it here."""
+
+    deck: str
+    """Of the original."""
+    topic: str
+    ours: str
+    """Our deck: D1 to D7."""
+    slide: str
+    """Its title."""
+
+
 class Workshop(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
@@ -73,6 +85,7 @@ class Workshop(msgspec.Struct, frozen=True, kw_only=True):
     decks: list[WorkshopDeck]
     later: list[Later]
     topics: list[Topic]
+    shown: list[Shown]
 
 
 @cache
@@ -196,6 +209,12 @@ def as_page(course: Course) -> str:
             f"| {each.part} | {each.topic} | {', '.join(each.lab)} | {each.deck} | `paceline {each.verb}` |"
             for each in workshop.topics
         ),
+        "",
+        "Topics of the original's slides, and the slide that shows each:",
+        "",
+        "| deck | topic | ours | slide |",
+        "|---|---|---|---|",
+        *(f"| {each.deck} | {each.topic} | {each.ours} | {each.slide} |" for each in workshop.shown),
     ]
     return "\n".join(lines) + "\n"
 
