@@ -36,16 +36,19 @@ show.loop()
 #    the parts' means, if the parts are equally large.
 # 3. The optimizer then does the same on every rank, because it starts from the same and sees the same.
 #
-# Nothing else is exchanged. No weights are sent after the first step: they stay equal because equal numbers go
-# through equal arithmetic, bit for bit.
+# No weights are sent after the first step: they stay equal because equal numbers go through equal arithmetic, bit for
+# bit. Buffers that the forward changes do not stay equal: the statistics of batch norm come from each rank's own
+# samples. In this lab no forward changes a buffer. The real DDP, unless told otherwise (`broadcast_buffers=False`),
+# sends rank 0's buffers to all ranks before a forward.
 #
 # `torch.distributed` has the two collectives that you need. `dist.broadcast(tensor, src=0)` makes a tensor on every
 # rank what it is on rank 0. `dist.all_reduce(tensor)` replaces it, on every rank, by the sum over ranks. Both work in
-# place, and both only end when **every** rank has called them.
+# place. All ranks have to call them: one that is missing leaves the others waiting. `dist.get_world_size()` is the
+# number of ranks.
 
 # %%
 # 3 ranks sum their gradients and forget to average: how many times as long is the first step of SGD?
-predict("L4.1", unit="times", longer_step=...)
+predict("L4.1", unit="times the right one", length_of_the_step=...)
 
 # %% [markdown] exercise="L4.1" part="task"
 # ### Exercise L4.1 · The naive form
@@ -78,8 +81,8 @@ def average_gradients(model):
 # Which of the two collectives makes things equal, and which one adds up? What is missing between a sum and a mean?
 
 # %% [markdown] exercise="L4.1" part="hint"
-# `model.parameters()` and `model.buffers()` are two iterators; both belong to the state. A collective needs a tensor
-# without history: `p.data`, or a `torch.no_grad()` around it. Skip gradients that are `None`, on every rank alike.
+# `model.parameters()` and `model.buffers()` are two iterators; both belong to the state. Use `p.data` in a broadcast,
+# or PyTorch warns about autograd. Skip gradients that are `None`, on every rank alike.
 
 # %% [markdown] exercise="L4.1" part="hint"
 # For each parameter that has a gradient: `dist.all_reduce(p.grad)`, then `p.grad /= dist.get_world_size()`.
@@ -141,7 +144,24 @@ def average_gradients(model):
 # + if p.grad is not None:
 # +     p.grad /= dist.get_world_size()
 
-# %% exercise="L4.1" part="wrong" expects="raised"
+# %% exercise="L4.1" part="wrong" expects="buffers-not-saved"
+# the solution, but
+# - dist.broadcast(tensor.data, src=0)
+# - for tensor in [*model.parameters(), *model.buffers()]:
+# + for tensor in model.state_dict().values():
+# +     dist.broadcast(tensor, src=0)
+
+# %% exercise="L4.1" part="wrong" expects="filled"
+# the solution, but
+# - p.grad /= dist.get_world_size()
+# - dist.all_reduce(p.grad)
+# - if p.grad is not None:
+# + if p.grad is None:
+# +     p.grad = p.data.new_zeros(p.shape)
+# + dist.all_reduce(p.grad)
+# + p.grad /= dist.get_world_size()
+
+# %% exercise="L4.1" part="wrong" expects="none-gradient"
 import torch.distributed as dist
 
 
@@ -157,7 +177,7 @@ def average_gradients(model):
 
 
 # %%
-reveal("L4.1", longer_step=show.summed_step(ranks=3))
+reveal("L4.1", length_of_the_step=show.summed_step(ranks=3))
 
 # %% [markdown]
 # A sum instead of a mean is a learning rate that is `world` times too large. Nothing fails; the loss may even fall.
@@ -251,7 +271,7 @@ def average_gradients(model):
 # the solution, but
 # - flat /= dist.get_world_size()
 
-# %% exercise="L4.2" part="wrong" expects="unequal"
+# %% exercise="L4.2" part="wrong" expects="offset"
 # the solution, but
 # - grad.copy_(part.view_as(grad))
 # - for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
@@ -259,6 +279,40 @@ def average_gradients(model):
 # + for grad in grads:
 # +     grad.copy_(flat[start : start + grad.numel()].view_as(grad))
 # +     start += 1
+
+# %% exercise="L4.2" part="wrong" expects="offset"
+# the solution, but
+# - grad.copy_(part.view_as(grad))
+# - for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
+# + start = 0
+# + for p in model.parameters():
+# +     if p.grad is not None:
+# +         p.grad.copy_(flat[start : start + p.numel()].view_as(p))
+# +     start += p.numel()
+
+# %% exercise="L4.2" part="wrong" expects="filled"
+# the solution, but
+# - grads = [p.grad for p in model.parameters() if p.grad is not None]
+# + for p in model.parameters():
+# +     p.grad = torch.zeros_like(p) if p.grad is None else p.grad
+# + grads = [p.grad for p in model.parameters()]
+
+# %% exercise="L4.2" part="wrong" expects="zeros-sent"
+# the solution, but
+# - grads = [p.grad for p in model.parameters() if p.grad is not None]
+# + grads = [torch.zeros_like(p) if p.grad is None else p.grad for p in model.parameters()]
+
+# %% exercise="L4.2" part="wrong" expects="wrong-bytes"
+# the solution, but
+# - flat = torch.cat([grad.flatten() for grad in grads])
+# + flat = torch.cat([*(grad.flatten() for grad in grads), torch.zeros(1, dtype=grads[0].dtype)])
+# - for grad, part in zip(grads, flat.split([grad.numel() for grad in grads])):
+# + for grad, part in zip(grads, flat[:-1].split([grad.numel() for grad in grads])):
+
+# %% exercise="L4.2" part="wrong" expects="none-gradient"
+# the solution, but
+# - grads = [p.grad for p in model.parameters() if p.grad is not None]
+# + grads = [p.grad for p in model.parameters()]
 
 # %% [markdown]
 # ## While backward is still running
@@ -276,7 +330,7 @@ def average_gradients(model):
 
 # %%
 # 12 gradients of 1 MB, buckets of 3 MB: how many all-reduces has a step?
-predict("L4.3", unit="buckets", buckets=...)
+predict("L4.3", unit="in a step", all_reduces=...)
 
 # %% [markdown] exercise="L4.3" part="task"
 # ### Exercise L4.3 · Buckets and overlap
@@ -291,12 +345,14 @@ predict("L4.3", unit="buckets", buckets=...)
 #   with `async_op=True`.
 # - `finish()` is called after each backward. It sends what was not sent (a bucket with a parameter that no one used,
 #   whose gradient counts as zero), waits for all, and leaves in each `p.grad` the mean over ranks. A parameter whose
-#   gradient was `None` on every rank may be left with zeros.
+#   gradient was `None` on every rank may be left with zeros. After `finish()` everything is ready for the next
+#   backward. Only `finish` waits; a hook never does.
 #
-# Buckets must be sent in the same order on every rank: send bucket `i` only after bucket `i - 1`.
+# Buckets must be sent in the same order on every rank: send bucket `i` only after bucket `i - 1`. Gradients do not
+# always come in the order of the buckets: a model may use its layers in another order than it registers them.
 #
-# **Done when** the results are those of L4.1, buckets are as full as they may be, and all but the last are sent
-# before backward is over.
+# **Done when** buckets are as full as they may be, each is sent as soon as it is full and all before it are sent, and
+# the results are those of L4.1.
 
 # %% exercise="L4.3" part="starter"
 import torch
@@ -392,41 +448,27 @@ class Buckets:
 # registration, a hook a parameter, asynchronous all-reduces in a fixed order, and a wait at the end. Its options now
 # explain themselves. `bucket_cap_mb` (25 by default) is `bucket_bytes`: larger buckets mean fewer messages, smaller
 # ones an earlier start. `find_unused_parameters` finds the parameters whose hook will never come, so that their
-# bucket does not have to wait for `finish`. And the message "expected to have finished reduction in the prior
-# iteration" means that somebody began the next forward without `finish`.
+# bucket does not have to wait. The real one has no `finish` that a script calls: it waits at the end of backward, when
+# all buckets are sent. A parameter that the forward did not use keeps its bucket from that, and the next forward ends
+# with "expected to have finished reduction in the prior iteration". Unused parameters are the usual cause of it.
 #
 # The order matters for more than tidiness: if two ranks sent two buckets in different orders, they would add up
 # gradients of different layers, or wait for ever.
 
 # %% exercise="L4.3" part="wrong" expects="no-overlap"
-import torch
-import torch.distributed as dist
+# the solution, but
+# - p.register_post_accumulate_grad_hook(lambda _, number=number: self._ready(number))
+# + pass
 
+# %% exercise="L4.3" part="wrong" expects="no-overlap"
+# the solution, but
+# - p.register_post_accumulate_grad_hook(lambda _, number=number: self._ready(number))
+# + p.register_post_accumulate_grad_hook(lambda _: self._ready(number))
 
-def synchronise(model):
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, src=0)
-
-
-class Buckets:
-    def __init__(self, model, bucket_bytes):
-        self.buckets, size = [], 0
-        for p in reversed([p for p in model.parameters() if p.requires_grad]):
-            p_bytes = p.numel() * p.element_size()
-            if not self.buckets or size + p_bytes > bucket_bytes:
-                self.buckets.append([])
-                size = 0
-            self.buckets[-1].append(p)
-            size += p_bytes
-
-    def finish(self):
-        for bucket in self.buckets:
-            flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
-            dist.all_reduce(flat)
-            flat /= dist.get_world_size()
-            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-                p.grad = part.view_as(p)
-
+# %% exercise="L4.3" part="wrong" expects="no-overlap"
+# the solution, but
+# - while len(self.sent) < len(self.buckets) and self.missing[len(self.sent)] == 0:
+# + if len(self.sent) == number and self.missing[number] == 0:
 
 # %% exercise="L4.3" part="wrong" expects="too-many-buckets"
 import torch
@@ -476,30 +518,92 @@ class Buckets:
             p.grad = part.view_as(p)
 
 
+# %% exercise="L4.3" part="wrong" expects="too-few-buckets"
+# the solution, but
+# - p_bytes = p.numel() * p.element_size()
+# + p_bytes = p.numel()
+
 # %% exercise="L4.3" part="wrong" expects="summed"
-import torch
-import torch.distributed as dist
+# the solution, but
+# - flat /= dist.get_world_size()
 
+# %% exercise="L4.3" part="wrong" expects="divided-twice"
+# the solution, but
+# - flat /= dist.get_world_size()
+# + flat /= dist.get_world_size() ** 2
 
-def synchronise(model):
-    for tensor in [*model.parameters(), *model.buffers()]:
-        dist.broadcast(tensor.data, src=0)
+# %% exercise="L4.3" part="wrong" expects="wrong-mean"
+# the solution, but
+# - p.grad = part.view_as(p)
+# - for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+# + start = 0
+# + for p in bucket:
+# +     p.grad = flat[start : start + p.numel()].view_as(p)
+# +     start += 1
 
+# %% exercise="L4.3" part="wrong" expects="forward-order"
+# the solution, but
+# - for p in reversed([p for p in model.parameters() if p.requires_grad]):
+# + for p in [p for p in model.parameters() if p.requires_grad]:
 
-class Buckets:
-    def __init__(self, model, bucket_bytes):
-        self.trained = list(reversed([p for p in model.parameters() if p.requires_grad]))
-        self.pending = []
-        for p in self.trained:
-            p.register_post_accumulate_grad_hook(lambda p: self.pending.append(dist.all_reduce(p.grad, async_op=True)))
+# %% exercise="L4.3" part="wrong" expects="exact-fit"
+# the solution, but
+# - if not self.buckets or size + p_bytes > bucket_bytes:
+# + if not self.buckets or size + p_bytes >= bucket_bytes:
 
-    def finish(self):
-        for handle in self.pending:
-            handle.wait()
-        self.pending = []
+# %% exercise="L4.3" part="wrong" expects="empty-bucket"
+# the solution, but
+# - self.buckets, size = [], 0
+# + self.buckets, size = [[]], 0
+# - if not self.buckets or size + p_bytes > bucket_bytes:
+# + if size + p_bytes > bucket_bytes:
 
+# %% exercise="L4.3" part="wrong" expects="frozen-in-bucket"
+# the solution, but
+# - for p in reversed([p for p in model.parameters() if p.requires_grad]):
+# + for p in reversed(list(model.parameters())):
+# - p.register_post_accumulate_grad_hook(lambda _, number=number: self._ready(number))
+# + if p.requires_grad:
+# +     p.register_post_accumulate_grad_hook(lambda _, number=number: self._ready(number))
 
-# %% exercise="L4.3" part="wrong" expects="blocking"
+# %% exercise="L4.3" part="wrong" expects="left-out"
+# the solution, but
+# - flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+# + flat = torch.cat([p.grad.flatten() for p in bucket if p.grad is not None])
+# - for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+# + there = [p for p in bucket if p.grad is not None]
+# + for p, part in zip(there, flat.split([p.numel() for p in there])):
+
+# %% exercise="L4.3" part="wrong" expects="left-none"
+# the solution, but
+# - p.grad = part.view_as(p)
+# + if p.grad is not None:
+# +     p.grad = part.view_as(p)
+
+# %% exercise="L4.3" part="wrong" expects="none-in-bucket"
+# the solution, but
+# - flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
+# + flat = torch.cat([p.grad.flatten() for p in bucket])
+
+# %% exercise="L4.3" part="wrong" expects="never-sent"
+# the solution, but
+# - while len(self.sent) < len(self.buckets):
+# - self._send()
+
+# %% exercise="L4.3" part="wrong" expects="unsent"
+# the solution, but
+# - p.register_post_accumulate_grad_hook(lambda _, number=number: self._ready(number))
+# + pass
+# - while len(self.sent) < len(self.buckets):
+# - self._send()
+
+# %% exercise="L4.3" part="wrong" expects="more-bytes"
+# the solution, but
+# - while len(self.sent) < len(self.buckets):
+# + self.sent = []
+# + for _ in self.buckets:
+
+# %% exercise="L4.3" part="wrong" expects="out-of-order"
 import torch
 import torch.distributed as dist
 
@@ -526,36 +630,81 @@ class Buckets:
 
     def _begin(self):
         self.missing = [len(bucket) for bucket in self.buckets]
-        self.sent = 0
+        self.sent = {}
 
     def _ready(self, number):
         self.missing[number] -= 1
-        while self.sent < len(self.buckets) and self.missing[self.sent] == 0:
-            self._send()
+        if self.missing[number] == 0:
+            self._send(number)
 
-    def _send(self):
-        bucket = self.buckets[self.sent]
+    def _send(self, number):
+        bucket = self.buckets[number]
         flat = torch.cat([(torch.zeros_like(p) if p.grad is None else p.grad).flatten() for p in bucket])
-        dist.all_reduce(flat)
-        flat /= dist.get_world_size()
-        for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
-            p.grad = part.view_as(p)
-        self.sent += 1
+        self.sent[number] = (flat, dist.all_reduce(flat, async_op=True))
 
     def finish(self):
-        while self.sent < len(self.buckets):
-            self._send()
+        for number, bucket in enumerate(self.buckets):
+            if number not in self.sent:
+                self._send(number)
+            flat, handle = self.sent[number]
+            handle.wait()
+            flat /= dist.get_world_size()
+            for p, part in zip(bucket, flat.split([p.numel() for p in bucket])):
+                p.grad = part.view_as(p)
         self._begin()
 
 
+# %% exercise="L4.3" part="wrong" expects="sent-early"
+# the solution, but
+# - self.missing[number] -= 1
+# + self.missing[len(self.sent)] -= 1
+
+# %% exercise="L4.3" part="wrong" expects="blocking"
+# the solution, but
+# - self.sent.append((flat, dist.all_reduce(flat, async_op=True)))
+# + dist.all_reduce(flat)
+# + self.sent.append((flat, None))
+# - handle.wait()
+
+# %% exercise="L4.3" part="wrong" expects="waits-in-hook"
+# the solution, but
+# - self.sent.append((flat, dist.all_reduce(flat, async_op=True)))
+# + handle = dist.all_reduce(flat, async_op=True)
+# + handle.wait()
+# + self.sent.append((flat, handle))
+
+# %% exercise="L4.3" part="wrong" expects="no-wait"
+# the solution, but
+# - handle.wait()
+
+# %% exercise="L4.3" part="wrong" expects="not-reset"
+# the solution, but
+# - p.grad = part.view_as(p)
+# + p.grad = part.view_as(p)
+# - self._begin()
+
+# %% exercise="L4.3" part="wrong" expects="not-reset"
+# the solution, but
+# - p.grad = part.view_as(p)
+# + p.grad = part.view_as(p)
+# - self._begin()
+# + self.sent = []
+
 # %%
-reveal("L4.3", buckets=show.buckets_of(12, 3))
+reveal("L4.3", all_reduces=show.buckets_of(12, 3))
 show.timelines()
 
 # %% [markdown]
-# Each bar is a collective, from the moment it is sent until it is complete; the grey band is backward. In the first
-# row all of the waiting comes after backward. In the last row most of it is hidden: what you pay is only what sticks
+# Each bar is a collective, from the moment it is sent until it is complete; the grey band is backward, and the thin
+# line stands where all gradients are ready. In the first picture all collectives come after backward, one after the
+# other. In the second the one bar begins later than backward ends: in the gap the gradients are copied into the flat
+# tensor. In the last one bars lie on the grey band. What is hidden there you do not wait for; you pay for what sticks
 # out.
+#
+# Do not be surprised if the last picture is not the fastest here. Both processes compute on this machine's cores, and
+# so does the communication: workers that share cores pay for it inside backward, and the grey band grows. On GPUs and
+# a network most of it is work for others. Nor does one message win much with tensors of a megabyte, whose bytes take
+# longer than the fixed time of a collective; with many small tensors it does.
 #
 # ## Parts that are not equally large
 #
@@ -630,7 +779,7 @@ def loss_for_backward(loss_sum, count):
 # - return loss_sum * dist.get_world_size() / total.item()
 # + return loss_sum / total.item()
 
-# %% exercise="L4.4" part="wrong" expects="summed"
+# %% exercise="L4.4" part="wrong" expects="sum-of-samples"
 import torch
 import torch.distributed as dist
 
@@ -639,12 +788,22 @@ def loss_for_backward(loss_sum, count):
     return loss_sum
 
 
-# %% exercise="L4.4" part="wrong" expects="mismatch"
+# %% exercise="L4.4" part="wrong" expects="wrong-factor"
+# the solution, but
+# - return loss_sum * dist.get_world_size() / total.item()
+# + return loss_sum * dist.get_world_size() ** 2 / total.item()
+
+# %% exercise="L4.4" part="wrong" expects="wrong-weights"
+# the solution, but
+# - return loss_sum * dist.get_world_size() / total.item()
+# + return loss_sum / max(count, 1) * dist.get_world_size()
+
+# %% exercise="L4.4" part="wrong" expects="rank-left-out"
 # the solution, but
 # - total = torch.tensor(float(count), dtype=torch.float64)
 # + if count == 0:
 # +     return loss_sum
-# + total = torch.tensor(float(count))
+# + total = torch.tensor(float(count), dtype=torch.float64)
 
 # %% [markdown]
 # ## Several backwards, one synchronisation
@@ -661,7 +820,7 @@ def loss_for_backward(loss_sum, count):
 # Write `accumulated_step(ddp, optimizer, micro_batches, loss_of)`: one optimizer step over a list of equally large
 # micro-batches. `ddp` is a wrapped model, and `loss_of(ddp, micro_batch)` gives the mean loss over this rank's
 # micro-batch. The step has to be that of the mean over all samples of all micro-batches, and only the last backward
-# may synchronise.
+# may synchronise. Gradients may be left from the previous step.
 #
 # The forward belongs inside `no_sync()` as well: DDP decides there.
 #
@@ -707,7 +866,7 @@ def accumulated_step(ddp, optimizer, micro_batches, loss_of):
 # synchronised, the ranks drift apart, and every rank's loss curve looks fine.
 
 
-# %% exercise="L4.5" part="wrong" expects="ranks-differ"
+# %% exercise="L4.5" part="wrong" expects="never-synced"
 def accumulated_step(ddp, optimizer, micro_batches, loss_of):
     optimizer.zero_grad()
     for part in micro_batches:
@@ -738,12 +897,50 @@ def accumulated_step(ddp, optimizer, micro_batches, loss_of):
 # - (loss_of(ddp, part) / len(micro_batches)).backward()
 # + loss_of(ddp, part).backward()
 
+# %% exercise="L4.5" part="wrong" expects="not-zeroed"
+# the solution, but
+# - optimizer.zero_grad()
+
+# %% exercise="L4.5" part="wrong" expects="unevenly-divided"
+# the solution, but
+# - (loss_of(ddp, part) / len(micro_batches)).backward()
+# + (loss_of(ddp, part) / (len(micro_batches) if number == last else 1)).backward()
+
+# %% exercise="L4.5" part="wrong" expects="wrong-share"
+# the solution, but
+# - (loss_of(ddp, part) / len(micro_batches)).backward()
+# + (loss_of(ddp, part) / len(micro_batches) ** 2).backward()
+
+# %% exercise="L4.5" part="wrong" expects="no-step"
+# the solution, but
+# - optimizer.step()
+
+# %% exercise="L4.5" part="wrong" expects="forward-outside"
+# the solution, but
+# - with contextlib.nullcontext() if number == last else ddp.no_sync():
+# - (loss_of(ddp, part) / len(micro_batches)).backward()
+# + loss = loss_of(ddp, part) / len(micro_batches)
+# + with contextlib.nullcontext() if number == last else ddp.no_sync():
+# +     loss.backward()
+
+# %% exercise="L4.5" part="wrong" expects="not-the-last"
+# the solution, but
+# - with contextlib.nullcontext() if number == last else ddp.no_sync():
+# + with contextlib.nullcontext() if number == 0 else ddp.no_sync():
+
+# %% exercise="L4.5" part="wrong" expects="many-steps"
+# the solution, but
+# - optimizer.step()
+# - (loss_of(ddp, part) / len(micro_batches)).backward()
+# + (loss_of(ddp, part) / len(micro_batches)).backward()
+# + optimizer.step()
+
 # %% [markdown]
 # ## What you can say now
 #
 # - Data parallelism is: the same start, the mean of the gradients, the same step. Weights are never averaged.
-# - A sum for a mean, a forgotten buffer, a rank that does not take part: none raises an error, and a comparison with
-#   one process finds all of them.
+# - A sum for a mean, a forgotten buffer, a gradient that is not reduced: none raises an error, and a comparison with
+#   one process finds all of them. A rank that does not take part leaves the others waiting.
 # - Buckets trade the number of messages against an early start; `no_sync` saves messages that nobody needs.
 # - Unequal parts take sums and counts.
 #

@@ -108,9 +108,9 @@ def timelines(layers: int = 24, fit: int = 6) -> None:
 
 def _draw(axis: Axes, name: str, steps: list[Step]) -> None:
     for rank, step in enumerate(steps):
-        axis.axvspan(0, step.backward_s * 1e3, color="0.85", alpha=0.5, linewidth=0)
+        axis.barh(rank, step.backward_s * 1e3, height=0.95, color="0.88", zorder=0)  # behind the bars of both ranks
         for _, sent, complete in step.calls:
-            axis.barh(rank, (complete - sent) * 1e3, left=sent * 1e3, height=0.7, color=_RANK_COLOURS[rank], alpha=0.75)
+            axis.barh(rank, (complete - sent) * 1e3, left=sent * 1e3, height=0.7, color=_RANK_COLOURS[rank])
         axis.axvline(step.all_s * 1e3, color=_RANK_COLOURS[rank], linewidth=1)
     axis.set_yticks([0, 1], ["rank 0", "rank 1"])
     late = max(step.all_s for step in steps) * 1e3

@@ -50,10 +50,12 @@ class Record:
 
     @property
     def provenance(self) -> str:
-        """The command that made it, when, and on what."""
-        about = self.result if (self.folder / "result.json").is_file() else self.cells[0]
+        """The command that made it, and on what."""
+        whole = (self.folder / "result.json").is_file()
+        about = self.result if whole else self.cells[0]
         words = about.get("command") or []
-        command = words if isinstance(words, str) else " ".join(str(word) for word in words)
+        # A study's cells have commands of their own; the one to repeat is the study's.
+        command = " ".join(str(word) for word in words) if whole else f"python -m bench.studies.{self.name}"
         where = about.get("environment", {})
         cores = where.get("cores")
         said = [f"record {self.name}", command, str(where.get("cpu", "")), f"{cores} cores" if cores else ""]
