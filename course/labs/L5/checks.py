@@ -2,22 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
+import re
+import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
+from paceline.launch.pool import RankFailure, RankTimeout
 from paceline.learn.checking import Answer, Message, Wrong, learners, load_module, proves
-from paceline.learn.inside import ScriptSeen
+from paceline.learn.inside import Program, ScriptSeen, run_script
+from paceline.observe.collectives import CollectiveTrace
 from paceline.observe.loaders import LoaderLedger
 from paceline.parallel.partition import split
+from paceline.records.observed import Collective
 from paceline.tasks.task import Loss
 from paceline.verify.compare import TOLERANCE, compare
 from paceline.verify.oracle import Problem, State, state_of, train_alone
@@ -30,15 +37,38 @@ MESSAGES = {
     "device": Message(
         "the device does not follow from the rank on this machine", "the local rank, and what there is without a GPU"
     ),
+    "device-text": Message(
+        "the device is no torch.device: a text has no .type and no .index, which later steps use", "torch.device(...)"
+    ),
     "backend": Message("gloo is for CPUs, nccl for GPUs", "the number of GPUs"),
     "no-group": Message("there is no process group afterwards", "dist.init_process_group"),
+    "own-group": Message(
+        "every process makes a group of its own", "with torchrun, init_process_group(backend) needs nothing else"
+    ),
+    "waits": Message(
+        "it stands in init_process_group and waits for the others: a HashStore is for one process, no other sees it",
+        "with torchrun, init_process_group(backend) finds the others by itself",
+    ),
+    "text": Message(
+        'rank, local rank or world is a text: os.environ holds text, and "0" == 0 is False', "int(os.environ[...])"
+    ),
+    "no-int": Message("rank, local rank or world is no int", "what is returned, and in which order"),
     "place": Message(
         "rank, local rank or world are others than torchrun says", "the names of the environment variables"
     ),
-    "alone": Message(
-        "started without torchrun it does not work as one process", "defaults for variables that are not set"
+    "rank-as-local": Message(
+        "the rank stands in the place of the local rank: on a second machine they differ", "LOCAL_RANK"
     ),
+    "not-set": Message(
+        "a variable of torchrun is not set, which is the case of `python train.py`",
+        '"RANK" in os.environ tells whether torchrun started it; without, a group of one',
+    ),
+    "alone": Message("started without torchrun it is not process 0 of 1", "what it takes for variables that are unset"),
     "everybody-downloads": Message("several processes of one machine download", "a condition on the local rank"),
+    "nobody-downloads": Message(
+        'no process downloads; os.environ holds text, so that LOCAL_RANK is "0", and "0" == 0 is False',
+        "the condition, and int()",
+    ),
     "one-machine-only": Message("a machine has no data: only one process of all downloads", "the rank on each machine"),
     "too-early": Message("a process went on before the data were complete", "who waits for whom, and where: a barrier"),
     "everybody-sees-all": Message(
@@ -50,72 +80,199 @@ MESSAGES = {
     ),
     "same-order": Message("every epoch has the same order", "set_epoch, before each epoch"),
     "not-shuffled": Message("samples come in the order of the data", "shuffle"),
+    "seed-ignored": Message("the seed has no effect: two seeds give the same order", "DistributedSampler, its seed"),
     "batch-size": Message(
-        "a process takes the whole global batch at once",
+        "a process takes more than its share of the global batch at once",
         "the batch of one process: the global one divided by the world",
     ),
+    "small-batch": Message(
+        "a process takes less than its share of the global batch at once",
+        "the batch of one process: the global one divided by the world, once",
+    ),
+    "float-batch": Message("the batch of a process is no int: / gives a float", "//, which divides whole numbers"),
+    "device-ids": Message("device_ids is for GPUs; on a CPU it has to be None", "device.type tells a GPU from a CPU"),
+    "not-wrapped": Message(
+        "processes begin with different weights: wrapping is what makes them equal",
+        "what wrap returns: DistributedDataParallel(model)",
+    ),
     "ranks-differ": Message("processes no longer hold the same weights", "forward through the wrapped model"),
-    "unequal": Message("the weights are not those of one process", "the loss, the gradients, the batch of a process"),
+    "nothing-moves": Message(
+        "the first step changes no weight", "zero_grad before backward, and the optimizer's step after it"
+    ),
+    "summed-loss": Message(
+        "the first step is as many times too long as a process has samples: the loss is their sum",
+        "the mean over samples, which cross_entropy takes unless it is told otherwise",
+    ),
+    "times-world": Message(
+        "the first step is as many times too long as there are processes",
+        "what is multiplied by their number: the wrapper has already averaged",
+    ),
+    "gradients-add-up": Message(
+        "the first step is right, later ones are not: gradients of all steps add up", "optimizer.zero_grad(), each step"
+    ),
+    "later-steps": Message("the first step is right, later ones are not", "what is kept from one step to the next"),
+    "unequal": Message(
+        "the weights are not those of one process", "the loss, the gradients, the learning rate, the batch of a process"
+    ),
+    "loss-tensor": Message(
+        "the loss is returned as a tensor and not as a number; one with its graph keeps the memory of a whole step",
+        "loss.item()",
+    ),
+    "loss-type": Message("the loss is not returned as a number", "what train_step returns"),
+    "loss-value": Message(
+        "the number returned is not the mean loss of this process's samples",
+        "which loss is returned, and from before or after the step",
+    ),
+    "rate": Message("the learning rate is not the one of --lr", "what the optimizer is given"),
     "padded": Message(
         "samples are counted twice: a sampler fills up, so that all processes have equally many",
         "a partition that neither fills up nor drops",
     ),
+    "parts-overlap": Message(
+        "samples are evaluated by several processes", "where the part of a process begins and ends"
+    ),
     "dropped": Message("samples are not counted", "the last, smaller batch, and the last samples of the partition"),
+    "batch-counted": Message(
+        "the last batch of a process counts as if it were full", "len(labels), not the batch size of the loader"
+    ),
+    "reduced-often": Message(
+        "each sample is evaluated once, but the sums over processes are taken more than once",
+        "all_reduce once, after the loop",
+    ),
     "own-part": Message("the numbers are those of one process's part", "a sum over processes, of both numbers"),
+    "only-rank-0": Message(
+        "only rank 0 has the result", "all_reduce, whose result all processes get, and not reduce to one of them"
+    ),
+    "tensors": Message("tensors are returned, and not whole numbers", ".item()"),
+    "rate-not-count": Message("a fraction is returned, and not how many are right", "divide by nothing"),
+    "floats": Message("the numbers are floats, and not whole numbers", "dtype=torch.int64 for what is summed"),
     "wrong-metric": Message("right answers are counted wrongly", "argmax over classes; eval mode; sums, no means"),
-    "not-shared": Message("every process evaluates everything", "each process takes its own part"),
-    "train-mode": Message("the model was evaluated in training mode", "model.eval(), and model.train() afterwards"),
+    "not-shared": Message(
+        "every process counts the whole set", "each process takes its own part, and counts are summed"
+    ),
+    "unequal-parts": Message(
+        "the work is not shared equally: one process evaluates more than its part", "the part of each process"
+    ),
+    "train-mode": Message("the model was evaluated in training mode", "model.eval(), before the first forward"),
+    "left-eval": Message("the model is left in eval mode", "model.train(), after the last forward"),
     "several-logs": Message("more than one process writes the log", "a condition on the global rank"),
+    "several-saves": Message("more than one process saves the weights", "a condition on the global rank"),
     "log": Message("the log is not what it should be", "a line an epoch, with the columns of the single-device script"),
     "module-prefix": Message(
         "names of the saved weights begin with module.", "the state of the model inside: ddp.module.state_dict()"
     ),
     "not-saved": Message("the weights were not saved, or cannot be read", "torch.save on one process, to --out"),
     "group-left": Message("the process group was not destroyed at the end", "dist.destroy_process_group()"),
+    "some-alone": Message(
+        "a process calls a collective that others do not call at that point",
+        "what stands under `if rank == 0:`; evaluate, and every sum over processes, are for all",
+    ),
     "two-machines": Message(
         "on two machines, one process of each writes",
         "who writes: the global rank decides that; the local one chooses only the device",
     ),
     "printed-twice": Message("every process prints its own line of an epoch", "print on one process"),
+    "sum-of-rates": Message(
+        "it is the sum of the processes' own rates, as if none had to wait for another",
+        "samples of all, time of the slowest",
+    ),
+    "summed-time": Message(
+        "the times are added up, as if one process came after the other", "they run side by side: the largest time"
+    ),
+    "own-rate": Message("a process returns its own rate", "a sum over processes, and a maximum"),
+    "own-times-world": Message(
+        "a process returns its own rate, times the processes", "shares differ: a sum over processes, and a maximum"
+    ),
+    "own-time": Message(
+        "the samples of all are divided by this process's own time", "the time of the slowest: a maximum"
+    ),
+    "own-samples": Message(
+        "this process's own samples are divided by the time of the slowest", "the samples of all: a sum"
+    ),
     "throughput": Message("the rate is not that of all processes together", "samples of all, time of the slowest"),
     "disagree": Message("processes decide differently", "one decision, made on numbers that are equal everywhere"),
+    "own-wish": Message("every process just follows its own wish", "a collective, whose result all get"),
+    "some-call": Message(
+        "a collective that only some processes call: it joins with a later one, or waits for ever",
+        "no `if wish:` around it, and no return before it",
+    ),
+    "rank-0-decides": Message("it is always rank 0's wish", "any process may ask for the end: no broadcast"),
+    "all-must-wish": Message("it stops only when all wish it", "any of them: the largest of zeros and ones"),
     "decision": Message("the common decision is not the one that the task asks for", "any, or all"),
 }
+
+
+@contextlib.contextmanager
+def _naming(answer: Answer, ran: str, expected: str, causes: dict[str, str]) -> Iterator[None]:
+    """Give errors whose own words say little to a beginner a message: {words in the error: id}."""
+    try:
+        yield
+    except RankFailure as failure:
+        for words, message in causes.items():
+            if words in failure.message:
+                lines = re.findall(rf'/{re.escape(answer.path.name)}", line (\d+)', failure.traceback)
+                where = f"{answer.path.name}:{lines[-1]}" if lines else ""
+                raise Wrong(message, ran=ran, expected=expected, got=failure.message, where=where) from failure
+        raise
+
+
+def _processes(world: int) -> str:
+    return f"{world} process{'es' if world > 1 else ''}"
 
 
 # --- L5.1 -----------------------------------------------------------------------------------------------------------
 
 
-def devices(cases: Sequence[tuple[int, int]]) -> list[tuple[str, str]]:
-    """Over there: device and backend for pretended machines."""
-    return [(str(learners("device_for")(local, gpus)), str(learners("backend_for")(gpus))) for local, gpus in cases]
+def devices(cases: Sequence[tuple[int, int]]) -> list[tuple[bool, str, str]]:
+    """Over there: for pretended machines, whether the device is one, its name, and the backend."""
+    found = []
+    for local, gpus in cases:
+        device = learners("device_for")(local, gpus)
+        found.append((isinstance(device, torch.device), str(device), str(learners("backend_for")(gpus))))
+    return found
 
 
-def placed(variables: dict[str, str | None]) -> tuple[Any, bool, str]:
-    """Over there: what set_up gives, and whether there is a group."""
+def placed(variables: dict[str, str | None]) -> tuple[tuple[tuple[str, str], ...], int, tuple[bool, str]]:
+    """Over there: what set_up gives (type and text of three numbers), how large its group is, and the device."""
     for name, value in variables.items():
         if value is None:
             os.environ.pop(name, None)
         else:
             os.environ[name] = value
-    place = learners("set_up")()
-    found = tuple(int(number) for number in place[:3])
-    group = dist.is_initialized()
-    total = torch.ones(1)
-    if group:
+    rank, local_rank, world, device = learners("set_up")()
+    size = 0
+    if dist.is_initialized():
+        total = torch.ones(1, device="cuda" if dist.get_backend() == "nccl" else "cpu")
         dist.all_reduce(total)
-    return found, group and int(total) == dist.get_world_size(), str(place[3])
+        size = int(total)
+    found = tuple((type(each).__name__, str(each)) for each in (rank, local_rank, world))
+    return found, size, (isinstance(device, torch.device), str(device))
+
+
+def _judge_place(found: Sequence[tuple[str, str]], expected: tuple[int, int, int], ran: str, message: str) -> None:
+    """Three ints, and the right ones."""
+    for name, (kind, text) in zip(("rank", "local rank", "world"), found, strict=True):
+        if kind != "int":
+            article = "a text" if kind == "str" else f"of type {kind}"
+            shown = repr(text) if kind == "str" else text
+            key = "text" if kind == "str" else "no-int"
+            raise Wrong(key, ran=ran, expected="three ints and a torch.device", got=f"{name} is {shown}, {article}")
+    got = tuple(int(text) for _, text in found)
+    if got != expected:
+        raise Wrong(message, ran=ran, expected=expected, got=got)
 
 
 @proves("L5.1", "device and backend follow from the local rank and the number of GPUs")
 def device_and_backend(answer: Answer) -> None:
     """No GPU is needed to test what would be done with eight."""
     cases = [(0, 0), (3, 0), (0, 1), (int(answer.draw.integers(1, 8)), 8)]
-    for (local, gpus), (device, backend) in zip(cases, answer.call(devices, cases), strict=True):
+    for (local, gpus), (real, device, backend) in zip(cases, answer.call(devices, cases), strict=True):
         ran = f"local rank {local} on a machine with {gpus} GPUs"
         should = f"cuda:{local}" if gpus else "cpu"
         if device != should:
-            raise Wrong("device", ran=ran, expected=should, got=device)
+            raise Wrong("device", ran=ran, expected=f"the device {should}", got=device)
+        if not real:
+            raise Wrong("device-text", ran=ran, expected=f"torch.device({should!r})", got=f"{device!r}, a text")
         if backend != ("nccl" if gpus else "gloo"):
             raise Wrong("backend", ran=ran, expected="nccl" if gpus else "gloo", got=backend)
 
@@ -124,18 +281,26 @@ def device_and_backend(answer: Answer) -> None:
 def place(answer: Answer) -> None:
     """The environment is torchrun's; on two machines the local rank is another one than the rank."""
     for world in (1, 2, 3):
-        got = answer.ranks(placed, world, {}, group=False)
-        ran = f"{world} processes on one machine"
-        for rank, (found, grouped, device) in enumerate(got):
-            if found != (rank, rank, world):
-                raise Wrong("place", ran=ran, expected=(rank, rank, world), got=found)
-            if not grouped:
-                raise Wrong("no-group", ran=ran, expected="a group of all", got="none, or another")
+        ran = f"{_processes(world)} on one machine"
+        try:
+            got = answer.ranks(placed, world, {}, group=False, timeout_s=10)
+        except RankTimeout as late:
+            if any("in init_process_group" in stack for stack in late.stacks.values()):
+                raise Wrong("waits", ran=ran, expected=f"a group of {world}", got="no group within 10 s") from late
+            raise
+        for rank, (found, size, (real, device)) in enumerate(got):
+            _judge_place(found, (rank, rank, world), ran, "place")
+            if size != world:
+                kind = "own-group" if size == 1 else "no-group"
+                raise Wrong(kind, ran=ran, expected=f"a group of {world}", got=f"a group of {size}" if size else "none")
             if torch.cuda.device_count() == 0 and device != "cpu":
                 raise Wrong("device", ran=ran, expected="cpu", got=device)
+            if not real:
+                raise Wrong("device-text", ran=ran, expected="a torch.device from set_up", got=f"{device!r}")
     got = answer.ranks(placed, 2, {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}, group=False)
-    if got[1][0] != (1, 0, 2):
-        raise Wrong("place", ran="two machines with one process each", expected=(1, 0, 2), got=got[1][0])
+    as_rank = [text for _, text in got[1][0]] == ["1", "1", "2"]
+    ran = "two machines with one process each"
+    _judge_place(got[1][0], (1, 0, 2), ran, "rank-as-local" if as_rank else "place")
 
 
 @proves("L5.1", "started without torchrun it works as one process")
@@ -144,30 +309,34 @@ def without_torchrun(answer: Answer) -> None:
     names = ("RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
     variables: dict[str, str | None] = dict.fromkeys(names)
     variables["TORCHELASTIC_USE_AGENT_STORE"] = None
-    (found, grouped, _), *_ = answer.ranks(placed, 1, variables, group=False)
-    if found != (0, 0, 1) or not grouped:
-        raise Wrong("alone", ran="no variable of torchrun", expected="(0, 0, 1), and a group of one", got=found)
+    ran = "no variable of torchrun"
+    expected = "(0, 0, 1), and a group of one"
+    with _naming(answer, ran, expected, {"KeyError": "not-set", "expected, but not set": "not-set"}):
+        (found, size, _), *_ = answer.ranks(placed, 1, variables, group=False)
+    _judge_place(found, (0, 0, 1), ran, "alone")
+    if size != 1:
+        raise Wrong("no-group", ran=ran, expected=expected, got=f"a group of {size}" if size else "none")
 
 
 # --- L5.2 -----------------------------------------------------------------------------------------------------------
 
 
-def prepared(a_machine: int, slow_s: float) -> tuple[bool, bool]:
-    """Over there: whether this process downloaded, and whether the data were complete when it went on."""
+def prepared(a_machine: int, slow_s: float) -> tuple[bool, list[int]]:
+    """Over there: whether this process downloaded, and which machines had no data yet when it went on."""
     rank = dist.get_rank()
-    machine = rank // a_machine
+    machine, machines = rank // a_machine, dist.get_world_size() // a_machine
     os.environ["LOCAL_RANK"] = str(rank % a_machine)
     os.environ["LOCAL_WORLD_SIZE"] = str(a_machine)
-    done = Path(f"machine-{machine}.complete")
+    done = [Path(f"machine-{number}.complete") for number in range(machines)]
     downloaded = []
 
     def download() -> None:
         downloaded.append(rank)
-        time.sleep(slow_s)
-        done.touch()
+        time.sleep(slow_s * (1 + machine))  # the second machine is slower
+        done[machine].touch()
 
     learners("prepare_once")(download)
-    return bool(downloaded), done.exists()
+    return bool(downloaded), [number for number, path in enumerate(done) if not path.exists()]
 
 
 @proves("L5.2", "one process of each machine downloads, and nobody goes on before it is done")
@@ -177,6 +346,8 @@ def download(answer: Answer) -> None:
         got = answer.ranks(prepared, world, a_machine, 0.4, timeout_s=10)
         machines = world // a_machine
         ran = f"machines: {machines}, processes on each: {a_machine}"
+        if not any(downloaded for downloaded, _ in got):
+            raise Wrong("nobody-downloads", ran=ran, expected="1 download a machine", got="none at all")
         for machine in range(machines):
             here = got[machine * a_machine : (machine + 1) * a_machine]
             count = sum(downloaded for downloaded, _ in here)
@@ -186,9 +357,9 @@ def download(answer: Answer) -> None:
                 raise Wrong(
                     "one-machine-only", ran=ran, expected="1 download a machine", got=f"none on machine {machine}"
                 )
-        early = [rank for rank, (_, complete) in enumerate(got) if not complete]
+        early = [rank for rank, (_, open_ones) in enumerate(got) if open_ones]
         if early:
-            raise Wrong("too-early", ran=ran, expected="complete data everywhere", got=f"not yet on ranks {early}")
+            raise Wrong("too-early", ran=ran, expected="complete data everywhere", got=f"not yet for ranks {early}")
 
 
 # --- L5.3 -----------------------------------------------------------------------------------------------------------
@@ -213,20 +384,42 @@ def partition(answer: Answer) -> None:
     for world in (2, 3, 1):
         samples = world * int(draw.integers(30, 60)) + int(draw.integers(0, world))
         batch = world * int(draw.integers(4, 9))
-        _judge_epochs(answer.ranks(epochs, world, samples, batch, int(draw.integers(1000)), 3), samples, batch)
+        ran = f"{samples} samples, global batch {batch}, {_processes(world)}"
+        with _naming(answer, ran, f"batches of {batch // world}", {"batch_size should be a positive": "float-batch"}):
+            got = answer.ranks(epochs, world, samples, batch, int(draw.integers(1000)), 3)
+        _judge_epochs(got, samples, batch)
+
+
+def orders(samples: int, seeds: Sequence[int]) -> list[list[int]]:
+    """Over there: the order of one epoch, with several seeds."""
+    return [[index for batch in epochs(samples, 8, seed, 1)[0] for index in batch] for seed in seeds]
+
+
+@proves("L5.3", "another seed gives another order")
+def seeds_matter(answer: Answer) -> None:
+    """Three seeds, one process."""
+    draw = answer.draw
+    samples = int(draw.integers(60, 90))
+    seeds = [int(seed) for seed in draw.choice(1000, 3, replace=False)]
+    got = answer.ranks(orders, 1, samples, seeds)[0]
+    if any(order == got[0] for order in got[1:]):
+        ran = f"one epoch of {samples} samples with the seeds {seeds}"
+        raise Wrong("seed-ignored", ran=ran, expected="three orders", got=f"{got[0][:6]} ... again and again")
 
 
 def _judge_epochs(ranks: Sequence[Sequence[Sequence[Sequence[int]]]], samples: int, global_batch: int) -> None:
     """What holds for the ledgers of all ranks, epoch by epoch."""
     world = len(ranks)
-    ran = f"{samples} samples, global batch {global_batch}, {world} process{'es' if world > 1 else ''}"
+    share = global_batch // world
+    ran = f"{samples} samples, global batch {global_batch}, {_processes(world)}"
     if any(len(rank) != len(ranks[0]) or not rank for rank in ranks):
         raise Wrong("missing-samples", ran=ran, expected="a pass over a loader in each epoch", got="none")
     orders = []
     for epoch in range(len(ranks[0])):
         seen = [[index for batch in rank[epoch] for index in batch] for rank in ranks]
         every = [index for each in seen for index in each]
-        largest = max(len(batch) for rank in ranks for batch in rank[epoch])
+        full = [len(batch) for rank in ranks for batch in rank[epoch][:-1]]
+        last = [len(batch) for rank in ranks for batch in rank[epoch][-1:]]
         if world > 1 and all(len(set(each)) == samples for each in seen):
             got = f"{samples} samples in each of {world} processes"
             raise Wrong("everybody-sees-all", ran=ran, expected=f"{samples} in all", got=got)
@@ -236,13 +429,14 @@ def _judge_epochs(ranks: Sequence[Sequence[Sequence[Sequence[int]]]], samples: i
             raise Wrong(message, ran=ran, expected=f"{samples} different samples", got=got)
         if len(every) > samples + world - 1:
             raise Wrong("overlap", ran=ran, expected=f"{samples}, filled up by less than {world}", got=len(every))
-        if largest > -(-global_batch // world):
-            raise Wrong("batch-size", ran=ran, expected=f"{global_batch // world} a process", got=largest)
+        if off := [size for size in full if size != share] + [size for size in last if size > share]:
+            message = "batch-size" if off[0] > share else "small-batch"
+            raise Wrong(message, ran=ran, expected=f"{share} a process", got=off[0])
         orders.append(seen[0])
     if orders[0] == sorted(orders[0]):
         raise Wrong("not-shuffled", ran=ran, expected="a random order", got=f"{orders[0][:6]} ...")
-    if len(orders) > 1 and orders[0] == orders[1]:
-        raise Wrong("same-order", ran=ran, expected="another order in each epoch", got=f"{orders[0][:5]} ... twice")
+    if again := next((each for number, each in enumerate(orders) if each in orders[:number]), None):
+        raise Wrong("same-order", ran=ran, expected="another order in each epoch", got=f"{again[:5]} ... twice")
 
 
 # --- L5.4 -----------------------------------------------------------------------------------------------------------
@@ -250,19 +444,46 @@ def _judge_epochs(ranks: Sequence[Sequence[Sequence[Sequence[int]]]], samples: i
 STEPS, SHARE = 6, 4
 
 
-def trained(seed: int) -> list[State]:
-    """Over there: the learner's wrap and train_step on this process's part of each batch."""
+def trained(seed: int) -> tuple[list[State], list[tuple[str, bool, float]]]:
+    """Over there: the learner's wrap and train_step on this process's part of each batch; states, and losses."""
     rank, world = dist.get_rank(), dist.get_world_size()
     model = material.small(seed + 1000 * rank)  # each process begins with weights of its own: wrapping makes them equal
     ddp = learners("wrap")(model, torch.device("cpu"))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
     inputs, labels = material.classified(seed, STEPS * SHARE * world)
-    states = [state_of(model)]
+    states, losses = [state_of(model)], []
     for step in range(STEPS):
-        start = (step * world + rank) * SHARE
-        learners("train_step")(ddp, optimizer, inputs[start : start + SHARE], labels[start : start + SHARE])
+        rows = _rows(step, rank, world)
+        loss = learners("train_step")(ddp, optimizer, inputs[rows], labels[rows])
+        number = float(loss) if isinstance(loss, float | int) else float("nan")
+        losses.append((type(loss).__name__, bool(getattr(loss, "requires_grad", False)), number))
         states.append(state_of(model))
-    return states
+    return states, losses
+
+
+def _rows(step: int, rank: int, world: int) -> slice:
+    start = (step * world + rank) * SHARE
+    return slice(start, start + SHARE)
+
+
+class _Adding(torch.optim.SGD):
+    """Keeps the gradients of earlier steps."""
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Nothing."""
+
+
+def _alone(seed: int, world: int, optimizer: type[torch.optim.SGD]) -> list[State]:
+    """What one process gets from the same batches."""
+    inputs, labels = material.classified(seed, STEPS * SHARE * world)
+    problem = Problem(
+        model=lambda: material.small(seed),
+        loss=_cross_entropy,
+        data=lambda rows: (inputs[list(rows)], labels[list(rows)]),
+        optimizer=lambda parameters: optimizer(parameters, lr=0.1, momentum=0.9),
+    )
+    each = SHARE * world
+    return train_alone(problem, [range(step * each, (step + 1) * each) for step in range(STEPS)])
 
 
 @proves("L5.4", "two and three processes train what one trains, and hold the same bits")
@@ -270,49 +491,84 @@ def parity(answer: Answer) -> None:
     """Against the oracle, in float64."""
     for world in (2, 3):
         seed = int(answer.draw.integers(1, 1000))
-        ranks = answer.ranks(trained, world, seed)
+        ran = f"{STEPS} steps in float64 on {world} processes"
+        with _naming(answer, ran, "a wrapped model on the CPU", {"device_ids": "device-ids"}):
+            got = answer.ranks(trained, world, seed)
         inputs, labels = material.classified(seed, STEPS * SHARE * world)
-        reference = train_alone(
-            Problem(
-                model=lambda seed=seed: material.small(seed),
-                loss=_cross_entropy,
-                data=lambda rows, inputs=inputs, labels=labels: (inputs[list(rows)], labels[list(rows)]),
-                optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
-            ),
-            [range(step * SHARE * world, (step + 1) * SHARE * world) for step in range(STEPS)],
-        )
-        _judge_states(ranks, reference, f"{STEPS} steps in float64 on {world} processes")
+        reference = _alone(seed, world, torch.optim.SGD)
+        _judge_states([states for states, _ in got], reference, _alone(seed, world, _Adding), ran)
+        for rank, (_, losses) in enumerate(got):
+            for step, (kind, graph, loss) in enumerate(losses):
+                said = f"step {step + 1} on rank {rank}"
+                if kind == "Tensor":
+                    which = "with its graph" if graph else "without a graph"
+                    raise Wrong("loss-tensor", ran=said, expected="a number", got=f"a tensor {which}")
+                if kind not in ("float", "int"):
+                    raise Wrong("loss-type", ran=said, expected="a number", got=f"something of type {kind}")
+                rows = _rows(step, rank, world)
+                model = material.small(seed)
+                model.load_state_dict({name: torch.from_numpy(value) for name, value in reference[step].items()})
+                should = nn.functional.cross_entropy(model(inputs[rows]), labels[rows]).item()
+                if not np.isclose(loss, should, rtol=1e-6):
+                    raise Wrong("loss-value", ran=said, expected=f"{should:.6f}", got=f"{loss:.6f}")
 
 
 def _cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Loss:
     return Loss(nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="sum"), len(batch[1]))
 
 
-def _judge_states(ranks: Sequence[Sequence[State]], reference: Sequence[State], ran: str) -> None:
-    for rank, states in enumerate(ranks[1:], start=1):
-        if any(states[-1][name].tobytes() != ranks[0][-1][name].tobytes() for name in states[-1]):
-            raise Wrong(
-                "ranks-differ", ran=ran, expected="the same bits on all", got=f"rank {rank} differs from rank 0"
-            )
-    last = compare(ranks[0][-1], reference[-1])
+def _judge_states(
+    ranks: Sequence[Sequence[State]], reference: Sequence[State], adding: Sequence[State], ran: str
+) -> None:
+    """Ranks against each other, and rank 0 against the oracle; `adding` is what it gives without zero_grad."""
+    for at, message, when in ((0, "not-wrapped", "before the first step"), (-1, "ranks-differ", "after the last step")):
+        for rank, states in enumerate(ranks[1:], start=1):
+            if any(states[at][name].tobytes() != ranks[0][at][name].tobytes() for name in states[at]):
+                got = f"rank {rank} differs from rank 0 {when}"
+                raise Wrong(message, ran=ran, expected="the same bits on all", got=got)
+    first, last = compare(ranks[0][1], reference[1], reference[0]), compare(ranks[0][-1], reference[-1])
     if last.equal():
         return
-    factor = compare(ranks[0][1], reference[1], reference[0]).factor
+    message, factor = "unequal", first.factor
     got = f"{last.worst[0]} is off by {last.worst[1]:.1g}"
-    if factor is not None and abs(factor - 1) > 0.01:
+    if first.equal():
+        message = "gradients-add-up" if compare(ranks[0][-1], adding[-1]).equal() else "later-steps"
+        second = compare(ranks[0][2], reference[2])
+        got = f"step 1 as it should be; after step 2 {second.worst[0]} is off by {second.worst[1]:.1g}"
+    elif factor is not None:
         got += f"; the first step is {factor:.3g} times as long as it should be"
-    raise Wrong("unequal", ran=ran, expected=f"the weights of one process, within {TOLERANCE:g}", got=got)
+        # 4 samples a process, 2 or 3 processes: the factors differ.
+        named = {0: "nothing-moves", SHARE: "summed-loss", len(ranks): "times-world"}
+        message = next((name for value, name in named.items() if abs(factor - value) < 1e-3), message)
+    raise Wrong(message, ran=ran, expected=f"the weights of one process, within {TOLERANCE:g}", got=got)
 
 
 # --- L5.5 -----------------------------------------------------------------------------------------------------------
 
+EVAL_BATCH = 50
 
-def evaluated(seed: int, samples: int) -> tuple[int, int, list[int], bool]:
-    """Over there: right and counted, how often each sample was asked for here, and whether it trains on afterwards."""
+
+def evaluated(seed: int, samples: int) -> tuple[list[tuple[str, str]], list[int], bool]:
+    """Over there: right and counted as they came, how often each sample was asked for, whether it trains on."""
     model = material.Gated(material.small(seed))
     data = material.Labelled(*material.classified(seed, samples))
-    right, counted = learners("evaluate")(model, data, 50)
-    return int(right), int(counted), data.asked.tolist(), model.training
+    right, counted = learners("evaluate")(model, data, EVAL_BATCH)
+    came = [(type(each).__name__, str(each)) for each in (right, counted)]
+    return came, data.asked.tolist(), model.training
+
+
+def _whole(came: Sequence[tuple[str, str]], ran: str, rank: int) -> tuple[int, int]:
+    """The two numbers, which have to be whole ones."""
+    said = f"rank {rank}: {' of '.join(text for _, text in came)}"
+    for kind, text in came:
+        if kind == "int":
+            continue
+        fraction = kind.startswith("float") and not float(text).is_integer()
+        message = "tensors" if kind == "Tensor" else "rate-not-count" if fraction else "floats"
+        if message == "floats" and not kind.startswith("float"):
+            raise Wrong("unusable", ran=ran, expected="two whole numbers", got=f"{said} ({kind})")
+        raise Wrong(message, ran=ran, expected="two whole numbers", got=said)
+    return int(came[0][1]), int(came[1][1])
 
 
 @proves("L5.5", "1,003 samples: each is counted once, by one process, and all processes get the same numbers")
@@ -326,41 +582,109 @@ def exact(answer: Answer) -> None:
             right = int((material.small(seed)(inputs).argmax(dim=1) == labels).sum())
             first_class = int((labels == 0).sum())
         got = answer.ranks(evaluated, world, seed, samples)
-        ran = f"{samples} samples on {world} process{'es' if world > 1 else ''}"
+        ran = f"{samples} samples on {_processes(world)}"
         expected = f"{right} of {samples}"
-        for rank, (hits, counted, asked, training) in enumerate(got):
+        counts = [_whole(came, ran, rank) for rank, (came, _, _) in enumerate(got)]
+        asked = np.array([each for _, each, _ in got])
+        if world > 1:
+            _judge_sharing(asked, counts, right, ran)
+        for rank, (hits, counted) in enumerate(counts):
             said = f"rank {rank}: {hits} of {counted}"
             if counted > samples:
-                raise Wrong("padded", ran=ran, expected=expected, got=said)
+                raise Wrong(_counted_more(asked, counted), ran=ran, expected=expected, got=said)
             if counted < samples:
                 part = world > 1 and counted in {len(split(samples, world, each)) for each in range(world)}
-                part = part or (world > 1 and counted == sum(asked))
+                part = part or (world > 1 and counted == sum(asked[rank]))
                 raise Wrong("own-part" if part else "dropped", ran=ran, expected=expected, got=said)
-            if world > 1 and sum(asked) > -(-samples // world) + world:
-                raise Wrong("not-shared", ran=ran, expected=f"{samples // world} samples a process", got=sum(asked))
+            if (asked.sum(axis=0) == 0).any():
+                missed = int((asked.sum(axis=0) == 0).sum())
+                raise Wrong("dropped", ran=ran, expected="every sample", got=f"{missed} samples are never read")
             if hits == first_class != right:
                 raise Wrong("train-mode", ran=ran, expected=expected, got=said)
             if hits != right:
                 raise Wrong("wrong-metric", ran=ran, expected=expected, got=said)
-            if not training:
-                raise Wrong("train-mode", ran=ran, expected="model.train() afterwards", got="still in eval mode")
+            if not got[rank][2]:
+                raise Wrong("left-eval", ran=ran, expected="training mode afterwards", got="eval mode")
+
+
+def _judge_sharing(asked: Any, counts: Sequence[tuple[int, int]], right: int, ran: str) -> None:
+    """Each process its own part, and the total on each."""
+    world, samples = asked.shape
+    if (asked > 0).all():
+        said = f"{samples} on each; counted {counts[0][1]}"
+        raise Wrong("not-shared", ran=ran, expected=f"some {samples // world} samples a process", got=said)
+    if counts[0] == (right, samples) and any(counted != samples for _, counted in counts[1:]):
+        rank = next(number for number, (_, counted) in enumerate(counts) if counted != samples)
+        said = f"rank 0: {right} of {samples}, rank {rank}: {counts[rank][0]} of {counts[rank][1]}"
+        raise Wrong("only-rank-0", ran=ran, expected=f"{right} of {samples} on all", got=said)
+    most = int(asked.sum(axis=1).max())
+    if most > -(-samples // world) + world:
+        said = f"{most} on rank {int(asked.sum(axis=1).argmax())}"
+        raise Wrong("unequal-parts", ran=ran, expected=f"some {samples // world} samples a process", got=said)
+
+
+def _counted_more(asked: Any, counted: int) -> str:
+    """Why more are counted than there are."""
+    world, samples = asked.shape
+    total = int(asked.sum())
+    if total > samples:
+        return "padded" if total == -(-samples // world) * world else "parts-overlap"
+    full = sum(-(-int(each.sum()) // EVAL_BATCH) * EVAL_BATCH for each in asked)
+    return "batch-counted" if counted == full else "reduced-often"
 
 
 # --- L5.6 -----------------------------------------------------------------------------------------------------------
 
-BATCH, EPOCHS, TRAIN, EVAL = 60, 2, 1000, 1003
+BATCH, EPOCHS, TRAIN, EVAL, LR = 60, 2, 1000, 1003, 0.1
 
 
 def _toy() -> Any:
     return load_module(TOY, "paceline_course_L5_toy")
 
 
-def _script(answer: Answer, world: int, seed: int, machines: int = 1) -> tuple[list[ScriptSeen], Path]:
-    """Run the learner's script; what its ranks were seen to do, and the folder of its results."""
+def watched_script(program: Program) -> tuple[ScriptSeen, bool]:
+    """Over there: run the learner's script; what it was seen to do, and whether it opened the log to write."""
+    written: list[str] = []
+
+    def note(event: str, args: tuple[Any, ...]) -> None:
+        if event == "open" and isinstance(args[0], str | os.PathLike) and isinstance(args[2], int):
+            written.extend([Path(args[0]).name] if args[2] & (os.O_WRONLY | os.O_RDWR) else [])
+
+    sys.addaudithook(note)
+    # The collectives of this call are traced already, and a group can be watched only once.
+    with mock.patch.object(CollectiveTrace, "available", return_value=False):
+        seen = run_script(program)
+    return seen, "log.csv" in written
+
+
+def _script(answer: Answer, world: int, seed: int, machines: int = 1) -> tuple[list[ScriptSeen], list[int], Path]:
+    """Run the learner's script; what its ranks were seen to do, who wrote a log, and the folder of its results."""
     words = ("--epochs", str(EPOCHS), "--global-batch", str(BATCH), "--seed", str(seed), "--out", "result")
-    seen = answer.script(world, *words, machines=machines, timeout_s=40)
+    try:
+        got = answer.ranks(watched_script, world, Program(words, machines), timeout_s=40, group=False)
+    except (RankFailure, RankTimeout) as failure:
+        if apart := _apart([answer.calls(rank) for rank in range(world)]):
+            ran = f"{EPOCHS} epochs on {_processes(world)}"
+            raise Wrong("some-alone", ran=ran, expected="the same collectives on all", got=apart) from failure
+        raise
     assert answer.last is not None
-    return seen, answer.last / "result"
+    writers = [rank for rank, (_, wrote) in enumerate(got) if wrote]
+    return [seen for seen, _ in got], writers, answer.last / "result"
+
+
+def _apart(calls: Sequence[Sequence[Collective]]) -> str:
+    """The first collective of rank 0 for which another rank has another one; empty where they agree."""
+    for rank, others in enumerate(calls[1:], start=1):
+        for number, (here, there) in enumerate(zip(calls[0], others, strict=False), start=1):
+            if here.op != there.op or (here.op == "all_reduce" and here.bytes != there.bytes):
+                return f"collective {number}: rank 0 {_called(here)}, rank {rank} {_called(there)}"
+    return ""
+
+
+def _called(call: Collective) -> str:
+    place = call.place
+    where = " in backward" if call.by_backward else f" at {Path(place.path).name}:{place.line}" if place else ""
+    return f"calls {call.op} of {call.bytes} bytes{where}"
 
 
 def _training_passes(seen: Sequence[ScriptSeen]) -> list[list[list[list[int]]]]:
@@ -372,7 +696,7 @@ def _training_passes(seen: Sequence[ScriptSeen]) -> list[list[list[list[int]]]]:
 def shared(answer: Answer) -> None:
     """From the ledger of the loaders and the digests of the weights."""
     for world in (2, 3):
-        seen, _ = _script(answer, world, int(answer.draw.integers(1, 1000)))
+        seen, _, _ = _script(answer, world, int(answer.draw.integers(1, 1000)))
         _judge_epochs(_training_passes(seen), TRAIN, BATCH)
         ran = f"{EPOCHS} epochs on {world} processes"
         for rank, other in enumerate(seen[1:], start=1):
@@ -388,9 +712,11 @@ def same_as_one(answer: Answer) -> None:
     """Whatever the order: the batches that the ranks really had, put together, through the oracle."""
     for world in (1, 2, 4):
         seed = int(answer.draw.integers(1, 1000))
-        seen, out = _script(answer, world, seed)
-        ran = f"{EPOCHS} epochs, global batch {BATCH}, {world} process{'es' if world > 1 else ''}"
+        seen, _, out = _script(answer, world, seed)
+        ran = f"{EPOCHS} epochs, global batch {BATCH}, {_processes(world)}"
         saved = _saved(out, ran)
+        if other := [rate for rate in seen[0].rates if abs(rate - LR) > 1e-12]:
+            raise Wrong("rate", ran=ran, expected=f"{LR:g}, as the option has it", got=f"{other[0]:g}")
         passes = _training_passes(seen)
         batches = [
             [index for rank in passes for index in rank[epoch][step]]
@@ -432,23 +758,34 @@ def _saved(out: Path, ran: str) -> State:
 def log_and_exit(answer: Answer) -> None:
     """The grader computes the last line itself, from the saved weights."""
     world = 3
-    seen, out = _script(answer, world, int(answer.draw.integers(1, 1000)))
+    seen, writers, out = _script(answer, world, int(answer.draw.integers(1, 1000)))
     ran = f"{EPOCHS} epochs on {world} processes"
+    if len(writers) > 1:
+        raise Wrong("several-logs", ran=ran, expected="one process", got=f"ranks {writers} open log.csv to write")
+    saving = [rank for rank, each in enumerate(seen) if "model.pt" in each.saved]
+    if len(saving) > 1:
+        raise Wrong("several-saves", ran=ran, expected="one process", got=f"ranks {saving} save model.pt")
     try:
         with (out / "log.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
     except OSError as error:
         raise Wrong("log", ran=ran, expected="log.csv in --out", got=str(error)) from error
-    if len(rows) != EPOCHS or [row.get("epoch") for row in rows] != [str(epoch) for epoch in range(EPOCHS)]:
-        several = len(rows) > EPOCHS
-        raise Wrong("several-logs" if several else "log", ran=ran, expected=f"{EPOCHS} lines", got=f"{len(rows)} lines")
+    numbered = [row.get("epoch") for row in rows]
+    if numbered != [str(epoch) for epoch in range(EPOCHS)]:
+        got = f"{len(rows)} lines, of the epochs {', '.join(map(str, numbered))}"
+        raise Wrong("log", ran=ran, expected=f"a line for each of {EPOCHS} epochs, from 0 on", got=got)
     model = _toy().make_model()
     model.load_state_dict({name: torch.from_numpy(value) for name, value in _saved(out, ran).items()})
     data = _toy().Rings(EVAL, seed=2)
     right, counted = _toy().evaluate(model, data)
+    if not all(_is_number(row.get(column)) for row in rows for column in ("loss", "right", "counted")):
+        raise Wrong("log", ran=ran, expected="numbers as loss, right and counted", got=rows[-1])
+    if not all(row[column].isdigit() for row in rows for column in ("right", "counted")):
+        got = f"{rows[-1]['right']} of {rows[-1]['counted']}"
+        raise Wrong("floats", ran=ran, expected=f"{right} of {counted}", got=got)
     said = f"{rows[-1].get('right')} of {rows[-1].get('counted')}"
     if said != f"{right} of {counted}":
-        more = int(rows[-1].get("counted") or 0) - counted
+        more = float(rows[-1].get("counted") or 0) - counted
         message = "padded" if more > 0 else "own-part" if more < 0 else "wrong-metric"
         raise Wrong(message, ran=ran, expected=f"{right} of {counted}", got=said)
     lines = sum(answer.printed(rank).count("epoch 0") for rank in range(world))
@@ -458,15 +795,22 @@ def log_and_exit(answer: Answer) -> None:
         raise Wrong("group-left", ran=ran, expected="no group at the end", got="the group is still there")
 
 
+def _is_number(text: str | None) -> bool:
+    try:
+        return bool(np.isfinite(float(text or "nan")))
+    except ValueError:
+        return False
+
+
 @proves("L5.6", "on two machines it is still one training, with one process that writes")
 def two_machines(answer: Answer) -> None:
     """Two processes, each of which is the first one of its machine."""
-    seen, _ = _script(answer, 2, int(answer.draw.integers(1, 1000)), machines=2)
+    seen, writers, _ = _script(answer, 2, int(answer.draw.integers(1, 1000)), machines=2)
     _judge_epochs(_training_passes(seen), TRAIN, BATCH)
     saving = sum(bool(rank.saved) for rank in seen)
     printing = sum("epoch 0" in answer.printed(rank) for rank in range(2))
-    if max(saving, printing) > 1:
-        got = f"{saving} processes save, {printing} print"
+    if max(saving, printing, len(writers)) > 1:
+        got = f"processes that save: {saving}, that write the log: {len(writers)}, that print: {printing}"
         raise Wrong("two-machines", ran="two machines with one process each", expected="one of both writes", got=got)
 
 
@@ -484,19 +828,41 @@ def throughput(answer: Answer) -> None:
     """Unequal shares, one slow process."""
     draw = answer.draw
     for world in (2, 3):
-        samples = [int(value) for value in draw.integers(100, 900, world)]
-        seconds = [float(value) for value in draw.uniform(0.5, 3.0, world)]
-        got = answer.ranks(rates, world, samples, seconds)
+        samples = draw.integers(100, 900, world)
+        seconds = draw.uniform(0.5, 3.0, world)
+        got = answer.ranks(rates, world, [int(each) for each in samples], [float(each) for each in seconds])
         expected = sum(samples) / max(seconds)
-        ran = f"{samples} samples in {', '.join(f'{value:.2f}' for value in seconds)} s"
-        for value in got:
-            if not np.isclose(value, expected, rtol=1e-4):
-                raise Wrong("throughput", ran=ran, expected=f"{expected:.1f} on every process", got=f"{value:.1f}")
+        if np.allclose(got, expected, rtol=1e-4):
+            continue
+        ran = f"{', '.join(map(str, samples))} samples in {', '.join(f'{value:.2f}' for value in seconds)} s"
+        mistakes = {
+            "sum-of-rates": np.full(world, sum(samples / seconds)),
+            "summed-time": np.full(world, sum(samples) / sum(seconds)),
+            "own-rate": samples / seconds,
+            "own-times-world": world * samples / seconds,
+            "own-time": sum(samples) / seconds,
+            "own-samples": samples / max(seconds),
+        }
+        message = next((key for key, value in mistakes.items() if np.allclose(got, value, rtol=1e-4)), "throughput")
+        if message == "throughput" and np.isclose(got[0], expected, rtol=1e-4):
+            message = "only-rank-0"
+        said = ", ".join(f"{value:.1f}" for value in got)
+        raise Wrong(message, ran=ran, expected=f"{expected:.1f} on every process", got=f"{said} by rank")
 
 
-def decisions(mine: Sequence[Sequence[bool]]) -> list[bool]:
-    """Over there: the learner's common decision, several times."""
-    return [bool(learners("agree_to_stop")(each[dist.get_rank()])) for each in mine]
+def decisions(mine: Sequence[Sequence[bool]]) -> tuple[list[bool], list[float]]:
+    """Over there: the learner's common decision, several times, and when each was made."""
+    decided, at = [], []
+    for each in mine:
+        decided.append(bool(learners("agree_to_stop")(each[dist.get_rank()])))
+        at.append(time.monotonic())
+    return decided, at
+
+
+def _collectives(at: Sequence[float], calls: Sequence[Collective]) -> list[int]:
+    """How many collectives were issued for each decision."""
+    begins = [-np.inf, *at[:-1]]
+    return [sum(begin < call.issued_s <= end for call in calls) for begin, end in zip(begins, at, strict=True)]
 
 
 @proves("L5.7", "all processes stop as soon as one of them wants to, and only then")
@@ -504,11 +870,30 @@ def stopping(answer: Answer) -> None:
     """Every pattern of wishes for two and three processes."""
     for world in (2, 3):
         wishes = [[bool(number >> rank & 1) for rank in range(world)] for number in range(2**world)]
-        got = answer.ranks(decisions, world, wishes, timeout_s=10)
+        traced = answer.traced(decisions, world, wishes, timeout_s=10)
+        said = [[rank.result[0][number] for rank in traced] for number in range(len(wishes))]
+        wrong = [number for number, each in enumerate(wishes) if said[number] != [any(each)] * world]
+        counts = [_collectives(rank.result[1], rank.calls) for rank in traced]
         for number, each in enumerate(wishes):
-            said = [rank[number] for rank in got]
-            ran = f"wishes {each}"
-            if len(set(said)) > 1:
-                raise Wrong("disagree", ran=ran, expected="one decision", got=said)
-            if said[0] != any(each):
-                raise Wrong("decision", ran=ran, expected=any(each), got=said[0])
+            numbers = [count[number] for count in counts]
+            if len(set(numbers)) > 1:
+                got = ", ".join(map(str, numbers))
+                raise Wrong("some-call", ran=f"wishes {each}", expected="as many collectives on all", got=got)
+        if wrong:
+            each = wishes[wrong[0]]
+            expected = f"{any(each)} on all"
+            message = _decided(wishes, said)
+            raise Wrong(message, ran=f"wishes {each}", expected=expected, got=", ".join(map(str, said[wrong[0]])))
+
+
+def _decided(wishes: Sequence[Sequence[bool]], said: Sequence[Sequence[bool]]) -> str:
+    """Which rule they followed."""
+    if all(list(each) == list(own) for each, own in zip(said, wishes, strict=True)):
+        return "own-wish"
+    if any(len(set(each)) > 1 for each in said):
+        right_on_0 = all(each[0] == any(own) for each, own in zip(said, wishes, strict=True))
+        return "only-rank-0" if right_on_0 else "disagree"
+    common = [each[0] for each in said]
+    if common == [own[0] for own in wishes]:
+        return "rank-0-decides"
+    return "all-must-wish" if common == [all(own) for own in wishes] else "decision"

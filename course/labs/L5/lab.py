@@ -49,11 +49,12 @@ show.run_toy()
 #
 # Write three functions.
 #
-# - `device_for(local_rank, gpus)` returns `"cuda:<local rank>"` on a machine with GPUs, `"cpu"` on one without.
+# - `device_for(local_rank, gpus)` returns a `torch.device`: `cuda:<local rank>` on a machine with that many GPUs,
+#   `cpu` on one without any. (`torch.device("cuda:3")` can be made on any machine.)
 # - `backend_for(gpus)` returns `"nccl"` or `"gloo"`.
-# - `set_up()` reads the environment, makes the process group, and returns `(rank, local_rank, world, device)`. With a
-#   GPU it also makes it the current one (`torch.cuda.set_device`). Where the variables of torchrun are not set,
-#   because somebody typed `python train.py`, it makes a group of one process.
+# - `set_up()` reads the environment, makes the process group, and returns `(rank, local_rank, world, device)`: three
+#   ints and a `torch.device`. With a GPU it also makes it the current one (`torch.cuda.set_device`). Where the
+#   variables of torchrun are not set, because somebody typed `python train.py`, it makes a group of one process.
 #
 # For that last case: `dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore())` needs no
 # address and no port.
@@ -68,7 +69,7 @@ import torch.distributed as dist
 
 
 def device_for(local_rank, gpus):
-    """The name of the device of a process."""
+    """The torch.device of a process."""
     raise NotImplementedError
 
 
@@ -102,8 +103,8 @@ import torch.distributed as dist
 
 
 def device_for(local_rank, gpus):
-    """The name of the device of a process."""
-    return f"cuda:{local_rank}" if gpus else "cpu"
+    """The torch.device of a process."""
+    return torch.device(f"cuda:{local_rank}" if gpus else "cpu")
 
 
 def backend_for(gpus):
@@ -136,71 +137,55 @@ def set_up():
 # works, eight times as slowly, until its memory is full.
 
 # %% exercise="L5.1" part="wrong" expects="place"
-import os
+# the solution, but
+# - return rank, local_rank, world, device
+# + return local_rank, rank, world, device
 
-import torch
-import torch.distributed as dist
+# %% exercise="L5.1" part="wrong" expects="rank-as-local"
+# the solution, but
+# - return rank, local_rank, world, device
+# + return rank, rank, world, device_for(rank, gpus)
 
-
-def device_for(local_rank, gpus):
-    return f"cuda:{local_rank}" if gpus else "cpu"
-
-
-def backend_for(gpus):
-    return "nccl" if gpus else "gloo"
-
-
-def set_up():
-    gpus = torch.cuda.device_count()
-    if "RANK" not in os.environ:
-        dist.init_process_group(backend_for(gpus), rank=0, world_size=1, store=dist.HashStore())
-    else:
-        dist.init_process_group(backend_for(gpus))
-    rank = dist.get_rank()
-    return rank, rank, dist.get_world_size(), device_for(rank, gpus)
-
+# %% exercise="L5.1" part="wrong" expects="text"
+# the solution, but
+# - rank, local_rank, world = (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
+# + rank, local_rank, world = (os.environ[name] for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
 
 # %% exercise="L5.1" part="wrong" expects="device"
-import os
+# the solution, but
+# - return torch.device(f"cuda:{local_rank}" if gpus else "cpu")
+# + return torch.device("cuda" if gpus else "cpu")
 
-import torch
-import torch.distributed as dist
-
-
-def device_for(local_rank, gpus):
-    return "cuda" if gpus else "cpu"
-
-
-def backend_for(gpus):
-    return "nccl" if gpus else "gloo"
-
-
-def set_up():
-    dist.init_process_group("gloo")
-    return dist.get_rank(), int(os.environ["LOCAL_RANK"]), dist.get_world_size(), "cpu"
-
+# %% exercise="L5.1" part="wrong" expects="device-text"
+# the solution, but
+# - return torch.device(f"cuda:{local_rank}" if gpus else "cpu")
+# + return f"cuda:{local_rank}" if gpus else "cpu"
 
 # %% exercise="L5.1" part="wrong" expects="backend"
-import os
-
-import torch
-import torch.distributed as dist
-
-
-def device_for(local_rank, gpus):
-    return f"cuda:{local_rank}" if gpus else "cpu"
-
-
-def backend_for(gpus):
-    return "nccl"
-
-
-def set_up():
-    dist.init_process_group(backend_for(torch.cuda.device_count()))
-    return dist.get_rank(), int(os.environ["LOCAL_RANK"]), dist.get_world_size(), "cpu"
-
+# the solution, but
+# - return "nccl" if gpus else "gloo"
+# + return "nccl"
 
 # %% exercise="L5.1" part="wrong" expects="no-group"
+# the solution, but
+# - torch.cuda.set_device(local_rank)
+# + torch.cuda.set_device(local_rank)
+# - if "RANK" in os.environ:
+# -     dist.init_process_group(backend_for(gpus))
+# - else:
+# -     dist.init_process_group(backend_for(gpus), rank=0, world_size=1, store=dist.HashStore())
+
+# %% exercise="L5.1" part="wrong" expects="own-group"
+# the solution, but
+# - dist.init_process_group(backend_for(gpus))
+# + dist.init_process_group(backend_for(gpus), rank=0, world_size=1, store=dist.HashStore())
+
+# %% exercise="L5.1" part="wrong" expects="waits"
+# the solution, but
+# - dist.init_process_group(backend_for(gpus))
+# + dist.init_process_group(backend_for(gpus), rank=rank, world_size=world, store=dist.HashStore())
+
+# %% exercise="L5.1" part="wrong" expects="not-set"
 import os
 
 import torch
@@ -208,29 +193,7 @@ import torch.distributed as dist
 
 
 def device_for(local_rank, gpus):
-    return f"cuda:{local_rank}" if gpus else "cpu"
-
-
-def backend_for(gpus):
-    return "nccl" if gpus else "gloo"
-
-
-def set_up():
-    rank, local_rank, world = (
-        int(os.environ.get(name, size)) for name, size in (("RANK", 0), ("LOCAL_RANK", 0), ("WORLD_SIZE", 1))
-    )
-    return rank, local_rank, world, device_for(local_rank, torch.cuda.device_count())
-
-
-# %% exercise="L5.1" part="wrong" expects="raised"
-import os
-
-import torch
-import torch.distributed as dist
-
-
-def device_for(local_rank, gpus):
-    return f"cuda:{local_rank}" if gpus else "cpu"
+    return torch.device(f"cuda:{local_rank}" if gpus else "cpu")
 
 
 def backend_for(gpus):
@@ -243,6 +206,11 @@ def set_up():
     dist.init_process_group(backend_for(gpus))
     return rank, local_rank, world, device_for(local_rank, gpus)
 
+
+# %% exercise="L5.1" part="wrong" expects="not-set"
+# the solution, but
+# - dist.init_process_group(backend_for(gpus), rank=0, world_size=1, store=dist.HashStore())
+# + dist.init_process_group(backend_for(gpus))
 
 # %% [markdown]
 # ## Step 2: the data, once a machine
@@ -317,6 +285,18 @@ def prepare_once(download):
 # - if int(os.environ["LOCAL_RANK"]) == 0:
 # + if dist.get_rank() == 0:
 
+# %% exercise="L5.2" part="wrong" expects="nobody-downloads"
+# the solution, but
+# - if int(os.environ["LOCAL_RANK"]) == 0:
+# + if os.environ["LOCAL_RANK"] == 0:
+
+# %% exercise="L5.2" part="wrong" expects="too-early"
+# the solution, but
+# - if int(os.environ["LOCAL_RANK"]) == 0:
+# + dist.barrier()
+# + if int(os.environ["LOCAL_RANK"]) == 0:
+# - dist.barrier()
+
 # %% exercise="L5.2" part="wrong" expects="too-early"
 # the solution, but
 # - import torch.distributed as dist
@@ -344,11 +324,12 @@ def prepare_once(download):
 # Write two functions.
 #
 # - `make_loader(dataset, global_batch, seed)` returns `(loader, sampler)`: a `DataLoader` for this process with a
-#   `DistributedSampler`. The batch of one process is its share of the global batch, which can be divided by the world
-#   size.
+#   `DistributedSampler`, whose order follows from the seed. The batch of one process is its share of the global batch,
+#   which can be divided by the world size.
 # - `epoch_of(loader, sampler, epoch)` returns something to iterate over: the batches of this epoch.
 #
-# **Done when** the processes together see every sample once an epoch, and a new order in each.
+# **Done when** the processes together see every sample in each epoch, none of them twice but the few that fill up; in
+# a new order each time, and in another one with another seed.
 
 # %% exercise="L5.3" part="starter"
 import torch.distributed as dist
@@ -432,6 +413,21 @@ def epoch_of(loader, sampler, epoch):
 # + size = global_batch // dist.get_world_size()
 # + return DataLoader(dataset, batch_size=size, sampler=sampler, drop_last=True), sampler
 
+# %% exercise="L5.3" part="wrong" expects="seed-ignored"
+# the solution, but
+# - sampler = DistributedSampler(dataset, seed=seed)
+# + sampler = DistributedSampler(dataset)
+
+# %% exercise="L5.3" part="wrong" expects="float-batch"
+# the solution, but
+# - return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), sampler=sampler), sampler
+# + return DataLoader(dataset, batch_size=global_batch / dist.get_world_size(), sampler=sampler), sampler
+
+# %% exercise="L5.3" part="wrong" expects="small-batch"
+# the solution, but
+# - return DataLoader(dataset, batch_size=global_batch // dist.get_world_size(), sampler=sampler), sampler
+# + return DataLoader(dataset, batch_size=global_batch // dist.get_world_size() ** 2, sampler=sampler), sampler
+
 # %% exercise="L5.3" part="wrong" expects="not-shuffled"
 # the solution, but
 # - sampler = DistributedSampler(dataset, seed=seed)
@@ -441,19 +437,21 @@ def epoch_of(loader, sampler, epoch):
 # ## Step 4: wrap the model
 #
 # `DistributedDataParallel(model)` does what you built in lab 4: it makes all processes begin with rank 0's weights
-# and buffers, and averages gradients during backward. From then on, the forward has to go **through the wrapper**:
-# that is where it prepares the next backward. The model inside is `ddp.module`, for saving and for evaluation.
+# and buffers, and averages gradients during backward. You call the wrapper as you called the model, `ddp(x)`. The
+# model inside stays there, as `ddp.module`, for saving and for evaluation.
+#
+# Its hooks sit on the parameters, which are the same for both. So what if a step goes past the wrapper?
 
 # %%
-# 10 steps call ddp.module(x) instead of ddp(x): how many of them are synchronised?
-predict("L5.4", unit="forwards", synchronised=...)
+# 10 steps call ddp.module(x) instead of ddp(x), and then backward() as always. In how many are gradients averaged?
+predict("L5.4", unit="of 10", steps_with_averaged_gradients=...)
 
 # %% [markdown] exercise="L5.4" part="task"
 # ### Exercise L5.4 · Wrap and step
 #
 # Write `wrap(model, device)`, which moves the model to the device and returns it wrapped; and `train_step(ddp,
 # optimizer, inputs, labels)`, one step of training with cross entropy, the mean over this process's samples. It
-# returns the loss as a number.
+# returns that loss as a number, not as a tensor.
 #
 # `device_ids` is for GPUs: `[device.index]` there, `None` on a CPU.
 #
@@ -506,6 +504,8 @@ def train_step(ddp, optimizer, inputs, labels):
 # %% [markdown] exercise="L5.4" part="explanation"
 # The number that `train_step` returns is the loss of *this process's* samples. For a log it has to be averaged over
 # processes, weighted by their samples; the gradients need no such care here, because the parts are equally large.
+#
+# A number, because a loss tensor that is kept for a log keeps the graph of its whole step, with all activations.
 
 # %% exercise="L5.4" part="wrong" expects="ranks-differ"
 # the solution, but
@@ -514,54 +514,79 @@ def train_step(ddp, optimizer, inputs, labels):
 # - loss = nn.functional.cross_entropy(ddp(inputs), labels)
 # + loss = nn.functional.cross_entropy(ddp.module(inputs), labels)
 
-# %% exercise="L5.4" part="wrong" expects="unequal"
+# %% exercise="L5.4" part="wrong" expects="not-wrapped"
 # the solution, but
 # - return DistributedDataParallel(model.to(device), device_ids=[device.index] if device.type == "cuda" else None)
-# + return DistributedDataParallel(model.to(device))
+# + return model.to(device)
+
+# %% exercise="L5.4" part="wrong" expects="summed-loss"
+# the solution, but
 # - loss = nn.functional.cross_entropy(ddp(inputs), labels)
 # + loss = nn.functional.cross_entropy(ddp(inputs), labels, reduction="sum")
 
-# %% exercise="L5.4" part="wrong" expects="raised"
+# %% exercise="L5.4" part="wrong" expects="times-world"
+# the solution, but
+# - from torch import nn
+# + import torch.distributed as dist
+# + from torch import nn
+# - loss.backward()
+# + (loss * dist.get_world_size()).backward()
+
+# %% exercise="L5.4" part="wrong" expects="device-ids"
 # the solution, but
 # - return DistributedDataParallel(model.to(device), device_ids=[device.index] if device.type == "cuda" else None)
-# + return DistributedDataParallel(model.to(device), device_ids=[0])
+# + return DistributedDataParallel(model.to(device), device_ids=[device.index])
 
-# %% exercise="L5.4" part="wrong" expects="unequal"
-from torch import nn
-from torch.nn.parallel import DistributedDataParallel
+# %% exercise="L5.4" part="wrong" expects="gradients-add-up"
+# the solution, but
+# - optimizer.zero_grad()
 
+# %% exercise="L5.4" part="wrong" expects="nothing-moves"
+# the solution, but
+# - optimizer.zero_grad()
+# - loss.backward()
+# + loss.backward()
+# + optimizer.zero_grad()
 
-def wrap(model, device):
-    return DistributedDataParallel(model.to(device))
+# %% exercise="L5.4" part="wrong" expects="loss-tensor"
+# the solution, but
+# - return loss.item()
+# + return loss
 
+# %% exercise="L5.4" part="wrong" expects="loss-type"
+# the solution, but
+# - return loss.item()
 
-def train_step(ddp, optimizer, inputs, labels):
-    loss = nn.functional.cross_entropy(ddp(inputs), labels)
-    loss.backward()
-    optimizer.step()
-    return loss.item()
-
+# %% exercise="L5.4" part="wrong" expects="loss-value"
+# the solution, but
+# - return loss.item()
+# + return nn.functional.cross_entropy(ddp.module(inputs), labels).item()
 
 # %%
-reveal("L5.4", synchronised=show.synchronised_steps())
+reveal("L5.4", steps_with_averaged_gradients=show.synchronised_steps())
+
+# %% [markdown]
+# The forward of the wrapper tells the hooks that a backward is to come. Without it they do nothing, and the backward is
+# that of a plain model. There is no error; the processes only drift apart. So the forward of training has to go
+# **through the wrapper**.
 
 # %% [markdown]
 # ## Step 5: exact numbers
 #
-# To evaluate on several processes, each takes a part, and the results are put together. Two things go wrong so often
-# that most published scripts have one of them. `DistributedSampler` **fills up**: with 1,003 samples on 4 processes
-# it counts 1,004, one sample twice. And the mean of the processes' accuracies is not the accuracy, if their parts are
-# not equally large.
+# To evaluate on several processes, each takes a part, and the results are put together. Two things go wrong easily,
+# and nothing says so. `DistributedSampler` **fills up**: with 1,003 samples on 4 processes it counts 1,004, one sample
+# twice. And the mean of the processes' accuracies is not the accuracy, if their parts are not equally large.
 #
 # A partition without filling up is one line: `range(rank, len(dataset), world)`. Right answers and counts are added
-# up over processes, and divided once.
+# up over processes, and divided once. Put the sums where the model is: `nccl` reduces only tensors on the GPU.
 
 # %% [markdown] exercise="L5.5" part="task"
 # ### Exercise L5.5 · Evaluate exactly
 #
 # Write `evaluate(model, dataset, batch_size)`. Each process evaluates its own part of `dataset` (pairs of input and
-# label); on all of them it returns `(right, counted)`, two whole numbers over *all* samples. The model is in eval
-# mode meanwhile, and in training mode afterwards.
+# label); on all of them it returns `(right, counted)`, two whole numbers (ints) over *all* samples. `model` is the
+# plain one, what `ddp.module` is: evaluation has no backward that a wrapper would prepare. It is in eval mode
+# meanwhile, and in training mode afterwards.
 #
 # **Done when** 1,003 samples on 1 to 4 processes are each counted once, by one process.
 
@@ -584,8 +609,9 @@ def evaluate(model, dataset, batch_size):
 # tensor, so that one `all_reduce` does for both.
 
 # %% [markdown] exercise="L5.5" part="hint"
-# `part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))`; at the end `totals =
-# torch.tensor([right, counted])`, `dist.all_reduce(totals)`.
+# `part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))`; after the loop `totals =
+# torch.tensor([right, counted], device=next(model.parameters()).device)`, `dist.all_reduce(totals)`, and `.item()` of
+# each.
 
 # %% exercise="L5.5" part="solution"
 import torch
@@ -596,10 +622,12 @@ from torch.utils.data import DataLoader, Subset
 def evaluate(model, dataset, batch_size):
     """Right answers and samples, over all processes."""
     part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
-    totals = torch.zeros(2, dtype=torch.int64)
+    device = next(model.parameters()).device
+    totals = torch.zeros(2, dtype=torch.int64, device=device)
     model.eval()
     with torch.no_grad():
         for inputs, labels in DataLoader(part, batch_size=batch_size):
+            inputs, labels = inputs.to(device), labels.to(device)
             totals[0] += (model(inputs).argmax(dim=1) == labels).sum()
             totals[1] += len(labels)
     model.train()
@@ -628,8 +656,25 @@ def evaluate(model, dataset, batch_size):
 # - for inputs, labels in DataLoader(part, batch_size=batch_size):
 # + for inputs, labels in DataLoader(part, batch_size=batch_size, drop_last=True):
 
+# %% exercise="L5.5" part="wrong" expects="batch-counted"
+# the solution, but
+# - totals[1] += len(labels)
+# + totals[1] += batch_size
+
 # %% exercise="L5.5" part="wrong" expects="own-part"
 # the solution, but
+# - dist.all_reduce(totals)
+
+# %% exercise="L5.5" part="wrong" expects="only-rank-0"
+# the solution, but
+# - dist.all_reduce(totals)
+# + dist.reduce(totals, 0)
+
+# %% exercise="L5.5" part="wrong" expects="reduced-often"
+# the solution, but
+# - totals[1] += len(labels)
+# + totals[1] += len(labels)
+# + dist.all_reduce(totals)
 # - dist.all_reduce(totals)
 
 # %% exercise="L5.5" part="wrong" expects="not-shared"
@@ -641,10 +686,49 @@ def evaluate(model, dataset, batch_size):
 # + for inputs, labels in DataLoader(dataset, batch_size=batch_size):
 # - dist.all_reduce(totals)
 
+# %% exercise="L5.5" part="wrong" expects="not-shared"
+# the solution, but
+# - from torch.utils.data import DataLoader, Subset
+# + from torch.utils.data import DataLoader
+# - part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
+# - for inputs, labels in DataLoader(part, batch_size=batch_size):
+# + for inputs, labels in DataLoader(dataset, batch_size=batch_size):
+
+# %% exercise="L5.5" part="wrong" expects="unequal-parts"
+# the solution, but
+# - part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
+# + part = Subset(dataset, range(len(dataset) if dist.get_rank() == 0 else 0))
+
+# %% exercise="L5.5" part="wrong" expects="parts-overlap"
+# the solution, but
+# - part = Subset(dataset, range(dist.get_rank(), len(dataset), dist.get_world_size()))
+# + size = len(dataset) // dist.get_world_size() + 2
+# + start = min(dist.get_rank() * (size - 1), len(dataset) - size)
+# + part = Subset(dataset, range(start, start + size))
+
 # %% exercise="L5.5" part="wrong" expects="train-mode"
 # the solution, but
 # - model.eval()
 # - model.train()
+
+# %% exercise="L5.5" part="wrong" expects="left-eval"
+# the solution, but
+# - model.train()
+
+# %% exercise="L5.5" part="wrong" expects="rate-not-count"
+# the solution, but
+# - return totals[0].item(), totals[1].item()
+# + return (totals[0] / totals[1]).item(), totals[1].item()
+
+# %% exercise="L5.5" part="wrong" expects="tensors"
+# the solution, but
+# - return totals[0].item(), totals[1].item()
+# + return totals[0], totals[1]
+
+# %% exercise="L5.5" part="wrong" expects="floats"
+# the solution, but
+# - totals = torch.zeros(2, dtype=torch.int64, device=device)
+# + totals = torch.zeros(2, device=device)
 
 # %% [markdown]
 # ## Step 6: the whole script
@@ -660,13 +744,14 @@ def evaluate(model, dataset, batch_size):
 # and `python` with one. Keep its options, its log (the same columns; `loss` may be rank 0's), its weights and its
 # names.
 #
-# The global batch stays what `--global-batch` says. The saved weights must fit the plain model. At the end,
-# `dist.destroy_process_group()`.
+# The global batch stays what `--global-batch` says; it is up to the user to choose one that the number of processes
+# divides. (The default of 64 on 3 processes becomes 3 times 21, which is 63, and nothing says so.) The saved weights
+# must fit the plain model. At the end, `dist.destroy_process_group()`.
 #
 # You may import your earlier answers: `from L5_1 import set_up` works, as they stand in the same folder.
 #
 # **Done when** the processes share the samples of each epoch, agree after every step, save what one process gets from
-# the same batches, write one exact log, on two machines too, and leave cleanly.
+# the same batches, write one log with exact `right` and `counted`, on two machines too, and leave cleanly.
 
 # %% exercise="L5.6" part="starter" expects="everybody-sees-all"
 # the file toy.py
@@ -677,12 +762,15 @@ def evaluate(model, dataset, batch_size):
 
 # %% [markdown] exercise="L5.6" part="hint"
 # `set_up()` first; loader and epochs from step 3; wrap the model before the loop; `evaluate` from step 5 on every
-# process. Opening the log, writing to it, printing and saving are for rank 0. Evaluation is not: all processes take
-# part in its collective.
+# process, with the plain model. Opening the log, writing to it, printing and saving are for rank 0. Evaluation is not:
+# all processes take part in its collective.
 
 # %% [markdown] exercise="L5.6" part="hint"
-# A log that only rank 0 has can be `log = csv.writer(file) if rank == 0 else None`. The weights to save are
-# `ddp.module.state_dict()`.
+# `sampler = DistributedSampler(train_data, seed=options.seed)`, and a loader with `batch_size=options.global_batch //
+# world, sampler=sampler`; `sampler.set_epoch(epoch)` first in each epoch. `ddp = DistributedDataParallel(model,
+# device_ids=[device.index] if device.type == "cuda" else None)`, after `model.to(device)`; inputs and labels go to the
+# device as well. A log that only rank 0 has can be `log = csv.writer(file) if rank == 0 else None`. The weights to save
+# are `ddp.module.state_dict()`.
 
 # %% exercise="L5.6" part="solution"
 import argparse
@@ -721,7 +809,7 @@ def make_model():
 
 
 def set_up():
-    """Make the process group; rank, world, device."""
+    """Make the process group; (rank, local_rank, world, device)."""
     gpus = torch.cuda.device_count()
     backend = "nccl" if gpus else "gloo"
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
@@ -731,7 +819,8 @@ def set_up():
         dist.init_process_group(backend)
     else:
         dist.init_process_group(backend, rank=0, world_size=1, store=dist.HashStore())
-    return dist.get_rank(), dist.get_world_size(), torch.device(f"cuda:{local_rank}" if gpus else "cpu")
+    device = torch.device(f"cuda:{local_rank}" if gpus else "cpu")
+    return dist.get_rank(), local_rank, dist.get_world_size(), device
 
 
 def evaluate(model, data, device):
@@ -756,7 +845,7 @@ def main():
     parser.add_argument("--out", type=Path, default=Path("result"))
     options = parser.parse_args()
 
-    rank, world, device = set_up()
+    rank, _, world, device = set_up()
     torch.manual_seed(options.seed)
     train_data, eval_data = Rings(1000, seed=1), Rings(1003, seed=2)
     model = make_model().to(device)
@@ -832,6 +921,45 @@ if __name__ == "__main__":
 # +     torch.save(ddp.module.state_dict(), options.out / "model.pt")
 # + dist.destroy_process_group()
 
+# %% exercise="L5.6" part="wrong" expects="several-logs"
+# the solution, but
+# - log = None
+# + log = None
+# - if rank == 0:
+# + if log is None:
+# - if rank == 0:
+# + log.writerow([epoch, total / samples, right, counted])
+# + if rank == 0:
+# - log.writerow([epoch, total / samples, right, counted])
+# - if rank == 0:
+# + if log is not None:
+
+# %% exercise="L5.6" part="wrong" expects="several-saves"
+# the solution, but
+# - torch.save(ddp.module.state_dict(), options.out / "model.pt")
+# + pass
+# - dist.destroy_process_group()
+# + options.out.mkdir(parents=True, exist_ok=True)
+# + torch.save(ddp.module.state_dict(), options.out / "model.pt")
+# + dist.destroy_process_group()
+
+# %% exercise="L5.6" part="wrong" expects="some-alone"
+# the solution, but
+# - right, counted = evaluate(model, eval_data, device)
+# - if rank == 0:
+# + if rank == 0:
+# +     right, counted = evaluate(model, eval_data, device)
+
+# %% exercise="L5.6" part="wrong" expects="rate"
+# the solution, but
+# - optimizer = torch.optim.SGD(ddp.parameters(), lr=options.lr, momentum=0.9)
+# + optimizer = torch.optim.SGD(ddp.parameters(), lr=options.lr * world, momentum=0.9)
+
+# %% exercise="L5.6" part="wrong" expects="floats"
+# the solution, but
+# - totals = torch.zeros(2, dtype=torch.int64, device=device)
+# + totals = torch.zeros(2, device=device)
+
 # %% exercise="L5.6" part="wrong" expects="printed-twice"
 # the solution, but
 # - right, counted = evaluate(model, eval_data, device)
@@ -876,6 +1004,9 @@ show.two_agents()
 #
 # Write `agree_to_stop(wish)`: this process wants to stop, or not; return, on every process, whether any of them does.
 #
+# Neither function is given a model or a device. `nccl` reduces only tensors on the GPU, and `dist.get_backend()` says
+# whether that is what the processes talk through.
+#
 # **Done when** every process gets the same, right number, and the same decision for every pattern of wishes.
 
 # %% exercise="L5.7" part="starter"
@@ -900,16 +1031,23 @@ def agree_to_stop(wish):
 # `dist.all_reduce(tensor, op=dist.ReduceOp.MAX)` gives the largest. "Any of them" is the largest of zeros and ones.
 
 # %% [markdown] exercise="L5.7" part="hint"
-# Every process has to call every collective, whatever its own wish is: no `if wish:` around it.
+# `total = torch.tensor(float(samples))`, `dist.all_reduce(total)`; the same for the seconds with `ReduceOp.MAX`; then
+# divide one by the other. The wish is `torch.tensor(int(wish))`, and its maximum. Every process has to call every
+# collective, whatever its own wish is: no `if wish:` around it. `device="cuda"` for each tensor if the backend is nccl.
 
 # %% exercise="L5.7" part="solution"
 import torch
 import torch.distributed as dist
 
 
+def to_reduce(number):
+    """A tensor where the group can reduce it; on a GPU it is the current one, which set_up has chosen."""
+    return torch.tensor(number, device="cuda" if dist.get_backend() == "nccl" else "cpu")
+
+
 def throughput(samples, seconds):
     """Samples a second of all processes together."""
-    total, slowest = torch.tensor(float(samples)), torch.tensor(float(seconds))
+    total, slowest = to_reduce(float(samples)), to_reduce(float(seconds))
     dist.all_reduce(total)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     return (total / slowest).item()
@@ -917,7 +1055,7 @@ def throughput(samples, seconds):
 
 def agree_to_stop(wish):
     """Whether any process wants to stop; the same everywhere."""
-    wishes = torch.tensor(int(wish))
+    wishes = to_reduce(int(wish))
     dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
     return bool(wishes)
 
@@ -929,59 +1067,95 @@ def agree_to_stop(wish):
 # A decision needs a collective even where all processes see the same accuracy: it costs some microseconds, and it
 # makes a difference that a wish may also come from outside, such as a signal that only one process got.
 
-# %% exercise="L5.7" part="wrong" expects="throughput"
+# %% exercise="L5.7" part="wrong" expects="sum-of-rates"
 # the solution, but
-# - total, slowest = torch.tensor(float(samples)), torch.tensor(float(seconds))
+# - total, slowest = to_reduce(float(samples)), to_reduce(float(seconds))
 # - dist.all_reduce(total)
 # - dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
 # - return (total / slowest).item()
-# + rate = torch.tensor(samples / seconds)
+# + rate = to_reduce(samples / seconds)
 # + dist.all_reduce(rate)
 # + return rate.item()
 
-# %% exercise="L5.7" part="wrong" expects="disagree"
+# %% exercise="L5.7" part="wrong" expects="summed-time"
 # the solution, but
-# - wishes = torch.tensor(int(wish))
+# - dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+# + dist.all_reduce(slowest)
+
+# %% exercise="L5.7" part="wrong" expects="own-times-world"
+# the solution, but
+# - total, slowest = to_reduce(float(samples)), to_reduce(float(seconds))
+# - dist.all_reduce(total)
+# - dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+# - return (total / slowest).item()
+# + return samples / seconds * dist.get_world_size()
+
+# %% exercise="L5.7" part="wrong" expects="own-rate"
+# the solution, but
+# - dist.all_reduce(total)
+# - dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+
+# %% exercise="L5.7" part="wrong" expects="own-time"
+# the solution, but
+# - dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+
+# %% exercise="L5.7" part="wrong" expects="only-rank-0"
+# the solution, but
+# - dist.all_reduce(total)
+# + dist.reduce(total, 0)
+
+# %% exercise="L5.7" part="wrong" expects="own-wish"
+# the solution, but
+# - wishes = to_reduce(int(wish))
 # - dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
 # - return bool(wishes)
 # + return wish
 
-# %% exercise="L5.7" part="wrong" expects="decision"
+# %% exercise="L5.7" part="wrong" expects="rank-0-decides"
+# the solution, but
+# - wishes = to_reduce(int(wish))
+# - dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
+# + wishes = to_reduce(int(wish))
+# + dist.broadcast(wishes, src=0)
+
+# %% exercise="L5.7" part="wrong" expects="only-rank-0"
 # the solution, but
 # - dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
+# + dist.reduce(wishes, 0, op=dist.ReduceOp.MAX)
+
+# %% exercise="L5.7" part="wrong" expects="all-must-wish"
+# the solution, but
+# - wishes = to_reduce(int(wish))
+# - dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
+# + wishes = to_reduce(int(wish))
 # + dist.all_reduce(wishes, op=dist.ReduceOp.MIN)
 
-# %% exercise="L5.7" part="wrong" expects="disagree"
-import torch
-import torch.distributed as dist
+# %% exercise="L5.7" part="wrong" expects="some-call"
+# the solution, but
+# - wishes = to_reduce(int(wish))
+# + wishes = to_reduce(int(wish))
+# - dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
+# + if wish:
+# +     dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
 
-
-def throughput(samples, seconds):
-    total, slowest = torch.tensor(float(samples)), torch.tensor(float(seconds))
-    dist.all_reduce(total)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    return (total / slowest).item()
-
-
-def agree_to_stop(wish):
-    if not wish:
-        return False
-    wishes = torch.tensor(int(wish))
-    dist.all_reduce(wishes, op=dist.ReduceOp.MAX)
-    return bool(wishes)
-
+# %% exercise="L5.7" part="wrong" expects="some-call"
+# the solution, but
+# - wishes = to_reduce(int(wish))
+# + if not wish:
+# +     return False
+# + wishes = to_reduce(int(wish))
 
 # %%
-# Two processes instead of one on this machine: how many times the samples a second?
-predict("L5.7", unit="times", speedup=...)
+# Two processes instead of one on this machine, each with one thread: how many times the samples a second?
+predict("L5.7", unit="times that of one", rate_of_two_processes=...)
 
 # %%
 rates = show.realistic(workers=(1, 2))
-reveal("L5.7", speedup=rates[2] / rates[1])
+reveal("L5.7", rate_of_two_processes=rates[2] / rates[1])
 
 # %% [markdown]
-# Where did the rest go? Each step now has communication, and processes share this machine's memory. Lab 7 takes it
-# apart.
+# Where did the rest go? Each step now has communication, and processes share this machine's memory. On a busy or a
+# small machine, where two processes do not find a free core each, it may even be below 1. Lab 7 takes it apart.
 #
 # ## What you can say now
 #
