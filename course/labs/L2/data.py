@@ -48,7 +48,9 @@ class Images:
             return torch.from_numpy(images), torch.from_numpy(labels)
         task = build(TaskOptions())
         data = task.eval_data if held else task.train_data
-        batch: tuple[Tensor, Tensor] = data.batch(torch.arange(samples), None, Like(torch.device("cpu"), torch.float32))
+        batch: tuple[Tensor, Tensor] = data.batch(
+            torch.arange(samples), None, Like(torch.device("cpu"), torch.float32, channels_last=False)
+        )
         return batch
 
 

@@ -118,18 +118,19 @@ class Checks:
 
 
 def load_checks(course: Course, exercise: Exercise) -> Checks:
-    """The checks of the lab of an exercise, with the messages of the lab."""
+    """The checks of the lab of an exercise, with the messages of the lab: `checks.py`, and `checks_*.py` beside it."""
     lab = course.lab_of(exercise)
-    path = course.lab_folder(lab) / "checks.py"
-    module = load_module(path, f"paceline_course_{lab.id}_checks")
+    first = course.lab_folder(lab) / "checks.py"
     found: dict[str, list[Property]] = {}
-    for value in vars(module).values():
-        marked = getattr(value, _PROVES, None)
-        if marked is not None:
-            found.setdefault(marked[0], []).append(marked[1])
-    return Checks(
-        {name: tuple(properties) for name, properties in found.items()}, dict(getattr(module, "MESSAGES", {})), path
-    )
+    messages: dict[str, Message] = {}
+    for path in [first, *sorted(first.parent.glob("checks_*.py"))]:
+        module = load_module(path, f"paceline_course_{lab.id}_{path.stem}")
+        messages |= getattr(module, "MESSAGES", {})
+        for value in vars(module).values():
+            marked = getattr(value, _PROVES, None)
+            if marked is not None and value.__module__ == module.__name__:
+                found.setdefault(marked[0], []).append(marked[1])
+    return Checks({name: tuple(properties) for name, properties in found.items()}, messages, first)
 
 
 def load_module(path: Path, name: str) -> ModuleType:
