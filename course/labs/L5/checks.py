@@ -2,35 +2,23 @@
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import os
-import re
-import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
 
-from paceline.launch.pool import RankFailure, RankTimeout
+from paceline.launch.pool import RankTimeout
 from paceline.learn.checking import Answer, Message, Wrong, learners, load_module, proves
-from paceline.learn.inside import Program, ScriptSeen, run_script
-from paceline.observe.collectives import CollectiveTrace
 from paceline.observe.loaders import LoaderLedger
 from paceline.parallel.partition import split
 from paceline.records.observed import Collective
-from paceline.tasks.task import Loss
-from paceline.verify.compare import TOLERANCE, compare
-from paceline.verify.oracle import Problem, State, state_of, train_alone
 
-TOY = Path(__file__).with_name("toy.py")
-
+common = load_module(Path(__file__).with_name("common.py"), "paceline_course_L5_common")
 material = load_module(Path(__file__).with_name("material.py"), "paceline_course_L5_material")
 
 MESSAGES = {
@@ -202,24 +190,6 @@ MESSAGES = {
 }
 
 
-@contextlib.contextmanager
-def _naming(answer: Answer, ran: str, expected: str, causes: dict[str, str]) -> Iterator[None]:
-    """Give errors whose own words say little to a beginner a message: {words in the error: id}."""
-    try:
-        yield
-    except RankFailure as failure:
-        for words, message in causes.items():
-            if words in failure.message:
-                lines = re.findall(rf'/{re.escape(answer.path.name)}", line (\d+)', failure.traceback)
-                where = f"{answer.path.name}:{lines[-1]}" if lines else ""
-                raise Wrong(message, ran=ran, expected=expected, got=failure.message, where=where) from failure
-        raise
-
-
-def _processes(world: int) -> str:
-    return f"{world} process{'es' if world > 1 else ''}"
-
-
 # --- L5.1 -----------------------------------------------------------------------------------------------------------
 
 
@@ -281,7 +251,7 @@ def device_and_backend(answer: Answer) -> None:
 def place(answer: Answer) -> None:
     """The environment is torchrun's; on two machines the local rank is another one than the rank."""
     for world in (1, 2, 3):
-        ran = f"{_processes(world)} on one machine"
+        ran = f"{common.processes(world)} on one machine"
         try:
             got = answer.ranks(placed, world, {}, group=False, timeout_s=10)
         except RankTimeout as late:
@@ -311,7 +281,7 @@ def without_torchrun(answer: Answer) -> None:
     variables["TORCHELASTIC_USE_AGENT_STORE"] = None
     ran = "no variable of torchrun"
     expected = "(0, 0, 1), and a group of one"
-    with _naming(answer, ran, expected, {"KeyError": "not-set", "expected, but not set": "not-set"}):
+    with common.naming(answer, ran, expected, {"KeyError": "not-set", "expected, but not set": "not-set"}):
         (found, size, _), *_ = answer.ranks(placed, 1, variables, group=False)
     _judge_place(found, (0, 0, 1), ran, "alone")
     if size != 1:
@@ -384,10 +354,11 @@ def partition(answer: Answer) -> None:
     for world in (2, 3, 1):
         samples = world * int(draw.integers(30, 60)) + int(draw.integers(0, world))
         batch = world * int(draw.integers(4, 9))
-        ran = f"{samples} samples, global batch {batch}, {_processes(world)}"
-        with _naming(answer, ran, f"batches of {batch // world}", {"batch_size should be a positive": "float-batch"}):
+        ran = f"{samples} samples, global batch {batch}, {common.processes(world)}"
+        causes = {"batch_size should be a positive": "float-batch"}
+        with common.naming(answer, ran, f"batches of {batch // world}", causes):
             got = answer.ranks(epochs, world, samples, batch, int(draw.integers(1000)), 3)
-        _judge_epochs(got, samples, batch)
+        common.judge_epochs(got, samples, batch)
 
 
 def orders(samples: int, seeds: Sequence[int]) -> list[list[int]]:
@@ -405,142 +376,6 @@ def seeds_matter(answer: Answer) -> None:
     if any(order == got[0] for order in got[1:]):
         ran = f"one epoch of {samples} samples with the seeds {seeds}"
         raise Wrong("seed-ignored", ran=ran, expected="three orders", got=f"{got[0][:6]} ... again and again")
-
-
-def _judge_epochs(ranks: Sequence[Sequence[Sequence[Sequence[int]]]], samples: int, global_batch: int) -> None:
-    """What holds for the ledgers of all ranks, epoch by epoch."""
-    world = len(ranks)
-    share = global_batch // world
-    ran = f"{samples} samples, global batch {global_batch}, {_processes(world)}"
-    if any(len(rank) != len(ranks[0]) or not rank for rank in ranks):
-        raise Wrong("missing-samples", ran=ran, expected="a pass over a loader in each epoch", got="none")
-    orders = []
-    for epoch in range(len(ranks[0])):
-        seen = [[index for batch in rank[epoch] for index in batch] for rank in ranks]
-        every = [index for each in seen for index in each]
-        full = [len(batch) for rank in ranks for batch in rank[epoch][:-1]]
-        last = [len(batch) for rank in ranks for batch in rank[epoch][-1:]]
-        if world > 1 and all(len(set(each)) == samples for each in seen):
-            got = f"{samples} samples in each of {world} processes"
-            raise Wrong("everybody-sees-all", ran=ran, expected=f"{samples} in all", got=got)
-        if set(every) != set(range(samples)):
-            message = "overlap" if len(every) >= samples else "missing-samples"
-            got = f"{len(set(every))} different ones among {len(every)}"
-            raise Wrong(message, ran=ran, expected=f"{samples} different samples", got=got)
-        if len(every) > samples + world - 1:
-            raise Wrong("overlap", ran=ran, expected=f"{samples}, filled up by less than {world}", got=len(every))
-        if off := [size for size in full if size != share] + [size for size in last if size > share]:
-            message = "batch-size" if off[0] > share else "small-batch"
-            raise Wrong(message, ran=ran, expected=f"{share} a process", got=off[0])
-        orders.append(seen[0])
-    if orders[0] == sorted(orders[0]):
-        raise Wrong("not-shuffled", ran=ran, expected="a random order", got=f"{orders[0][:6]} ...")
-    if again := next((each for number, each in enumerate(orders) if each in orders[:number]), None):
-        raise Wrong("same-order", ran=ran, expected="another order in each epoch", got=f"{again[:5]} ... twice")
-
-
-# --- L5.4 -----------------------------------------------------------------------------------------------------------
-
-STEPS, SHARE = 6, 4
-
-
-def trained(seed: int) -> tuple[list[State], list[tuple[str, bool, float]]]:
-    """Over there: the learner's wrap and train_step on this process's part of each batch; states, and losses."""
-    rank, world = dist.get_rank(), dist.get_world_size()
-    model = material.small(seed + 1000 * rank)  # each process begins with weights of its own: wrapping makes them equal
-    ddp = learners("wrap")(model, torch.device("cpu"))
-    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
-    inputs, labels = material.classified(seed, STEPS * SHARE * world)
-    states, losses = [state_of(model)], []
-    for step in range(STEPS):
-        rows = _rows(step, rank, world)
-        loss = learners("train_step")(ddp, optimizer, inputs[rows], labels[rows])
-        number = float(loss) if isinstance(loss, float | int) else float("nan")
-        losses.append((type(loss).__name__, bool(getattr(loss, "requires_grad", False)), number))
-        states.append(state_of(model))
-    return states, losses
-
-
-def _rows(step: int, rank: int, world: int) -> slice:
-    start = (step * world + rank) * SHARE
-    return slice(start, start + SHARE)
-
-
-class _Adding(torch.optim.SGD):
-    """Keeps the gradients of earlier steps."""
-
-    def zero_grad(self, set_to_none: bool = True) -> None:
-        """Nothing."""
-
-
-def _alone(seed: int, world: int, optimizer: type[torch.optim.SGD]) -> list[State]:
-    """What one process gets from the same batches."""
-    inputs, labels = material.classified(seed, STEPS * SHARE * world)
-    problem = Problem(
-        model=lambda: material.small(seed),
-        loss=_cross_entropy,
-        data=lambda rows: (inputs[list(rows)], labels[list(rows)]),
-        optimizer=lambda parameters: optimizer(parameters, lr=0.1, momentum=0.9),
-    )
-    each = SHARE * world
-    return train_alone(problem, [range(step * each, (step + 1) * each) for step in range(STEPS)])
-
-
-@proves("L5.4", "two and three processes train what one trains, and hold the same bits")
-def parity(answer: Answer) -> None:
-    """Against the oracle, in float64."""
-    for world in (2, 3):
-        seed = int(answer.draw.integers(1, 1000))
-        ran = f"{STEPS} steps in float64 on {world} processes"
-        with _naming(answer, ran, "a wrapped model on the CPU", {"device_ids": "device-ids"}):
-            got = answer.ranks(trained, world, seed)
-        inputs, labels = material.classified(seed, STEPS * SHARE * world)
-        reference = _alone(seed, world, torch.optim.SGD)
-        _judge_states([states for states, _ in got], reference, _alone(seed, world, _Adding), ran)
-        for rank, (_, losses) in enumerate(got):
-            for step, (kind, graph, loss) in enumerate(losses):
-                said = f"step {step + 1} on rank {rank}"
-                if kind == "Tensor":
-                    which = "with its graph" if graph else "without a graph"
-                    raise Wrong("loss-tensor", ran=said, expected="a number", got=f"a tensor {which}")
-                if kind not in ("float", "int"):
-                    raise Wrong("loss-type", ran=said, expected="a number", got=f"something of type {kind}")
-                rows = _rows(step, rank, world)
-                model = material.small(seed)
-                model.load_state_dict({name: torch.from_numpy(value) for name, value in reference[step].items()})
-                should = nn.functional.cross_entropy(model(inputs[rows]), labels[rows]).item()
-                if not np.isclose(loss, should, rtol=1e-6):
-                    raise Wrong("loss-value", ran=said, expected=f"{should:.6f}", got=f"{loss:.6f}")
-
-
-def _cross_entropy(model: nn.Module, batch: tuple[Tensor, Tensor]) -> Loss:
-    return Loss(nn.functional.cross_entropy(model(batch[0]), batch[1], reduction="sum"), len(batch[1]))
-
-
-def _judge_states(
-    ranks: Sequence[Sequence[State]], reference: Sequence[State], adding: Sequence[State], ran: str
-) -> None:
-    """Ranks against each other, and rank 0 against the oracle; `adding` is what it gives without zero_grad."""
-    for at, message, when in ((0, "not-wrapped", "before the first step"), (-1, "ranks-differ", "after the last step")):
-        for rank, states in enumerate(ranks[1:], start=1):
-            if any(states[at][name].tobytes() != ranks[0][at][name].tobytes() for name in states[at]):
-                got = f"rank {rank} differs from rank 0 {when}"
-                raise Wrong(message, ran=ran, expected="the same bits on all", got=got)
-    first, last = compare(ranks[0][1], reference[1], reference[0]), compare(ranks[0][-1], reference[-1])
-    if last.equal():
-        return
-    message, factor = "unequal", first.factor
-    got = f"{last.worst[0]} is off by {last.worst[1]:.1g}"
-    if first.equal():
-        message = "gradients-add-up" if compare(ranks[0][-1], adding[-1]).equal() else "later-steps"
-        second = compare(ranks[0][2], reference[2])
-        got = f"step 1 as it should be; after step 2 {second.worst[0]} is off by {second.worst[1]:.1g}"
-    elif factor is not None:
-        got += f"; the first step is {factor:.3g} times as long as it should be"
-        # 4 samples a process, 2 or 3 processes: the factors differ.
-        named = {0: "nothing-moves", SHARE: "summed-loss", len(ranks): "times-world"}
-        message = next((name for value, name in named.items() if abs(factor - value) < 1e-3), message)
-    raise Wrong(message, ran=ran, expected=f"the weights of one process, within {TOLERANCE:g}", got=got)
 
 
 # --- L5.5 -----------------------------------------------------------------------------------------------------------
@@ -582,7 +417,7 @@ def exact(answer: Answer) -> None:
             right = int((material.small(seed)(inputs).argmax(dim=1) == labels).sum())
             first_class = int((labels == 0).sum())
         got = answer.ranks(evaluated, world, seed, samples)
-        ran = f"{samples} samples on {_processes(world)}"
+        ran = f"{samples} samples on {common.processes(world)}"
         expected = f"{right} of {samples}"
         counts = [_whole(came, ran, rank) for rank, (came, _, _) in enumerate(got)]
         asked = np.array([each for _, each, _ in got])
@@ -631,187 +466,6 @@ def _counted_more(asked: Any, counted: int) -> str:
         return "padded" if total == -(-samples // world) * world else "parts-overlap"
     full = sum(-(-int(each.sum()) // EVAL_BATCH) * EVAL_BATCH for each in asked)
     return "batch-counted" if counted == full else "reduced-often"
-
-
-# --- L5.6 -----------------------------------------------------------------------------------------------------------
-
-BATCH, EPOCHS, TRAIN, EVAL, LR = 60, 2, 1000, 1003, 0.1
-
-
-def _toy() -> Any:
-    return load_module(TOY, "paceline_course_L5_toy")
-
-
-def watched_script(program: Program) -> tuple[ScriptSeen, bool]:
-    """Over there: run the learner's script; what it was seen to do, and whether it opened the log to write."""
-    written: list[str] = []
-
-    def note(event: str, args: tuple[Any, ...]) -> None:
-        if event == "open" and isinstance(args[0], str | os.PathLike) and isinstance(args[2], int):
-            written.extend([Path(args[0]).name] if args[2] & (os.O_WRONLY | os.O_RDWR) else [])
-
-    sys.addaudithook(note)
-    # The collectives of this call are traced already, and a group can be watched only once.
-    with mock.patch.object(CollectiveTrace, "available", return_value=False):
-        seen = run_script(program)
-    return seen, "log.csv" in written
-
-
-def _script(answer: Answer, world: int, seed: int, machines: int = 1) -> tuple[list[ScriptSeen], list[int], Path]:
-    """Run the learner's script; what its ranks were seen to do, who wrote a log, and the folder of its results."""
-    words = ("--epochs", str(EPOCHS), "--global-batch", str(BATCH), "--seed", str(seed), "--out", "result")
-    try:
-        got = answer.ranks(watched_script, world, Program(words, machines), timeout_s=40, group=False)
-    except (RankFailure, RankTimeout) as failure:
-        if apart := _apart([answer.calls(rank) for rank in range(world)]):
-            ran = f"{EPOCHS} epochs on {_processes(world)}"
-            raise Wrong("some-alone", ran=ran, expected="the same collectives on all", got=apart) from failure
-        raise
-    assert answer.last is not None
-    writers = [rank for rank, (_, wrote) in enumerate(got) if wrote]
-    return [seen for seen, _ in got], writers, answer.last / "result"
-
-
-def _apart(calls: Sequence[Sequence[Collective]]) -> str:
-    """The first collective of rank 0 for which another rank has another one; empty where they agree."""
-    for rank, others in enumerate(calls[1:], start=1):
-        for number, (here, there) in enumerate(zip(calls[0], others, strict=False), start=1):
-            if here.op != there.op or (here.op == "all_reduce" and here.bytes != there.bytes):
-                return f"collective {number}: rank 0 {_called(here)}, rank {rank} {_called(there)}"
-    return ""
-
-
-def _called(call: Collective) -> str:
-    place = call.place
-    where = " in backward" if call.by_backward else f" at {Path(place.path).name}:{place.line}" if place else ""
-    return f"calls {call.op} of {call.bytes} bytes{where}"
-
-
-def _training_passes(seen: Sequence[ScriptSeen]) -> list[list[list[list[int]]]]:
-    """Of each rank the passes over the training set."""
-    return [[each.batches for each in rank.passes if each.samples == TRAIN] for rank in seen]
-
-
-@proves("L5.6", "two and three processes share the samples of each epoch, and agree after every step")
-def shared(answer: Answer) -> None:
-    """From the ledger of the loaders and the digests of the weights."""
-    for world in (2, 3):
-        seen, _, _ = _script(answer, world, int(answer.draw.integers(1, 1000)))
-        _judge_epochs(_training_passes(seen), TRAIN, BATCH)
-        ran = f"{EPOCHS} epochs on {world} processes"
-        for rank, other in enumerate(seen[1:], start=1):
-            if other.digests != seen[0].digests:
-                pairs = zip(seen[0].digests, other.digests, strict=False)
-                step = next((n for n, (a, b) in enumerate(pairs, start=1) if a != b), min(len(seen[0].digests), 1))
-                got = f"rank {rank} differs from rank 0 after step {step}"
-                raise Wrong("ranks-differ", ran=ran, expected="the same weights after each step", got=got)
-
-
-@proves("L5.6", "the weights are those that one process gets from the same batches")
-def same_as_one(answer: Answer) -> None:
-    """Whatever the order: the batches that the ranks really had, put together, through the oracle."""
-    for world in (1, 2, 4):
-        seed = int(answer.draw.integers(1, 1000))
-        seen, _, out = _script(answer, world, seed)
-        ran = f"{EPOCHS} epochs, global batch {BATCH}, {_processes(world)}"
-        saved = _saved(out, ran)
-        if other := [rate for rate in seen[0].rates if abs(rate - LR) > 1e-12]:
-            raise Wrong("rate", ran=ran, expected=f"{LR:g}, as the option has it", got=f"{other[0]:g}")
-        passes = _training_passes(seen)
-        batches = [
-            [index for rank in passes for index in rank[epoch][step]]
-            for epoch in range(EPOCHS)
-            for step in range(min(len(rank[epoch]) for rank in passes))
-        ]
-        data = _toy().Rings(TRAIN, seed=1)
-        problem = Problem(
-            model=lambda seed=seed: _seeded(seed),
-            loss=_cross_entropy,
-            data=lambda rows, data=data: (data.points[list(rows)], data.labels[list(rows)]),
-            optimizer=lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
-        )
-        found = compare(saved, train_alone(problem, batches)[-1])
-        if not found.equal():
-            got = f"{found.worst[0] or found.missing} is off by {found.worst[1]:.1g}"
-            raise Wrong("unequal", ran=ran, expected=f"within {TOLERANCE:g} of one process", got=got)
-
-
-def _seeded(seed: int) -> nn.Module:
-    """The model as the script makes it on rank 0."""
-    torch.manual_seed(seed)
-    made: nn.Module = _toy().make_model()
-    return made
-
-
-def _saved(out: Path, ran: str) -> State:
-    path = out / "model.pt"
-    try:
-        found = torch.load(path, weights_only=True)
-    except (OSError, RuntimeError, EOFError) as error:
-        raise Wrong("not-saved", ran=ran, expected=f"{path.name} in --out", got=str(error).splitlines()[0]) from error
-    if any(name.startswith("module.") for name in found):
-        raise Wrong("module-prefix", ran=ran, expected="0.weight, 0.bias, ...", got=", ".join(found))
-    return {name: np.array(tensor.numpy()) for name, tensor in found.items()}
-
-
-@proves("L5.6", "one process writes one log, whose numbers are exact, and all leave cleanly")
-def log_and_exit(answer: Answer) -> None:
-    """The grader computes the last line itself, from the saved weights."""
-    world = 3
-    seen, writers, out = _script(answer, world, int(answer.draw.integers(1, 1000)))
-    ran = f"{EPOCHS} epochs on {world} processes"
-    if len(writers) > 1:
-        raise Wrong("several-logs", ran=ran, expected="one process", got=f"ranks {writers} open log.csv to write")
-    saving = [rank for rank, each in enumerate(seen) if "model.pt" in each.saved]
-    if len(saving) > 1:
-        raise Wrong("several-saves", ran=ran, expected="one process", got=f"ranks {saving} save model.pt")
-    try:
-        with (out / "log.csv").open(newline="") as file:
-            rows = list(csv.DictReader(file))
-    except OSError as error:
-        raise Wrong("log", ran=ran, expected="log.csv in --out", got=str(error)) from error
-    numbered = [row.get("epoch") for row in rows]
-    if numbered != [str(epoch) for epoch in range(EPOCHS)]:
-        got = f"{len(rows)} lines, of the epochs {', '.join(map(str, numbered))}"
-        raise Wrong("log", ran=ran, expected=f"a line for each of {EPOCHS} epochs, from 0 on", got=got)
-    model = _toy().make_model()
-    model.load_state_dict({name: torch.from_numpy(value) for name, value in _saved(out, ran).items()})
-    data = _toy().Rings(EVAL, seed=2)
-    right, counted = _toy().evaluate(model, data)
-    if not all(_is_number(row.get(column)) for row in rows for column in ("loss", "right", "counted")):
-        raise Wrong("log", ran=ran, expected="numbers as loss, right and counted", got=rows[-1])
-    if not all(row[column].isdigit() for row in rows for column in ("right", "counted")):
-        got = f"{rows[-1]['right']} of {rows[-1]['counted']}"
-        raise Wrong("floats", ran=ran, expected=f"{right} of {counted}", got=got)
-    said = f"{rows[-1].get('right')} of {rows[-1].get('counted')}"
-    if said != f"{right} of {counted}":
-        more = float(rows[-1].get("counted") or 0) - counted
-        message = "padded" if more > 0 else "own-part" if more < 0 else "wrong-metric"
-        raise Wrong(message, ran=ran, expected=f"{right} of {counted}", got=said)
-    lines = sum(answer.printed(rank).count("epoch 0") for rank in range(world))
-    if lines > 1:
-        raise Wrong("printed-twice", ran=ran, expected="one line an epoch", got=f"{lines} lines for epoch 0")
-    if not all(each.left_group for each in seen):
-        raise Wrong("group-left", ran=ran, expected="no group at the end", got="the group is still there")
-
-
-def _is_number(text: str | None) -> bool:
-    try:
-        return bool(np.isfinite(float(text or "nan")))
-    except ValueError:
-        return False
-
-
-@proves("L5.6", "on two machines it is still one training, with one process that writes")
-def two_machines(answer: Answer) -> None:
-    """Two processes, each of which is the first one of its machine."""
-    seen, writers, _ = _script(answer, 2, int(answer.draw.integers(1, 1000)), machines=2)
-    _judge_epochs(_training_passes(seen), TRAIN, BATCH)
-    saving = sum(bool(rank.saved) for rank in seen)
-    printing = sum("epoch 0" in answer.printed(rank) for rank in range(2))
-    if max(saving, printing, len(writers)) > 1:
-        got = f"processes that save: {saving}, that write the log: {len(writers)}, that print: {printing}"
-        raise Wrong("two-machines", ran="two machines with one process each", expected="one of both writes", got=got)
 
 
 # --- L5.7 -----------------------------------------------------------------------------------------------------------
@@ -893,7 +547,7 @@ def _decided(wishes: Sequence[Sequence[bool]], said: Sequence[Sequence[bool]]) -
     if any(len(set(each)) > 1 for each in said):
         right_on_0 = all(each[0] == any(own) for each, own in zip(said, wishes, strict=True))
         return "only-rank-0" if right_on_0 else "disagree"
-    common = [each[0] for each in said]
-    if common == [own[0] for own in wishes]:
+    agreed = [each[0] for each in said]
+    if agreed == [own[0] for own in wishes]:
         return "rank-0-decides"
-    return "all-must-wish" if common == [all(own) for own in wishes] else "decision"
+    return "all-must-wish" if agreed == [all(own) for own in wishes] else "decision"
