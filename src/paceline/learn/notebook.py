@@ -105,8 +105,8 @@ def predict(key: str, unit: str = "", **expected: float | EllipsisType) -> None:
 
 
 @_plainly
-def reveal(key: str, **measured: float) -> dict[str, tuple[float | None, float]]:
-    """Store and show what came out beside what was predicted; {name: (predicted or None, measured)}."""
+def reveal(key: str, **measured: float) -> None:
+    """Store and show what came out beside what was predicted. It returns nothing, which a cell would show as well."""
     units: dict[str, str] = {}
     pairs: dict[str, tuple[float | None, float]] = {}
     with _workspace().progress() as known:
@@ -119,7 +119,6 @@ def reveal(key: str, **measured: float) -> dict[str, tuple[float | None, float]]
             said = "no prediction" if held is None else f"you said {held.expected:g}"
             _say(f"{name}: measured {value:.4g}, {said}")
     figures.pairs(pairs, units)
-    return pairs
 
 
 @_plainly
