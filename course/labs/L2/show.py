@@ -71,19 +71,21 @@ def real_sweep(
 ) -> list[dict[str, Any]]:
     """The learner's sweep over real trainings, as many at once as this machine has cores; its rows.
 
-    The learner's `sweep` trains one pair after the other, so it is called once a core, each with seeds of its own.
+    The learner's `sweep` trains one pair after the other, so it is called once a core, each with own batches: the
+    largest goes with the smallest, whose epochs are the slowest, so that all end at about the same time.
     """
     import json
 
     folder = Path("runs")
     folder.mkdir(exist_ok=True)
     seeds = seeds[:1] if QUICK else seeds
-    lanes = max(1, min(usable_cores(), len(seeds)))
+    lanes = max(1, min(usable_cores(), len(batches) // 2))
     name = f"lab2-{time.strftime('%Y%m%d-%H%M%S')}"
 
     def lane(number: int) -> Path:
         path = folder / f"{name}-{number}.jsonl"
-        sweep(lambda batch, seed: _measured(batch, seed, reached), batches, list(seeds[number::lanes]), path)
+        own = [batch for at, batch in enumerate(batches) if min(at, len(batches) - 1 - at) % lanes == number]
+        sweep(lambda batch, seed: _measured(batch, seed, reached), own, list(seeds), path)
         return path
 
     with ThreadPoolExecutor(lanes) as pool:
