@@ -72,7 +72,7 @@ def pictures(world: int) -> None:
     plt.show()
 
 
-def film(world: int, frames: int = 6) -> object:
+def film(world: int, frames: int = 4) -> object:
     """An all-reduce of `world` ranks in motion, as a picture for a notebook. It needs no script and no network.
 
     Args:
@@ -83,7 +83,7 @@ def film(world: int, frames: int = 6) -> object:
     from matplotlib.animation import FuncAnimation, PillowWriter
 
     path = list(steps(world))
-    figure, axis = plt.subplots(figsize=(5.4, 4.8), dpi=90)
+    figure, axis = plt.subplots(figsize=(5.4, 4.8), dpi=80)
     figure.subplots_adjust(0, 0, 1, 0.92)
     angles = np.pi / 2 - 2 * np.pi * np.arange(world) / world
     places = np.stack([2.6 * np.cos(angles), 2.2 * np.sin(angles)], axis=1)
@@ -108,11 +108,11 @@ def film(world: int, frames: int = 6) -> object:
             _cell(axis, *_slot(where, chunk, world), held[rank][chunk], world, scale=0.5, edge=_MOVING)
         return []
 
-    hold = 2 * frames
+    hold = 2 * frames  # a while to look at the end
     animation = FuncAnimation(figure, draw, frames=len(path) * frames + hold)
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "ring.gif"
-        animation.save(file, writer=PillowWriter(fps=8))
+        animation.save(file, writer=PillowWriter(fps=6))
         picture = Image(data=file.read_bytes(), format="gif")
     plt.close(figure)
     return picture
