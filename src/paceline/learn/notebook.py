@@ -22,6 +22,7 @@ from paceline.learn.files import code_of, first_line_of
 from paceline.learn.outcome import as_text
 from paceline.learn.plain import plain
 from paceline.learn.quiz import ask, draw_quiz
+from paceline.learn.runner import begin_ready
 from paceline.learn.runner import check as run_check
 from paceline.learn.workspace import Workspace, find_workspace
 from paceline.records.errors import PacelineError
@@ -220,6 +221,8 @@ def _register() -> None:
     shell = get_ipython()
     if shell is not None:
         shell.register_magic_function(exercise_cell, magic_kind="cell", magic_name="exercise")
+        if getattr(shell, "kernel", None) is not None:
+            begin_ready()  # the first check comes soon, and would wait for it
 
 
 _register()

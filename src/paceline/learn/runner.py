@@ -72,10 +72,15 @@ def check(
     )
 
 
+def begin_ready() -> None:
+    """Let the server of warm ranks load in its own time, beside whatever comes first; returns at once."""
+    warm_up(("paceline.learn.inside", "paceline.observe.collectives"))
+
+
 @cache
 def make_ready() -> None:
     """Start the server of warm ranks, once a process: some seconds that belong to no answer."""
-    warm_up(("paceline.learn.inside", "paceline.observe.collectives"))
+    begin_ready()
     run_ranks(_nothing, 1, timeout_s=180)
 
 
