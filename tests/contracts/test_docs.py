@@ -20,7 +20,9 @@ from paceline.tasks.task import Task
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 APP = typer.main.get_command(build_app())
 VERBS = sorted(APP.commands)
-PAGES = {"plan data": "plan-data.md"}
+PAGES = {"plan data": "plan-data.md"} | {
+    f"learn certificate {word}": "certificate.md" for word in ("issue", "key", "revoke", "show", "verify")
+}
 """Commands whose page is not called as their verb."""
 
 

@@ -1,0 +1,253 @@
+"""`paceline learn certificate`: a grade that is signed. The work is done in `paceline.learn.certificate`."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import re
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from paceline.records.errors import PacelineError
+
+if TYPE_CHECKING:
+    from paceline.learn.certificate.states import Level, Verdict
+
+certificate_app = typer.Typer(
+    name="certificate",
+    help="Certificates of the final assessment: made, checked and shown without a network.",
+    epilog="Example: paceline learn certificate verify Ada-Lovelace.json --key institute.pub",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+_LEARNER = "The learner's own key"
+_CODE = b"PACELINE"
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="The certificate: a JSON file.", show_default=False)]
+
+
+@certificate_app.command(epilog="Example: paceline learn certificate issue grade.json --name 'Ada Lovelace'")
+def issue(
+    grade: Annotated[
+        Path,
+        typer.Argument(metavar="GRADE", help="grade.json of a final assessment, or its folder.", show_default=False),
+    ],
+    name: Annotated[
+        str | None, typer.Option("--name", help="The learner's name. [default: that of the grade]", show_default=False)
+    ] = None,
+    key: Annotated[
+        Path | None,
+        typer.Option(
+            "--key",
+            help="An instructor's private key: the certificate is attested. [default: your own key; self-checked]",
+        ),
+    ] = None,
+    issuer: Annotated[
+        str | None, typer.Option("--issuer", help="The issuer's name, with --key. [default: that in the key's file]")
+    ] = None,
+    out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path("certificate"),
+) -> None:
+    """Make a certificate of a grade: JSON, HTML, and PDF where there is a Chromium."""
+    from paceline.learn.assess.grade import read_grade
+    from paceline.learn.certificate.credential import Holder, must_be_fit
+    from paceline.learn.certificate.credential import issue as made
+    from paceline.learn.certificate.keys import learner_key, read_private
+    from paceline.learn.content import load_course
+
+    found = read_grade(grade)
+    must_be_fit(found)  # before a key is made for it
+    if key is None and issuer is not None:
+        raise PacelineError("--issuer needs --key", hint="without a key of an issuer, the certificate is self-checked")
+    signer = read_private(key) if key is not None else learner_key()
+    named = _LEARNER if key is None else (issuer if issuer is not None else signer.issuer).strip()
+    if not named:
+        raise PacelineError(f"{key} does not say whose it is", hint="--issuer 'Name of the issuer'")
+    who = found.learner if name is None else name
+    level: Level = "self-checked" if key is None else "attested"
+    stem = out / (re.sub(r"[^\w.-]+", "-", who).strip("-._")[:40] or "certificate")
+    file = stem.with_name(stem.name + ".json")
+    if file.exists():
+        raise PacelineError(f"{file} exists", hint="another --out: a certificate is never overwritten")
+    holder = Holder(who, level, named, load_course().title)
+    document = made(found, holder, signer, datetime.datetime.now(datetime.UTC))
+    raw = json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+    _write(raw, file, document["id"], level)
+
+
+def _write(raw: bytes, file: Path, name: str, level: str) -> None:
+    from paceline.learn.certificate.page import as_html
+    from paceline.learn.certificate.verify import opened
+    from paceline.records.rundir import write_atomic
+
+    document, certificate, key = opened(raw)
+    page = as_html(document, certificate, key)  # before anything is written: it may lack a library
+    write_atomic(file, raw)
+    print(f"{level} certificate {name}, signed by the key {key.fingerprint}")
+    print(file)
+    _show(page, file.parent / file.stem)
+
+
+def _show(page: str, stem: Path) -> None:
+    """Write the page, and its PDF where that can be made."""
+    from paceline.learn.certificate.page import write_pdf
+    from paceline.learn.slides.browser import chromium
+    from paceline.records.rundir import write_atomic
+
+    html = stem.with_name(stem.name + ".html")
+    write_atomic(html, page.encode())
+    print(html)
+    if chromium() is None:
+        print("no PDF was made: that needs a Chromium on PATH; the HTML can be printed from any browser")
+        return
+    pdf = stem.with_name(stem.name + ".pdf")
+    try:
+        write_pdf(html, pdf)
+    except PacelineError as error:
+        print(f"no PDF was made: {error.what}; the HTML can be printed from any browser")
+        return
+    print(pdf)
+
+
+@certificate_app.command(epilog="Example: paceline learn certificate verify Ada-Lovelace.json --key institute.pub")
+def verify(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A certificate, or the text of its QR code; - for standard input.", show_default=False
+        ),
+    ],
+    keys: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            metavar="PUB",
+            help="A public key that you trust: a file, or did:key:...; may be given several times.",
+        ),
+    ] = None,
+    revoked: Annotated[
+        Path | None, typer.Option("--revoked", metavar="LIST", help="The issuer's revocation list.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+) -> None:
+    """Say what a certificate is and what it proves. Exit code 0 only when it is attested by a key that you gave."""
+    from paceline.learn.certificate.compact import verify_code
+    from paceline.learn.certificate.keys import read_public
+    from paceline.learn.certificate.verify import verify as check
+
+    trusted = [read_public(each) for each in keys or []]
+    raw = _bytes(file)
+    if raw.lstrip().startswith(_CODE):
+        if revoked is not None:
+            raise PacelineError("--revoked needs the certificate", hint="a code alone is not looked up in a list")
+        verdict = verify_code(raw.decode("utf-8", "replace"), trusted)
+    else:
+        verdict = check(raw, trusted, None if revoked is None else _bytes(revoked))
+    print(json.dumps(_as_object(verdict), ensure_ascii=False) if as_json else _as_text(verdict))
+    if verdict.exit_code:
+        raise typer.Exit(verdict.exit_code)
+
+
+@certificate_app.command(epilog="Example: paceline learn certificate show Ada-Lovelace.json --out pages")
+def show(
+    file: _File,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="The folder to write into. [default: that of the certificate]")
+    ] = None,
+) -> None:
+    """Write the page of a certificate again, and its PDF where there is a Chromium. Nothing else changes."""
+    from paceline.learn.certificate.page import as_html
+    from paceline.learn.certificate.states import EXIT_CODES, RefusedError
+    from paceline.learn.certificate.verify import opened
+
+    try:
+        document, certificate, key = opened(_bytes(file))
+    except RefusedError as refused:
+        raise PacelineError(
+            f"{file} makes no page: {refused.state}", why=refused.said, exit_code=EXIT_CODES[refused.state]
+        ) from None
+    _show(as_html(document, certificate, key), (out or file.parent) / file.stem)
+
+
+@certificate_app.command(epilog="Example: paceline learn certificate key 'Institute of Parallel Things' --out keys")
+def key(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="The issuer's name, as certificates show it.")],
+    out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path(),
+) -> None:
+    """Make an instructor's key: a private file, which stays with you, and a public one, which you publish."""
+    from paceline.learn.certificate.credential import clean_name
+    from paceline.learn.certificate.keys import make_pair, read_public
+
+    issuer = clean_name(name, "the issuer's name")
+    if not issuer:
+        raise PacelineError("the issuer has no name", hint="paceline learn certificate key 'Name of the issuer'")
+    private, public = make_pair(issuer, out)
+    found = read_public(str(public))
+    print(f"{private}  private: only you can read it; it signs, so keep it and give it to nobody")
+    print(f"{public}  public: publish it, with the fingerprint {found.fingerprint}")
+    print(found.did)
+
+
+@certificate_app.command(
+    epilog="Example: paceline learn certificate revoke revoked.json --id urn:uuid:... --reason error --key our.key"
+)
+def revoke(
+    file: Annotated[
+        Path, typer.Argument(metavar="LIST", help="The revocation list; made when it is not there.", show_default=False)
+    ],
+    name: Annotated[
+        str, typer.Option("--id", metavar="URN", help="Of the certificate: urn:uuid:...", show_default=False)
+    ],
+    reason: Annotated[str, typer.Option("--reason", help="In a few words; everyone can read it.", show_default=False)],
+    private: Annotated[Path, typer.Option("--key", help="The issuer's private key.", show_default=False)],
+) -> None:
+    """Put a certificate on the issuer's revocation list, and sign the list anew."""
+    from paceline.learn.certificate.keys import read_private
+    from paceline.learn.certificate.revocation import revoke as listed
+    from paceline.records.rundir import write_atomic
+
+    signer = read_private(private)
+    before = _bytes(file) if file.exists() else None
+    document = listed(before, name, reason, signer, datetime.datetime.now(datetime.UTC))
+    write_atomic(file, json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n")
+    print(f"{file}: {len(document['revoked'])} revoked; publish it where the certificates are checked")
+
+
+def _bytes(file: Path) -> bytes:
+    """A file, as far as it is read at all."""
+    from paceline.learn.certificate.canonical import LARGEST
+
+    if str(file) == "-":
+        return sys.stdin.buffer.read(LARGEST + 1)
+    try:
+        with file.open("rb") as opened:
+            return opened.read(LARGEST + 1)
+    except OSError as error:
+        raise PacelineError(f"{file} cannot be read", why=error.strerror or str(error)) from error
+
+
+def _as_object(verdict: Verdict) -> dict[str, Any]:
+    return {
+        "state": verdict.state,
+        "exit_code": verdict.exit_code,
+        "said": verdict.said,
+        "proved": list(verdict.proved),
+        "not_proved": list(verdict.open),
+        "level": verdict.level,
+        "id": verdict.id,
+        "name": verdict.name,
+        "result": verdict.result,
+        "fingerprint": verdict.fingerprint,
+    }
+
+
+def _as_text(verdict: Verdict) -> str:
+    lines = [f"{verdict.state}: {verdict.said}"]
+    rows = [("certificate", verdict.id), ("name", verdict.name), ("result", verdict.result)]
+    rows += [("level", verdict.level or ""), ("key", verdict.fingerprint)]
+    known = [f"  {title:<12} {value}" for title, value in rows if value]
+    known += [f"  {'proved' if not at else '':<12} {each}" for at, each in enumerate(verdict.proved)]
+    known += [f"  {'not proved' if not at else '':<12} {each}" for at, each in enumerate(verdict.open)]
+    return "\n".join([*lines, *([""] if known else []), *known])
