@@ -1,0 +1,199 @@
+"""`paceline learn assess`: the assessment. The work is done in `paceline.learn.assess`."""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli.learn_options import Json, Patience
+from paceline.records.errors import Exit, PacelineError
+
+if TYPE_CHECKING:
+    from paceline.learn.assess.grade import Grade
+
+assess_app = typer.Typer(
+    name="assess",
+    help="The assessment: take a training to many devices, and have it judged.",
+    epilog="Example: paceline learn assess --practice",
+    invoke_without_command=True,
+    rich_markup_mode=None,
+)
+
+Folder = Annotated[
+    Path | None, typer.Option("--dir", help="The folder of the assessment. [default: this one, or ./assessment]")
+]
+
+
+@assess_app.callback(epilog="Example: paceline learn assess --practice --all")
+def grade(
+    context: typer.Context,
+    practice: Annotated[
+        bool, typer.Option("--practice", help="Grade it; as often as you like, with all feedback.")
+    ] = False,
+    final: Annotated[
+        bool, typer.Option("--final", help="Grade it with fresh seeds, for the certificate; three a day.")
+    ] = False,
+    every: Annotated[bool, typer.Option("--all", help="Go on behind a gate line that failed.")] = False,
+    until: Annotated[str, typer.Option(help="The last line to judge, as A.oracle. Only with --practice.")] = "",
+    seed: Annotated[int | None, typer.Option(help="The numbers of an earlier practice.", min=0)] = None,
+    patience: Patience = 1.0,
+    as_json: Json = False,
+    directory: Folder = None,
+) -> None:
+    """Grade the submission in the folder. Exit code 1 when it does not pass."""
+    if context.invoked_subcommand is not None:
+        return
+    if practice == final:
+        raise PacelineError(
+            "say which grading it is", hint="--practice, as often as you like; --final, for the certificate"
+        )
+    if final and (seed is not None or until):
+        raise PacelineError("a final grading has its own seeds and judges every line", hint="--practice takes both")
+    from paceline.launch.quarantine import INSIDE
+    from paceline.learn.assess.rubric import load_rubric
+
+    folder = find_folder(directory)
+    if until and until not in {line.id for line in load_rubric().lines}:
+        raise PacelineError(f"there is no line {until}", hint=", ".join(line.id for line in load_rubric().lines))
+    if INSIDE not in os.environ:
+        if final:
+            from paceline.learn.assess.task_folder import begin_final
+
+            begin_final(folder, load_rubric().finals_a_day)
+        raise typer.Exit(_quarantined(folder, "final" if final else "practice"))
+    found = _graded(folder, "final" if final else "practice", every, until, seed, patience, quiet=as_json)
+    _tell(found, as_json=as_json)
+    if not found.passed:
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@assess_app.command(epilog="Example: paceline learn assess start")
+def start(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A new folder, or one made by this.")] = Path(
+        "assessment"
+    ),
+) -> None:
+    """Make the folder of the assessment: the task, the training for one device, what it gives today."""
+    from paceline.learn.assess.task_folder import start as make
+
+    made = make(folder)
+    print(f"{folder}: {len(made)} new file{'' if len(made) == 1 else 's'}\n")
+    print(f"  read       {folder / 'TASK.md'}")
+    print(f"  write in   {folder / 'train.py'}, {folder / 'config.toml'}, {folder / 'answers.toml'}")
+    print("  check it   paceline learn assess --practice")
+
+
+def find_folder(directory: Path | None) -> Path:
+    """The one named, else the one that we are in, else ./assessment.
+
+    Raises:
+        PacelineError: there is none.
+    """
+    from paceline.learn.assess.task_folder import DEFAULT, STATE
+
+    for folder in (directory,) if directory is not None else (Path.cwd(), Path.cwd() / DEFAULT):
+        if folder is not None and (folder / STATE).is_file():
+            return folder.resolve()
+    raise PacelineError(
+        f"{directory or Path.cwd()} is no folder of the assessment",
+        hint="paceline learn assess start makes one; --dir names one",
+    )
+
+
+def _quarantined(folder: Path, kind: str) -> int:
+    """This command again, in a quarantine that may write into the folder of its results only."""
+    from paceline.launch.quarantine import run_quarantined
+
+    results = _results(folder, kind)
+    with tempfile.TemporaryDirectory(prefix="paceline-grade-") as scratch:
+        words = [sys.executable, "-P", "-m", "paceline", *sys.argv[1:], "--dir", str(folder)]
+        environment = {**os.environ, RESULTS: str(results)}
+        code = run_quarantined(words, Path(scratch) / "s", env=environment, writes=[results])
+    if not any(results.iterdir()):
+        results.rmdir()
+    return code
+
+
+RESULTS = "PACELINE_ASSESS_RESULTS"
+"""Names the folder of the results to the process inside."""
+
+
+def _results(folder: Path, kind: str) -> Path:
+    now = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
+    number = 0
+    while True:
+        path = folder / "graded" / f"{now}_{kind}{f'-{number}' if number else ''}"
+        try:
+            path.mkdir(parents=True)
+        except FileExistsError:
+            number += 1
+            continue
+        except OSError as error:
+            raise PacelineError(
+                f"{path} cannot be made", why=error.strerror or str(error), exit_code=Exit.CANNOT_WRITE
+            ) from error
+        return path
+
+
+def _graded(
+    folder: Path, kind: str, every: bool, until: str, seed: int | None, patience: float, *, quiet: bool
+) -> Grade:
+    if not quiet and sys.stderr.isatty():
+        sys.stderr.write("loading torch ...")
+        sys.stderr.flush()
+    from paceline.learn.assess.grader import Wish, grade_submission
+    from paceline.learn.assess.page import write_page
+    from paceline.learn.assess.rubric import load_rubric
+    from paceline.learn.assess.text import line_text
+
+    rubric = load_rubric()
+    live = not quiet and sys.stderr.isatty()
+
+    def begun(name: str) -> None:
+        if live:
+            done = [line.id for line in rubric.lines].index(name)
+            sys.stderr.write(f"\r\033[Kjudging {name}, line {done + 1} of {len(rubric.lines)} ...")
+            sys.stderr.flush()
+
+    def told(line: object) -> None:
+        if live:
+            sys.stderr.write("\r\033[K")
+            sys.stderr.flush()
+        if not quiet:
+            print(line_text(line), flush=True)  # type: ignore[arg-type]
+
+    wish = Wish(
+        kind="final" if kind == "final" else "practice",
+        all_lines=every,
+        until=until,
+        seed=seed,
+        patience=patience,
+        begun=begun,
+        told=told,
+    )
+    results = Path(os.environ.get(RESULTS) or _results(folder, kind))
+    found = grade_submission(folder, results, wish)
+    write_page(found, results / "report.html")
+    return found
+
+
+def _tell(found: Grade, *, as_json: bool) -> None:
+    from paceline.learn.assess.text import as_text
+
+    results = Path(os.environ.get(RESULTS, ""))
+    if as_json:
+        import msgspec
+
+        print(msgspec.json.encode(found).decode())
+        return
+    print(f"\n{as_text(found)}\n\n  report     {results / 'report.html'}")
+    if found.kind == "final" and found.passed:
+        print(f"  next       paceline learn certificate issue {results}")
+    elif found.passed:
+        print("  next       paceline learn assess --final")

@@ -1,0 +1,234 @@
+"""Part B, and the trainings that parts C and D look at as well: the learner's configurations, trained by the grader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+
+from paceline.learn.assess.box import Box, Ran
+from paceline.learn.assess.correctness.runs import ended
+from paceline.learn.assess.grade import Curve
+from paceline.learn.assess.held import held, reached
+from paceline.learn.assess.inside import TRAIN, Start
+from paceline.learn.assess.judged import Scored, share_between
+from paceline.learn.assess.kit import JUDGED_SEED, signals
+from paceline.learn.assess.oracle import right_answers
+from paceline.learn.assess.rubric import Rubric
+from paceline.learn.assess.submission import Configuration
+from paceline.learn.checking import Wrong
+from paceline.parallel.digest import digest
+
+_SAME = 1e-5
+"""Largest relative difference of the last weights of two runs that are the same run."""
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One training of a configuration by the grader."""
+
+    ran: Ran
+    curve: Curve
+
+
+class Trainings:
+    """Trains configurations when they are first asked for.
+
+    Args:
+        box: of the submission.
+        rubric: sizes and limits.
+    """
+
+    def __init__(self, box: Box, rubric: Rubric) -> None:
+        self.box, self.rubric = box, rubric
+        self._trained: dict[tuple[str, int, int], Trained] = {}
+
+    @property
+    def curves(self) -> list[Curve]:
+        """Of all trainings that came to their end."""
+        return [trained.curve for trained in self._trained.values()]
+
+    def train(self, run: Configuration, seed: int, data_seed: int) -> Trained:
+        """The training with these seeds.
+
+        Raises:
+            Wrong: it did not come to its end, or its weights cannot be used.
+        """
+        key = (run.name, seed, data_seed)
+        if key not in self._trained:
+            self._trained[key] = self.once(run, seed, data_seed)
+        return self._trained[key]
+
+    def once(self, run: Configuration, seed: int, data_seed: int) -> Trained:
+        """One more training with these seeds, whatever was trained before."""
+        task = self.rubric.task
+        arguments = {
+            "config": "config.toml",
+            "run": run.name,
+            "samples": task.samples,
+            "eval-samples": task.eval_samples,
+            "data-seed": data_seed,
+            "seed": seed,
+        }
+        words = tuple(word for key, value in arguments.items() for word in (f"--{key}", str(value)))
+        ran = ended(self.box.run(run.workers, Start(words, steps=True), self.rubric.limits.training_s))
+        _judge_start(ran, seed)
+        return Trained(ran, self._curve(run, seed, data_seed, ran))
+
+    def _curve(self, run: Configuration, seed: int, data_seed: int, ran: Ran) -> Curve:
+        task = self.rubric.task
+        epochs = ran.epochs()
+        if not 1 <= epochs <= run.epochs:
+            got = f"{epochs} epochs"
+            raise Wrong("no-weights", ran=ran.command, expected=f"epoch-0.pt to epoch-{run.epochs - 1}.pt", got=got)
+        read = sum(len(seen.numbers(TRAIN)) for seen in ran.ranks)
+        if read != epochs * task.samples:
+            raise Wrong(
+                "other-budget",
+                ran=ran.command,
+                expected=f"{epochs * task.samples:,} readings of training samples in {epochs} epochs",
+                got=f"{read:,}",
+            )
+        accuracy = []
+        for epoch in range(epochs):
+            state = ran.weights(epoch)
+            if isinstance(state, str):
+                raise Wrong("no-weights", ran=ran.command, expected=f"epoch-{epoch}.pt", got=state)
+            try:
+                right = right_answers("plain", state, task.judged_samples, data_seed + JUDGED_SEED)
+            except ValueError as error:
+                got = str(error)[:300]
+                raise Wrong("other-names", ran=ran.command, expected="the plain network's weights", got=got) from error
+            accuracy.append(right / task.judged_samples)
+        return Curve(
+            name=run.name,
+            seed=seed,
+            workers=run.workers,
+            batch=run.batch,
+            samples=[(epoch + 1) * task.samples for epoch in range(epochs)],
+            accuracy=accuracy,
+            seconds=round(ran.seconds, 2),
+        )
+
+
+def _judge_start(ran: Ran, seed: int) -> None:
+    """Where an optimizer of torch's family was seen: its first weights are those of the seed.
+
+    Raises:
+        Wrong: they are others.
+    """
+    expected = _first_weights(seed)
+    for rank, end in enumerate(ran.ends or []):
+        first = [text for text in end.get("first") or () if isinstance(text, str)]
+        # What a sharded or a flat optimizer holds has other shapes; only tensors of the network's sizes can be told.
+        known = [text for text in first if text.partition(":")[0] in {each.partition(":")[0] for each in expected}]
+        strangers = [text for text in known if text not in expected]
+        if known and len(strangers) > len(known) / 2:
+            raise Wrong(
+                "other-start",
+                ran=ran.command,
+                expected=f"the weights of make_model('plain', {seed}) before the first step",
+                got=f"others on rank {rank}",
+            )
+
+
+@cache
+def _first_weights(seed: int) -> frozenset[str]:
+    model = signals().make_model("plain", seed)
+    return frozenset(f"{weight.numel()}:{digest([weight])[:16]}" for weight in model.parameters())
+
+
+def judge_accuracy(trainings: Trainings, run: Configuration, seeds: list[tuple[int, int]]) -> Scored:
+    """B.accuracy: the chosen configuration on fresh data.
+
+    Args:
+        trainings: of this grading.
+        run: the chosen one.
+        seeds: of weights and of data, for each training.
+    """
+    rubric = trainings.rubric
+    _judge_choice(run, rubric)
+    target = rubric.accuracy.target
+    levels = []
+    for seed, data_seed in seeds:
+        trained = trainings.train(run, seed, data_seed)
+        accuracy = trained.curve.accuracy
+        if accuracy[0] >= target:
+            raise Wrong(
+                "weights-from-elsewhere",
+                ran=trained.ran.command,
+                expected=f"less than {target} after one epoch from the first weights",
+                got=f"{accuracy[0]:.3f}",
+            )
+        levels.append(held(accuracy))
+    good = sum(level >= target for level in levels)
+    needed = rubric.accuracy.needed
+    return Scored(
+        share=min(1.0, good / needed),
+        message="below",
+        ran=f"{run.name}: batch {run.batch}, {run.workers} workers, {run.epochs} epochs, {len(seeds)} seeds",
+        expected=f"{target} for two epochs running, in {needed} of {len(seeds)} trainings",
+        got=", ".join(f"{level:.3f}" for level in levels),
+        evidence={"target": target, "held": [round(level, 4) for level in levels]},
+    )
+
+
+def _judge_choice(run: Configuration, rubric: Rubric) -> None:
+    task = rubric.task
+    got = f"batch {run.batch}, {run.workers} workers, {run.epochs} epochs"
+    if run.batch < task.least_batch or run.workers < task.least_workers or run.epochs > task.most_epochs:
+        expected = (
+            f"a batch of {task.least_batch} or more, {task.least_workers} workers or more, "
+            f"{task.most_epochs} epochs or fewer"
+        )
+        raise Wrong("not-large", ran=f"the chosen run {run.name}", expected=expected, got=got)
+
+
+def judge_again(trainings: Trainings, run: Configuration, seeds: tuple[int, int]) -> dict[str, Any]:
+    """B.again: the first training once more."""
+    first = trainings.train(run, *seeds)
+    again = trainings.once(run, *seeds)
+    last = first.ran.epochs() - 1
+    one, two = first.ran.weights(last), again.ran.weights(last)
+    if isinstance(one, str) or isinstance(two, str):
+        raise Wrong("no-weights", ran=again.ran.command, expected=f"epoch-{last}.pt", got=f"{two}"[:200])
+    apart = max(
+        float(np.linalg.norm(one[name] - two[name]) / max(1e-12, float(np.linalg.norm(one[name])))) for name in one
+    )
+    if apart > _SAME:
+        raise Wrong(
+            "not-again",
+            ran=again.ran.command,
+            expected=f"the same weights after epoch {last}, to {_SAME:g}",
+            got=f"{apart:.1e} apart, relative",
+        )
+    return {"apart, relative": apart}
+
+
+def judge_samples(trainings: Trainings, run: Configuration, seeds: list[tuple[int, int]]) -> Scored:
+    """C.samples: passes over the data until the target is held, in the median over the trainings of part B."""
+    numbers, target = trainings.rubric.efficiency, trainings.rubric.accuracy.target
+    passes = []
+    for pair in seeds:
+        at = reached(trainings.train(run, *pair).curve.accuracy, target)
+        passes.append(float("inf") if at is None else at + 1.0)
+    median = float(np.median(passes))
+    if not np.isfinite(median):
+        raise Wrong("never", ran=run.name, expected=f"{target} for two epochs running", got="not reached")
+    return Scored(
+        share=share_between(median, numbers.samples_good, numbers.samples_bad),
+        message="many-samples",
+        ran=f"{run.name}, {len(seeds)} seeds",
+        expected=f"{numbers.samples_good:g} passes over the data; no points from {numbers.samples_bad:g} on",
+        got=f"{median:g} passes",
+        evidence={"passes": [value if np.isfinite(value) else None for value in passes]},
+    )
+
+
+def gradient_bytes() -> int:
+    """Of one step of the plain network in float32."""
+    model = signals().make_model("plain", 0)
+    return sum(weight.numel() * torch.finfo(torch.float32).bits // 8 for weight in model.parameters())

@@ -1,0 +1,83 @@
+"""A.resume: killed in the middle of an epoch, it goes on after the last complete one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from paceline.learn.assess.box import Ran
+from paceline.learn.assess.correctness.drawing import Trial
+from paceline.learn.assess.correctness.files import weights_of
+from paceline.learn.assess.correctness.numbers import read_log
+from paceline.learn.assess.correctness.runs import Failed, Trials, ended
+from paceline.learn.assess.inside import TRAIN, Start
+from paceline.learn.checking import Wrong
+from paceline.verify.compare import compare
+
+_KILLED_IN = 2
+"""The epoch in whose middle it is killed; two are complete by then."""
+
+
+def judge_resume(trials: Trials) -> dict[str, Any]:
+    """With batch norms and momentum; all processes are killed when one has read two thirds of its part of epoch 2."""
+    trial = trials.drawn.resume
+    setting = trial.setting
+    reads = int(setting.samples / trial.world * (_KILLED_IN + 0.66))
+    start = Start(setting.arguments(), kill=(trial.world - 1, reads))
+    killed = trials.box.run(trial.world, start)
+    told = f"{killed.command}, killed in epoch {_KILLED_IN}, then --resume"
+    if killed.ended:
+        raise Wrong("kill-missed", ran=told, expected=f"a process that reads in epoch {_KILLED_IN}", got="an early end")
+    _was_killed(killed, told)
+    resumed = trials.box.run(trial.world, Start((*setting.arguments(), "--resume")), again_in=killed.folder)
+    try:
+        ended(resumed)
+    except Failed as failed:
+        failed.ran = told
+        if failed.message in ("raised", "exit", "died"):
+            failed.message = "not-resumed"
+        raise
+    _judge_work(resumed, trial, told)
+    _judge_weights(trials, resumed, trial, told)
+    try:
+        read_log(resumed, setting.epochs)
+    except Wrong as wrong:
+        raise Wrong("resume-log", ran=told, expected=wrong.expected, got=wrong.got) from wrong
+    return {told: f"the weights of an undisturbed training after epoch {setting.epochs - 1}"}
+
+
+def _was_killed(ran: Ran, told: str) -> None:
+    """By us, and by nothing else.
+
+    Raises:
+        Failed: it failed by itself before.
+    """
+    if ran.failure is not None and "SIGKILL" in ran.failure.message:
+        return
+    try:
+        ended(ran)
+    except Failed as failed:
+        failed.ran = told
+        raise
+
+
+def _judge_work(ran: Ran, trial: Trial, told: str) -> None:
+    """Two epochs are left, not four."""
+    samples = trial.setting.samples
+    left = trial.setting.epochs - _KILLED_IN
+    read = sum(len(seen.numbers(TRAIN)) for seen in ran.ranks)
+    if read > samples * (left + 0.5):
+        raise Wrong("anew", ran=told, expected=f"{left} epochs after the kill", got=f"{read / samples:.1f} epochs")
+
+
+def _judge_weights(trials: Trials, ran: Ran, trial: Trial, told: str) -> None:
+    known = trials.truth(trial)
+    for epoch in range(_KILLED_IN, trial.setting.epochs):
+        found = compare(weights_of(ran, epoch), known.states[epoch])
+        if not found.equal():
+            name, off = found.worst
+            raise Wrong(
+                "resume-differs",
+                ran=told,
+                expected="the weights of an undisturbed training",
+                got=f"after epoch {epoch}, {name} is off by {off:.1e}, relative",
+            )

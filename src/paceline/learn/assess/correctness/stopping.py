@@ -1,0 +1,101 @@
+"""A.stop: one decision of all processes, by accuracy and by the clock."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from paceline.learn.assess.box import Ran
+from paceline.learn.assess.correctness.drawing import Trial
+from paceline.learn.assess.correctness.files import check_files
+from paceline.learn.assess.correctness.runs import Failed, Trials, ended
+from paceline.learn.assess.inside import TRAIN, Start
+from paceline.learn.checking import Wrong
+
+_LIMIT_S, _JUMP_S, _SLOW_S = 600.0, 10_000.0, 0.02
+
+
+def judge_stop(trials: Trials) -> dict[str, Any]:
+    """First by the clock of one process, which jumps in the second epoch; then by an accuracy that is reached."""
+    return by_clock(trials) | by_accuracy(trials)
+
+
+def by_clock(trials: Trials) -> dict[str, Any]:
+    """The last rank's clock jumps ahead in epoch 1, rank 1 is slow; all have to stop with epoch 1."""
+    trial = trials.drawn.clocks
+    setting = trial.setting
+    late = trial.world - 1
+    start = Start(
+        (*setting.arguments(), "--seconds", f"{_LIMIT_S:g}"),
+        jump=(late, int(setting.samples / trial.world * 1.3), _JUMP_S),
+        slow=(1, _SLOW_S),
+    )
+    ran = trials.box.run(trial.world, start)
+    told = f"{ran.command} (the clock of rank {late} jumps ahead in epoch 1; rank 1 is slow)"
+    _ended(ran, told)
+    _judge_epochs(ran, trial, told, 2, "stop-never-by-time")
+    return {told: "2 epochs on all processes"}
+
+
+def by_accuracy(trials: Trials) -> dict[str, Any]:
+    """The accuracy is one that two epochs running have, and not the first two."""
+    trial = trials.drawn.stop
+    setting = trial.setting
+    right = trials.truth(trial).right
+    wanted = _epoch_to_stop(right)
+    level = min(right[wanted - 1], right[wanted]) / setting.eval_samples
+    # A little below what is reached, so that rounding of the flag decides nothing.
+    flag = level - 0.25 / setting.eval_samples
+    expected = _stops_after(right, flag * setting.eval_samples)
+    ran = trials.box.run(trial.world, Start((*setting.arguments(), "--stop-at", f"{flag:.8f}")))
+    told = ran.command
+    _ended(ran, told)
+    _judge_epochs(ran, trial, told, expected, "stop-late")
+    return {told: f"{expected} epochs on all processes"}
+
+
+def _epoch_to_stop(right: list[int]) -> int:
+    """The epoch from the third on whose level over two epochs is new, the earliest one."""
+    levels = [min(one, two) for one, two in pairwise(right)]
+    for at in range(1, len(levels)):
+        if levels[at] > max(levels[:at]):
+            return at + 1
+    return 1
+
+
+def _stops_after(right: list[int], least: float) -> int:
+    """How many epochs are trained."""
+    for epoch in range(1, len(right)):
+        if min(right[epoch - 1], right[epoch]) >= least:
+            return epoch + 1
+    return len(right)
+
+
+def _ended(ran: Ran, told: str) -> None:
+    try:
+        ended(ran)
+    except Failed as failed:
+        failed.ran = told
+        if failed.message in ("hang", "left", "mismatch"):
+            failed.message = "stop-hang"
+        raise
+
+
+def _judge_epochs(ran: Ran, trial: Trial, told: str, expected: int, late: str) -> None:
+    """The number of epochs, by the files and on every rank.
+
+    Raises:
+        Wrong: more, fewer, or not equally many.
+    """
+    check_files(ran, 0)
+    each = [round(len(seen.numbers(TRAIN)) * trial.world / trial.setting.samples) for seen in ran.ranks]
+    epochs = ran.epochs()
+    words = f"an end with epoch {expected - 1}, on all processes"
+    if len(set(each)) > 1:
+        raise Wrong("stop-own", ran=told, expected=words, got=f"epochs trained by rank: {each}")
+    if epochs > expected:
+        raise Wrong(late, ran=told, expected=words, got=f"{epochs} epochs")
+    if epochs < expected:
+        raise Wrong("stop-early", ran=told, expected=words, got=f"{epochs} epochs")
+    if len(ran.log()) != epochs:
+        raise Wrong("lines", ran=told, expected=f"{epochs} lines in log.csv", got=f"{len(ran.log())}")

@@ -1,0 +1,276 @@
+"""The other side of the box: runs a submission as a program on one rank and notes what it does. It judges nothing.
+
+All of this stands in the submission's own process, so a submission that attacks it can falsify what it notes. What the
+saved weights decide, and what is seen from outside, cannot be falsified here; docs/reference/assess.md says which line
+rests on what.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import runpy
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from paceline.learn.assess.kit import EVAL_SEED
+from paceline.observe.collectives import CollectiveTrace
+from paceline.parallel.digest import digest
+
+SEEN = "seen"
+"""Folder of what is noted, beside the program."""
+TRAIN, EVALUATE, OTHER = 0, 1, 2
+_SHOWN, _MOST_STEPS = 16, 4096
+
+
+@dataclass(frozen=True)
+class Start:
+    """How the program is started on every rank, and what happens to it there.
+
+    Attributes:
+        arguments: of its command line.
+        alone: as `python train.py`, without anything of torchrun's in the environment.
+        kill: (rank, reads): that rank is killed when it has read so many training samples; None for no kill.
+        jump: (rank, reads, seconds): the clocks of that rank jump ahead when it has read so many training samples.
+        slow: (rank, seconds): that rank waits so long before each reading of training samples.
+        steps: note the weights after every step, which takes time.
+    """
+
+    arguments: tuple[str, ...]
+    alone: bool = False
+    kill: tuple[int, int] | None = None
+    jump: tuple[int, int, float] | None = None
+    slow: tuple[int, float] | None = None
+    steps: bool = True
+
+
+def run_program(start: Start) -> dict[str, Any]:
+    """Run train.py of the working directory as torchrun would; runs on a rank, confined.
+
+    Raises:
+        SystemExit: it ended with another exit code than 0.
+    """
+    here, rank = Path.cwd(), int(os.environ["RANK"])
+    if start.alone:
+        for name in [name for name in os.environ if name.startswith(_OF_TORCHRUN)]:
+            del os.environ[name]
+    sys.argv = ["train.py", *start.arguments]
+    sys.path.insert(0, str(here))
+    seen = here / SEEN
+    seen.mkdir(exist_ok=True)
+    steps = _Steps(seen / f"steps-{rank}.txt") if start.steps else None
+    with contextlib.ExitStack() as stack:
+        if CollectiveTrace.available():
+            stack.enter_context(CollectiveTrace(seen / f"trace-{rank}.jsonl"))
+        stack.enter_context(_writes_noted(here, seen / f"writes-{rank}.txt"))
+        stack.enter_context(_Reads(start, rank, seen / f"reads-{rank}.bin").watching())
+        if steps is not None:
+            stack.enter_context(steps.watching())
+        left = {"group": False}
+        try:
+            with _leaving(left):
+                runpy.run_path(str(here / "train.py"), run_name="__main__")
+        except _Left as end:
+            if end.code:
+                raise SystemExit(end.code) from None
+        except SystemExit as end:
+            if end.code not in (None, 0):
+                raise
+    return {
+        "in_group": bool(dist.is_initialized()),
+        "first": steps.first if steps is not None else [],
+        "trouble": steps.trouble if steps is not None else "",
+    }
+
+
+_OF_TORCHRUN = ("RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
+
+
+class _Left(BaseException):
+    """The program called os._exit, as those do who fear gloo's destructors."""
+
+    def __init__(self, code: int) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@contextlib.contextmanager
+def _leaving(left: dict[str, bool]) -> Iterator[None]:
+    """os._exit of the program's own process ends the program, not the rank, which still has something to say."""
+    before, rank_pid = os._exit, os.getpid()
+
+    def leave(code: int) -> None:
+        if os.getpid() != rank_pid:
+            before(code)  # a loader's worker, or another child
+        left["exit"] = True
+        raise _Left(code)
+
+    os._exit = leave  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        os._exit = before
+
+
+class _Reads:
+    """Notes which samples are read, in order: (role, how many, numbers) as 32-bit integers, appended at once.
+
+    Loader workers are forked from the rank and write to the same file, which takes whole pieces.
+    """
+
+    def __init__(self, start: Start, rank: int, path: Path) -> None:
+        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+        self._rank_pid = os.getpid()
+        self._kill = start.kill[1] if start.kill is not None and start.kill[0] == rank else None
+        self._jump = start.jump[1:] if start.jump is not None and start.jump[0] == rank else None
+        self._slow_s = start.slow[1] if start.slow is not None and start.slow[0] == rank else 0.0
+        self._path = path
+        self._trained = 0
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch signals.Signals; the module is the grader's own."""
+        kit = importlib.import_module("signals")
+        begin, batch = kit.Signals.__init__, kit.Signals.batch
+        reads = self
+
+        def watched_begin(this: Any, samples: int, seed: int) -> None:
+            begin(this, samples, seed)
+            this._role = TRAIN if seed < EVAL_SEED else EVALUATE if seed < 2 * EVAL_SEED else OTHER
+
+        def watched_batch(this: Any, indices: Any) -> Any:
+            numbers = [int(index) for index in indices]
+            reads.note(getattr(this, "_role", OTHER), numbers)
+            return batch(this, numbers)
+
+        kit.Signals.__init__, kit.Signals.batch = watched_begin, watched_batch
+        try:
+            yield
+        finally:
+            kit.Signals.__init__, kit.Signals.batch = begin, batch
+
+    def note(self, role: int, numbers: list[int]) -> None:
+        """Write it down, and do what was planned for this moment."""
+        os.write(self._file, np.array([role, len(numbers), *numbers], dtype="<i4").tobytes())
+        if role != TRAIN or (self._kill is None and self._jump is None and not self._slow_s):
+            return
+        if self._slow_s:
+            time.sleep(self._slow_s)
+        self._trained = self._trained_so_far(len(numbers))
+        if self._kill is not None and self._trained >= self._kill:
+            os.kill(self._rank_pid, signal.SIGKILL)
+            signal.pause()
+        if self._jump is not None and self._trained >= self._jump[0] and os.getpid() == self._rank_pid:
+            _advance_clocks(self._jump[1])
+            self._jump = None
+
+    def _trained_so_far(self, more: int) -> int:
+        if os.getpid() == self._rank_pid and self._jump is not None:
+            return self._trained + more
+        return int(sum(count for role, count in _blocks(self._path) if role == TRAIN))
+
+
+def _blocks(path: Path) -> Iterator[tuple[int, int]]:
+    """Role and count of each piece: also what workers wrote."""
+    held = np.fromfile(path, dtype="<i4")
+    at = 0
+    while at + 2 <= len(held):
+        yield int(held[at]), int(held[at + 1])
+        at += 2 + int(held[at + 1])
+
+
+def _advance_clocks(seconds: float) -> None:
+    """Every clock of this process is ahead from now on."""
+    for name in ("time", "monotonic", "perf_counter"):
+        real: Callable[[], float] = getattr(time, name)
+        setattr(time, name, lambda real=real: real() + seconds)
+        whole: Callable[[], int] = getattr(time, f"{name}_ns")
+        setattr(time, f"{name}_ns", lambda whole=whole: whole() + int(seconds * 1e9))
+
+
+class _Steps:
+    """Notes a digest of the weights that optimizers hold after each step, and of each weight before the first one."""
+
+    def __init__(self, path: Path) -> None:
+        self._file = path.open("w")
+        self.first: list[str] = []
+        self.trouble = ""
+        self._steps = 0
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Watch every optimizer of torch's family."""
+        handles = [register_optimizer_step_pre_hook(self._before), register_optimizer_step_post_hook(self._after)]
+        try:
+            yield
+        finally:
+            for handle in handles:
+                handle.remove()
+
+    def _before(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        if self._steps == 0 and not self.first:
+            self.first = [f"{weight.numel()}:{digest([weight])[:_SHOWN]}" for weight in _weights(optimizer)]
+
+    def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        try:
+            if self._steps < _MOST_STEPS:
+                self._file.write(f"{digest(_weights(optimizer))[:_SHOWN]}\n")
+                self._file.flush()
+            self._steps += 1
+        except Exception as error:  # noqa: BLE001  the program must not feel it
+            self.trouble = f"{type(error).__name__}: {error}"
+
+
+def _weights(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:
+    return [weight for group in optimizer.param_groups for weight in group["params"]]
+
+
+@contextlib.contextmanager
+def _writes_noted(here: Path, path: Path) -> Iterator[None]:
+    """Note the name of every file below the folder that this process opens for writing, or puts in its place."""
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+    pid, own = os.getpid(), str(here / SEEN)
+
+    def note(name: Any) -> None:
+        if os.getpid() != pid or not isinstance(name, str | bytes | os.PathLike):
+            return
+        full = str(here / os.fsdecode(name))
+        if full.startswith(f"{here}/") and not full.startswith(own):
+            os.write(file, f"{full[len(str(here)) + 1 :]}\n".encode(errors="replace"))
+
+    def hook(event: str, arguments: tuple[Any, ...]) -> None:
+        if event == "open" and _writes(arguments):
+            note(arguments[0])
+        elif event == "os.rename":
+            note(arguments[1])
+
+    sys.addaudithook(hook)
+    save = torch.save
+
+    def watched(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
+        note(f)  # torch opens it in C++, where no hook sees it
+        return save(obj, f, *args, **kwargs)
+
+    torch.save = watched
+    try:
+        yield
+    finally:
+        torch.save = save
+
+
+def _writes(arguments: tuple[Any, ...]) -> bool:
+    _, mode, flags = arguments
+    if isinstance(mode, str):
+        return any(letter in mode for letter in "wax+")
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR))
