@@ -572,6 +572,12 @@ def test_in_between_both_answers_are_right(gap: float, yes: bool, no: bool) -> N
         assert (line("evidence", values, change).state == "passed") == right
 
 
+@pytest.mark.parametrize(("points", "state"), [(2.6, "passed"), (0.8, "passed"), (2.8, "partly"), (0.6, "partly")])
+def test_a_mean_may_be_a_percentage_point_off(points: float, state: str) -> None:
+    """1.7 here; another machine sums in another order, and each of the six trainings ends elsewhere."""
+    assert line("evidence", {"points": points}).state == state
+
+
 def test_a_difference_without_any_spread_is_evidence() -> None:
     """The same level with each seed."""
     curves = [curve(name, seed, [level] * 2) for name, level in (("one", 0.8), ("warm", 0.82)) for seed in range(3)]

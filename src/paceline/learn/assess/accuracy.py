@@ -15,7 +15,7 @@ from paceline.learn.assess.grade import Curve
 from paceline.learn.assess.held import held, reached
 from paceline.learn.assess.inside import TRAIN, Start
 from paceline.learn.assess.judged import Scored, share_between
-from paceline.learn.assess.kit import JUDGED_SEED, signals
+from paceline.learn.assess.kit import EVAL_SEED, JUDGED_SEED, signals
 from paceline.learn.assess.oracle import right_answers
 from paceline.learn.assess.rubric import Rubric
 from paceline.learn.assess.submission import Configuration
@@ -40,10 +40,12 @@ class Trainings:
     Args:
         box: of the submission.
         rubric: sizes and limits.
+        own: judge on the samples that the program evaluates on, as its log does; else on samples that no program sees.
     """
 
-    def __init__(self, box: Box, rubric: Rubric) -> None:
+    def __init__(self, box: Box, rubric: Rubric, *, own: bool = False) -> None:
         self.box, self.rubric = box, rubric
+        self._judged = (rubric.task.eval_samples, EVAL_SEED) if own else (rubric.task.judged_samples, JUDGED_SEED)
         self._trained: dict[tuple[str, int, int], Trained] = {}
 
     @property
@@ -93,16 +95,17 @@ class Trainings:
                 got=f"{read:,}",
             )
         accuracy = []
+        judged, offset = self._judged
         for epoch in range(epochs):
             state = ran.weights(epoch)
             if isinstance(state, str):
                 raise Wrong("no-weights", ran=ran.command, expected=f"epoch-{epoch}.pt", got=state)
             try:
-                right = right_answers("plain", state, task.judged_samples, data_seed + JUDGED_SEED)
+                right = right_answers("plain", state, judged, data_seed + offset)
             except ValueError as error:
                 got = str(error)[:300]
                 raise Wrong("other-names", ran=ran.command, expected="the plain network's weights", got=got) from error
-            accuracy.append(right / task.judged_samples)
+            accuracy.append(right / judged)
         return Curve(
             name=run.name,
             seed=seed,

@@ -53,7 +53,7 @@ class Answers:
             number = float(value)
         except (ValueError, OverflowError):
             return None
-        return number if math.isfinite(number) and True else None
+        return number if math.isfinite(number) and abs(number) <= _LARGEST else None
 
     def word(self, question: str, key: str) -> str | None:
         """A text without the space around it; None when it is none, or empty."""

@@ -8,7 +8,8 @@ rests on what.
 from __future__ import annotations
 
 import contextlib
-import importlib
+import datetime
+import multiprocessing
 import os
 import runpy
 import signal
@@ -16,6 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from multiprocessing import resource_tracker
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +26,9 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from paceline.learn.assess.kit import EVAL_SEED
+from paceline.launch.namespaces import adopt_orphans
+from paceline.learn.assess.kit import EVAL_SEED, GIVEN
+from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
 from paceline.parallel.digest import digest
 
@@ -65,8 +69,12 @@ def run_program(start: Start) -> dict[str, Any]:
     if start.alone:
         for name in [name for name in os.environ if name.startswith(_OF_TORCHRUN)]:
             del os.environ[name]
+    adopt_orphans()
     sys.argv = ["train.py", *start.arguments]
+    for name in GIVEN:  # by their paths: a folder of the same name beside them would go before
+        load_file(here / name, name.removesuffix(".py"))
     sys.path.insert(0, str(here))
+    np.random.seed()  # under torchrun processes do not begin with the same state of it either
     seen = here / SEEN
     seen.mkdir(exist_ok=True)
     steps = _Steps(seen / f"steps-{rank}.txt") if start.steps else None
@@ -91,7 +99,28 @@ def run_program(start: Start) -> dict[str, Any]:
         "in_group": bool(dist.is_initialized()),
         "first": steps.first if steps is not None else [],
         "trouble": steps.trouble if steps is not None else "",
+        "left": _left_behind(),
     }
+
+
+def _left_behind(wait_s: float = 0.5) -> int:
+    """How many processes below this one go on by themselves; not those of multiprocessing, which end with it."""
+    until = time.monotonic() + wait_s
+    while (left := _running_children()) and time.monotonic() < until:
+        time.sleep(0.05)
+    return len(left)
+
+
+def _running_children() -> set[int]:
+    tracker = getattr(resource_tracker, "_resource_tracker", None)
+    known = {child.pid for child in multiprocessing.active_children()} | {getattr(tracker, "_pid", None)}
+    found = set()
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError, ValueError):
+            state, parent = stat.read_text().rpartition(")")[2].split()[:2]
+            if int(parent) == os.getpid() and state != "Z":
+                found.add(int(stat.parent.name))
+    return found - known
 
 
 _OF_TORCHRUN = ("RANK", "LOCAL_", "WORLD_SIZE", "GROUP_", "ROLE_", "MASTER_", "TORCHELASTIC_")
@@ -134,6 +163,7 @@ class _Reads:
         self._rank_pid = os.getpid()
         self._kill = start.kill[1] if start.kill is not None and start.kill[0] == rank else None
         self._jump = start.jump[1:] if start.jump is not None and start.jump[0] == rank else None
+        self._clocks = _Clocks() if self._jump is not None else None
         self._slow_s = start.slow[1] if start.slow is not None and start.slow[0] == rank else 0.0
         self._path = path
         self._trained = 0
@@ -141,7 +171,7 @@ class _Reads:
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
         """Watch signals.Signals; the module is the grader's own."""
-        kit = importlib.import_module("signals")
+        kit: Any = sys.modules["signals"]
         begin, batch = kit.Signals.__init__, kit.Signals.batch
         reads = self
 
@@ -171,9 +201,8 @@ class _Reads:
         if self._kill is not None and self._trained >= self._kill:
             os.kill(self._rank_pid, signal.SIGKILL)
             signal.pause()
-        if self._jump is not None and self._trained >= self._jump[0] and os.getpid() == self._rank_pid:
-            _advance_clocks(self._jump[1])
-            self._jump = None
+        if self._jump is not None and self._trained >= self._jump[0] and self._clocks is not None:
+            self._clocks.ahead_s = self._jump[1]
 
     def _trained_so_far(self, more: int) -> int:
         if os.getpid() == self._rank_pid and self._jump is not None:
@@ -190,13 +219,29 @@ def _blocks(path: Path) -> Iterator[tuple[int, int]]:
         at += 2 + int(held[at + 1])
 
 
-def _advance_clocks(seconds: float) -> None:
-    """Every clock of this process is ahead from now on."""
-    for name in ("time", "monotonic", "perf_counter"):
-        real: Callable[[], float] = getattr(time, name)
-        setattr(time, name, lambda real=real: real() + seconds)
-        whole: Callable[[], int] = getattr(time, f"{name}_ns")
-        setattr(time, f"{name}_ns", lambda whole=whole: whole() + int(seconds * 1e9))
+class _Clocks:
+    """All clocks of this process, which can be put ahead; in place before the program takes a function of them."""
+
+    def __init__(self) -> None:
+        self.ahead_s = 0.0
+        for name in ("time", "monotonic", "perf_counter", "clock_gettime"):
+            real: Callable[..., float] = getattr(time, name)
+            setattr(time, name, lambda *which, real=real: real(*which) + self.ahead_s)
+            whole: Callable[..., int] = getattr(time, f"{name}_ns")
+            setattr(time, f"{name}_ns", lambda *which, whole=whole: whole(*which) + int(self.ahead_s * 1e9))
+        clocks = self
+
+        class Ahead(datetime.datetime):
+            @classmethod
+            def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+                return super().now(tz) + datetime.timedelta(seconds=clocks.ahead_s)
+
+        datetime.datetime = Ahead  # type: ignore[misc]
+
+
+def noted(weight: torch.Tensor) -> str:
+    """A weight in short: how many numbers, and a digest of them."""
+    return f"{weight.numel()}:{digest([weight])[:_SHOWN]}"
 
 
 class _Steps:
@@ -220,7 +265,7 @@ class _Steps:
 
     def _before(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         if self._steps == 0 and not self.first:
-            self.first = [f"{weight.numel()}:{digest([weight])[:_SHOWN]}" for weight in _weights(optimizer)]
+            self.first = [noted(weight) for weight in _weights(optimizer)]
 
     def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
         try:

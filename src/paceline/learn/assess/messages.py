@@ -38,6 +38,10 @@ MESSAGES = {
     "group-left": Message(
         "the process group is still there at the end", "dist.destroy_process_group(), as the last act"
     ),
+    "process-left": Message(
+        "a process of yours goes on when the program has ended",
+        "os.fork and subprocess; what is started has to be ended",
+    ),
     "not-alone": Message(
         "started as `python train.py` it does not work", "without RANK in the environment it is one process"
     ),
@@ -68,7 +72,7 @@ MESSAGES = {
     "steps-differ": Message("processes make different numbers of steps", "the batches of each process: equally many"),
     "ranks-differ-at-the-end": Message(
         "processes hold other weights after the last step of an epoch",
-        "what is done between epochs, and on which process",
+        "the last, smaller batch; what is done between epochs, and on which process",
     ),
     # A.oracle
     "nothing-moves": Message(
@@ -76,7 +80,11 @@ MESSAGES = {
     ),
     "other-start": Message("the training did not begin with the weights of the seed", "make_model(variant, seed)"),
     "precision": Message(
-        "the weights were not computed in float64", "--float64, before the model and the data are made"
+        "the weights were not computed in float64",
+        "--float64, before the model and the data are made; what is rounded on its way",
+    ),
+    "not-finite": Message(
+        "weights are nan or infinite", "a mean over nothing: a process that has no sample; a division by zero"
     ),
     "times-world": Message(
         "steps are as many times too long as there are processes", "DDP has averaged already; a sum has to be divided"

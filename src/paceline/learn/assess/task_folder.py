@@ -16,6 +16,7 @@ from paceline.records.rundir import write_atomic
 
 DEFAULT = "assessment"
 STATE = "assessment.json"
+NOTEBOOK = "assessment.ipynb"
 _DAY = datetime.timedelta(days=1)
 
 
@@ -39,6 +40,7 @@ def start(folder: Path) -> list[Path]:
         raise PacelineError(f"{folder} is a file", hint="name a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / STATE).exists():
         raise PacelineError(f"{folder} holds something else", hint="name an empty folder, or a new one")
+    notebook = None if (folder / NOTEBOOK).exists() else notebook_text()
     folder.mkdir(parents=True, exist_ok=True)
     made = []
     if not (folder / STATE).exists():
@@ -55,7 +57,24 @@ def start(folder: Path) -> list[Path]:
     if not hang.exists():
         write_atomic(hang, planted(state.hang_seed).text.encode())
         made.append(hang)
+    if notebook is not None:
+        write_atomic(folder / NOTEBOOK, notebook.encode())
+        made.append(folder / NOTEBOOK)
     return made
+
+
+def notebook_text() -> str:
+    """The notebook that leads through the assessment, as its file has it.
+
+    Raises:
+        PacelineError: the libraries of the course are not installed.
+    """
+    from paceline.learn.content import Lab
+    from paceline.learn.masters import read_master
+    from paceline.learn.notebooks import build
+
+    lab = Lab(id=DEFAULT, slug=DEFAULT, title="The assessment", goal="", minutes=0, machine_s=0)
+    return build(lab, read_master(content_folder() / "notebook.py"))
 
 
 def _given() -> list[Path]:

@@ -40,9 +40,8 @@ def judge_epochs(ran: Ran, trial: Trial, epochs: list[list[Numbers]]) -> list[li
         counts = np.bincount(np.concatenate(parts).clip(0), minlength=setting.samples)
         _judge_counts(ran, setting.samples, parts, counts, epoch)
         shares.append([len(part) for part in parts])
-    orders = [_in_steps(parts, setting.samples, setting.batch) for parts in epochs]
     expected = [np.asarray(signals().order(setting.samples, setting.seed, epoch)) for epoch in range(len(epochs))]
-    _judge_order(ran, setting.batch, orders, expected)
+    _judge_order(ran, setting.batch, epochs, expected)
     least = min(min(share) for share in shares)
     if trial.world > 1 and least < _LEAST_PART * setting.samples / trial.world:
         raise Wrong(
@@ -125,11 +124,12 @@ def _in_steps(parts: list[Numbers], samples: int, batch: int) -> list[set[int]]:
     return found
 
 
-def _judge_order(ran: Ran, batch: int, orders: list[list[set[int]]], expected: list[Numbers]) -> None:
+def _judge_order(ran: Ran, batch: int, epochs: list[list[Numbers]], expected: list[Numbers]) -> None:
     """The sets of the first steps agree with the task's for the most part; whether exactly, the weights tell."""
+    orders = [_in_steps(parts, len(expected[0]), batch) for parts in epochs]
 
-    def share(steps: list[set[int]], order: Numbers) -> float:
-        pieces = [set(order[at : at + batch].tolist()) for at in range(0, len(order), batch)]
+    def share(steps: list[set[int]], order: Numbers, size: int = batch) -> float:
+        pieces = [set(order[at : at + size].tolist()) for at in range(0, len(order), size)]
         return sum(len(step & piece) for step, piece in zip(steps, pieces, strict=False)) / len(order)
 
     if all(share(steps, order) > 0.6 for steps, order in zip(orders, expected, strict=True)):
@@ -146,6 +146,13 @@ def _judge_order(ran: Ran, batch: int, orders: list[list[set[int]]], expected: l
         raise Wrong(
             "same-order", ran=ran.command, expected="another order in each epoch", got="that of epoch 0 in epoch 1"
         )
+    world = len(ran.ranks)
+    if world > 1 and all(
+        share(_in_steps(parts, len(plain), batch * world), order, batch * world) > 0.6
+        for parts, order in zip(epochs, expected, strict=True)
+    ):
+        got = f"steps of {batch * world}, {batch} samples for each process"
+        raise Wrong("batch-per-process", ran=ran.command, expected=f"steps of {batch} samples, shared", got=got)
     raise Wrong(
         "other-order",
         ran=ran.command,

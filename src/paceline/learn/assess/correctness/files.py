@@ -24,6 +24,10 @@ def judge_runs(trials: Trials) -> dict[str, Any]:
         still = [rank for rank, end in enumerate(ran.ends or []) if end.get("in_group")]
         if still:
             raise Wrong("group-left", ran=ran.command, expected="no process group at the end", got=f"ranks {still}")
+        left = {rank: end["left"] for rank, end in enumerate(ran.ends or []) if end.get("left")}
+        if left:
+            got = ", ".join(f"{count} of rank {rank}" for rank, count in left.items())
+            raise Wrong("process-left", ran=ran.command, expected="no process left behind", got=got)
         evidence[ran.command] = f"exit code 0 after {ran.seconds:.1f} s"
     return evidence
 

@@ -38,12 +38,12 @@ def by_clock(trials: Trials) -> dict[str, Any]:
 
 
 def by_accuracy(trials: Trials) -> dict[str, Any]:
-    """The accuracy is one that two epochs running have, and not the first two."""
-    trial = trials.drawn.stop
+    """The accuracy is one that an epoch by itself has before two epochs running have it."""
+    stops = trials.drawn.stop
+    trial = next((each for each in stops if _deceiving(trials.truth(each).right)), stops[-1])
     setting = trial.setting
     right = trials.truth(trial).right
-    wanted = _epoch_to_stop(right)
-    level = min(right[wanted - 1], right[wanted]) / setting.eval_samples
+    level = (_deceiving(right) or _new_level(right)) / setting.eval_samples
     # A little below what is reached, so that rounding of the flag decides nothing.
     flag = level - 0.25 / setting.eval_samples
     expected = _stops_after(right, flag * setting.eval_samples)
@@ -54,13 +54,22 @@ def by_accuracy(trials: Trials) -> dict[str, Any]:
     return {told: f"{expected} epochs on all processes"}
 
 
-def _epoch_to_stop(right: list[int]) -> int:
-    """The epoch from the third on whose level over two epochs is new, the earliest one."""
-    levels = [min(one, two) for one, two in pairwise(right)]
-    for at in range(1, len(levels)):
-        if levels[at] > max(levels[:at]):
-            return at + 1
-    return 1
+def _deceiving(right: list[int]) -> int:
+    """Right answers that an epoch has by itself before two epochs running have them, not the last two; 0: none."""
+    best = 0
+    for epoch in range(1, len(right) - 1):
+        running = min(right[epoch - 1], right[epoch])
+        level = min(running, max(right[: epoch - 1], default=0))
+        if level > best:
+            return level
+        best = max(best, running)
+    return 0
+
+
+def _new_level(right: list[int]) -> int:
+    """Right answers that two epochs running have, from the third epoch on, and not the last two."""
+    levels = [min(one, two) for one, two in pairwise(right[:-1])]
+    return next((level for at, level in enumerate(levels) if at and level > max(levels[:at])), levels[0])
 
 
 def _stops_after(right: list[int], least: float) -> int:
@@ -94,7 +103,11 @@ def _judge_epochs(ran: Ran, trial: Trial, told: str, expected: int, late: str) -
     if len(set(each)) > 1:
         raise Wrong("stop-own", ran=told, expected=words, got=f"epochs trained by rank: {each}")
     if epochs > expected:
-        raise Wrong(late, ran=told, expected=words, got=f"{epochs} epochs")
+        message = late if epochs == trial.setting.epochs else "stop-late"
+        raise Wrong(message, ran=told, expected=words, got=f"{epochs} epochs")
+    if each[0] > expected:
+        got = f"{each[0]} epochs were trained, {epochs} saved"
+        raise Wrong("stop-late", ran=told, expected=words, got=got)
     if epochs < expected:
         raise Wrong("stop-early", ran=told, expected=words, got=f"{epochs} epochs")
     if len(ran.log()) != epochs:

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from paceline.learn.assess.box import Ran
 from paceline.learn.assess.correctness.drawing import Trial
 from paceline.learn.assess.correctness.files import weights_of
 from paceline.learn.assess.correctness.runs import Failed, Trials
+from paceline.learn.assess.inside import noted
 from paceline.learn.assess.oracle import truth
 from paceline.learn.checking import Wrong
 from paceline.verify.compare import TOLERANCE, Comparison, compare
@@ -19,6 +21,8 @@ from paceline.verify.oracle import State
 
 _SAME = 1e-6
 """Two wrong ways are the same one when they agree so far."""
+_ROUNDED = 1e-5
+"""So far off in the first epoch are numbers that were rounded on their way; faults are further."""
 _RUNNING = ("running_mean", "running_var", "num_batches_tracked")
 
 
@@ -114,6 +118,12 @@ def _cause(trials: Trials, trial: Trial, off: _Off) -> str:
     known, ours = trials.truth(trial), off.ours
     if any(value.dtype == np.float32 for value in ours.values()):
         return "precision"
+    if not all(np.isfinite(value).all() for value in ours.values()):
+        return "not-finite"
+    if off.found.worst[1] < _ROUNDED:
+        return "precision"
+    if _other_start(trials.run(trial), known.start):
+        return "other-start"
     moved = {name for name in ours if not np.array_equal(ours[name], known.start[name])}
     trained = {name for name in known.start if not np.array_equal(known.start[name], known.states[0][name])}
     if not moved:
@@ -124,6 +134,14 @@ def _cause(trials: Trials, trial: Trial, off: _Off) -> str:
     if wrong and all(name.endswith(_RUNNING) for name in wrong):
         return "buffers"
     return _computed(trial, ours, off.epoch) or _by_comparison(trials, trial)
+
+
+def _other_start(ran: Ran, start: State) -> bool:
+    """The weights that an optimizer held before its first step are of the network's sizes, and none is the seed's."""
+    first = next((end.get("first") for end in ran.ends or [] if end.get("first")), None) or []
+    sizes = {str(value.size) for value in start.values()}
+    own = {text for text in first if isinstance(text, str) and text.partition(":")[0] in sizes}
+    return bool(own) and not own & {noted(torch.from_numpy(value)) for value in start.values()}
 
 
 def _computed(trial: Trial, ours: State, epoch: int) -> str:

@@ -1,0 +1,111 @@
+"""What a submission leaves behind is read as foreign: nothing in it can run, block or mislead the reader."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from paceline.learn.assess.box import read_seen, read_weights
+from paceline.learn.assess.inside import EVALUATE, SEEN, TRAIN
+
+
+class Bomb:
+    """Runs a command wherever it is unpickled."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (os.system, ("touch exploded",))
+
+
+def test_weights_come_back_as_they_were_saved(tmp_path: Path) -> None:
+    """Names, shapes, values, types."""
+    torch.save({"a.weight": torch.arange(6.0).double().reshape(2, 3), "n": torch.tensor(3)}, tmp_path / "w.pt")
+    found = read_weights(tmp_path / "w.pt")
+    assert isinstance(found, dict)
+    assert found["a.weight"].dtype == np.float64
+    np.testing.assert_array_equal(found["a.weight"], np.arange(6.0).reshape(2, 3))
+    assert found["n"] == 3
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "is missing"),
+        (b"", "cannot be read"),
+        (b"PK\x03\x04 torn", "cannot be read"),
+        (pickle.dumps(Bomb()), "cannot be read"),
+        ([1, 2], "holds a list"),
+        ({}, "holds a dict"),
+        ({"a": 3}, "more than tensors"),
+        ({3: torch.ones(1)}, "more than tensors"),
+        (torch.nn.Linear(2, 2), "cannot be read"),
+    ],
+)
+def test_a_file_that_holds_no_weights_is_said_in_words(
+    content: object, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever stands in it; and nothing of it runs."""
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "epoch-0.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        torch.save(content, path)
+    found = read_weights(path)
+    assert isinstance(found, str)
+    assert said in found
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_links_pipes_and_huge_files_are_no_weights(tmp_path: Path) -> None:
+    """The reader neither follows nor waits nor fills the memory."""
+    torch.save({"a": torch.ones(1)}, tmp_path / "real.pt")
+    (tmp_path / "link.pt").symlink_to(tmp_path / "real.pt")
+    os.link(tmp_path / "real.pt", tmp_path / "second.pt")
+    os.mkfifo(tmp_path / "pipe.pt")
+    torch.save({"a": torch.ones(3 << 20)}, tmp_path / "huge.pt")
+    for name in ("link", "second", "pipe"):
+        assert read_weights(tmp_path / f"{name}.pt") == f"{name}.pt is missing"
+    assert "larger than" in str(read_weights(tmp_path / "huge.pt"))
+
+
+def noted(folder: Path, *pieces: tuple[int, list[int]]) -> Path:
+    """A record of readings."""
+    (folder / SEEN).mkdir(exist_ok=True)
+    path = folder / SEEN / "reads-0.bin"
+    path.write_bytes(b"".join(np.array([role, len(each), *each], "<i4").tobytes() for role, each in pieces))
+    return path
+
+
+def test_readings_of_one_role_are_joined(tmp_path: Path) -> None:
+    """In the order in which they were made."""
+    noted(tmp_path, (TRAIN, [3, 1]), (TRAIN, [2]), (EVALUATE, [0]), (TRAIN, [5]), (TRAIN, []))
+    seen = read_seen(tmp_path, 0)
+    assert [(block.role, block.numbers.tolist()) for block in seen.blocks] == [
+        (TRAIN, [3, 1, 2]),
+        (EVALUATE, [0]),
+        (TRAIN, [5]),
+    ]
+    assert seen.numbers(TRAIN).tolist() == [3, 1, 2, 5]
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x01", b"\0" * 7, b"\xff" * 64, os.urandom(4096)])
+def test_a_damaged_record_is_read_as_far_as_it_goes(damage: bytes, tmp_path: Path) -> None:
+    """A process that is killed tears it; one that lies writes anything."""
+    path = noted(tmp_path, (TRAIN, [3, 1]))
+    path.write_bytes(path.read_bytes() + damage)
+    for name in ("steps-0.txt", "writes-0.txt", "trace-0.jsonl"):
+        (tmp_path / SEEN / name).write_bytes(damage)
+    seen = read_seen(tmp_path, 0)
+    assert seen.numbers(TRAIN).tolist()[:2] == [3, 1]
+    assert seen.calls == []
+
+
+def test_nothing_was_noted_where_the_program_never_began(tmp_path: Path) -> None:
+    """A syntax error, for instance."""
+    seen = read_seen(tmp_path, 3)
+    assert (seen.blocks, seen.steps, seen.writes, seen.calls) == ([], [], [], [])
