@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import typer
 
-from paceline.cli import learn_answer, learn_folder, learn_slides
+from paceline.cli import (
+    learn_answer,
+    learn_assess,
+    learn_certificate,
+    learn_folder,
+    learn_hand_in,
+    learn_instructor,
+    learn_slides,
+)
 from paceline.records.errors import Exit
 
 learn_app = typer.Typer(
@@ -17,6 +25,10 @@ learn_app = typer.Typer(
 learn_folder.add(learn_app)
 learn_answer.add(learn_app)
 learn_app.add_typer(learn_slides.slides_app)
+learn_app.add_typer(learn_assess.assess_app)
+learn_app.add_typer(learn_certificate.certificate_app)
+learn_app.add_typer(learn_instructor.instructor_app)
+learn_app.command("hand-in", epilog="Example: paceline learn hand-in --name p07")(learn_hand_in.hand_in)
 
 
 @learn_app.command(epilog="Example: paceline learn doctor")

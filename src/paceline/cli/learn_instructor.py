@@ -1,0 +1,280 @@
+"""`paceline learn instructor`: what whoever teaches the course needs; done in `paceline.learn.instructor`."""
+
+from __future__ import annotations
+
+import datetime
+import functools
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from paceline.cli import learn_survey
+from paceline.cli.learn_options import Json, TrackName
+from paceline.records.errors import PacelineError
+
+if TYPE_CHECKING:
+    from paceline.learn.checking import Message
+    from paceline.learn.content import Exercise
+
+instructor_app = typer.Typer(
+    name="instructor",
+    help="Teach the course: the day, the class, what was handed in. No server; nothing leaves the class's folder.",
+    epilog="Example: paceline learn instructor schedule --track one-day --start 9:00",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
+
+instructor_app.add_typer(learn_survey.survey_app)
+
+Class = Annotated[Path, typer.Argument(metavar="FOLDER", help="Of the class; holds all that is known about it.")]
+
+
+@instructor_app.command(epilog="Example: paceline learn instructor schedule --date 2027-03-01 --ics day.ics")
+def schedule(
+    track: Annotated[str, typer.Option(help="half-day, one-day or two-days.")] = "one-day",
+    preset: Annotated[str | None, typer.Option(help="workshop: the original workshop's day, in its blocks.")] = None,
+    date: Annotated[str | None, typer.Option(help="Of the first day, as 2027-03-01. [default: today]")] = None,
+    start: Annotated[str, typer.Option(help="When each day begins.")] = "9:00",
+    end: Annotated[
+        str | None, typer.Option(help="When each day ends. [default: 9 hours later; half-day: 5:45]")
+    ] = None,
+    breaks: Annotated[
+        str | None, typer.Option(help="As 10:30/15,12:30/60, or none. [default: two of 15 min, lunch of 60]")
+    ] = None,
+    assessment: Annotated[
+        int | None, typer.Option(help="Minutes for it; 0 for none. [default: the course's]", min=0, max=480)
+    ] = None,
+    leave_out: Annotated[str, typer.Option(help="Labs and exercises, as L6 or L8.4,L8.5.")] = "",
+    timezone: Annotated[str | None, typer.Option(help="Of the class, as Europe/Vienna, for --ics.")] = None,
+    ics: Annotated[Path | None, typer.Option(help="Write a calendar file as well.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Plan the day: times, labs, breaks, slides, and what to leave out where it does not fit."""
+    from paceline.learn.content import load_course
+    from paceline.learn.instructor import day, original, schedule
+    from paceline.learn.overview import labs_of
+    from paceline.records.rundir import write_atomic
+
+    course = load_course()
+    first, begins = _date(date), schedule.clock(start)
+    gone = [word.strip() for word in leave_out.split(",") if word.strip()]
+    place = schedule.zone(timezone) if timezone is not None else None
+    if preset not in (None, "workshop"):
+        raise PacelineError(f"there is no preset {preset}", hint="--preset workshop")
+    if preset is not None:
+        plan = original.original_day(course, first, begins, gone)
+    else:
+        labs = day.without(course, labs_of(course, track), gone)
+        usual_end, usual_breaks = day.usual(track, begins)
+        ends = schedule.clock(end) if end is not None else usual_end
+        if ends <= begins:
+            raise PacelineError("the day ends before it begins", hint="--start 9:00 --end 17:30")
+        pauses = schedule.pauses(breaks) if breaks is not None else usual_breaks
+        judged = day.assessment_minutes(course) if assessment is None else assessment
+        wish = day.Wish(labs, first, begins, ends, pauses, judged, day.days_of(track), day.decks_of(course))
+        plan = day.plan(wish, next(each.title for each in course.tracks if each.name == track), course)
+    if ics is not None:
+        if date is None:
+            raise PacelineError("a calendar needs the day", hint="--date 2027-03-01")
+        write_atomic(ics, schedule.as_calendar(plan, place, datetime.datetime.now(datetime.UTC)))
+        sys.stderr.write(f"written: {ics}" + ("" if place else ", without a time zone (--timezone)") + "\n")
+    if as_json:
+        import msgspec
+
+        print(json.dumps(msgspec.to_builtins(plan) | {"over_min": plan.over_min}))
+    else:
+        print(schedule.as_text(plan))
+
+
+def _date(text: str | None) -> datetime.date:
+    try:
+        return datetime.date.fromisoformat(text) if text is not None else datetime.datetime.now().date()
+    except ValueError:
+        raise PacelineError(f"{text} is no date", hint="as 2027-03-01") from None
+
+
+@instructor_app.command(epilog="Example: paceline learn instructor roster ./class import people.csv")
+def roster(
+    folder: Class,
+    action: Annotated[
+        str | None, typer.Argument(metavar="[import]", help="The word import, to take people over.")
+    ] = None,
+    source: Annotated[Path | None, typer.Argument(metavar="[FILE.csv]", help="From where.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Who is in the class; a first import makes its folder. Columns: name, and id or email where you like."""
+    from paceline.learn.instructor.classroom import PRIVATE, Classroom, open_class
+    from paceline.learn.instructor.roster import import_people, read_roster
+
+    if action not in (None, "import") or (action is None) != (source is None):
+        raise PacelineError("roster takes a folder, or a folder, the word import, and a file",
+                            hint="paceline learn instructor roster ./class import people.csv")  # fmt: skip
+    if source is not None:
+        done = import_people(Classroom(folder), source)
+        people = done.people
+        said = [f"{len(done.new)} new, {len(people)} in the class"]
+        said += [f"{len(done.made)} ids were made, {done.made[0]} to {done.made[-1]}"] if done.made else []
+        said += [f"not read: the columns {', '.join(done.ignored)}"] if done.ignored else []
+        sys.stderr.write("\n".join([*said, PRIVATE]) + "\n")
+    else:
+        people = read_roster(open_class(folder))
+    if as_json:
+        import msgspec
+
+        print(json.dumps([msgspec.to_builtins(person) for person in people]))
+        return
+    width = max((len(person.id) for person in people), default=0)
+    for person in people:
+        print(f"{person.id:<{width}}  {person.name}" + (f"  {person.email}" if person.email else ""))
+    if not people:
+        print("nobody yet")
+
+
+@instructor_app.command(epilog="Example: paceline learn instructor handout --track one-day --out course.zip")
+def handout(
+    out: Annotated[Path, typer.Option(help="The zip to write.")] = Path("course.zip"),
+    track: TrackName = None,
+) -> None:
+    """A zip for learners: notebooks, texts, starters and how to begin. No solutions; always the same bytes."""
+    from paceline.learn.content import load_course
+    from paceline.learn.instructor.handout import make_handout
+    from paceline.learn.overview import labs_of
+
+    course = load_course()
+    made = make_handout(course, labs_of(course, track), out, track)
+    print(f"{made.path}: {made.files} files, sha256 {made.digest[:16]}")
+
+
+@instructor_app.command(epilog="Example: paceline learn instructor collect ./class ~/Downloads/hand-ins")
+def collect(
+    folder: Class,
+    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Zips, progress.json files, folders.")],
+    learner: Annotated[
+        str | None, typer.Option("--as", help="Whose it is, by id, where its name does not say.")
+    ] = None,
+) -> None:
+    """Take what learners sent into the class's folder. Exit code 1 when something was refused."""
+    from paceline.learn.instructor.classroom import Classroom
+    from paceline.learn.instructor.collect import collect as take
+    from paceline.records.errors import Exit
+
+    counts: dict[str, int] = {}
+    for result in take(Classroom(folder), sources, learner):
+        counts[result.state] = counts.get(result.state, 0) + 1
+        whose = f" {result.learner}" if result.learner else ""
+        print(f"  {result.state:<8}{whose:<6} {result.source.name}: {result.said}", flush=True)
+    print(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing was found to take")
+    if counts.get("refused"):
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@instructor_app.command(epilog="Example: paceline learn instructor overview ./class --track one-day --open")
+def overview(
+    folder: Class,
+    track: TrackName = None,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Ids in the place of names.")] = False,
+    out: Annotated[Path | None, typer.Option(help="The page to write. [default: overview.html in the folder]")] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Only write the page.")] = False,
+) -> None:
+    """The class at a glance: who is where, who is stuck and why, predictions, assessment. Text, and one page."""
+    from paceline.learn.content import load_course
+    from paceline.learn.instructor import overview
+    from paceline.learn.instructor.classroom import open_class
+    from paceline.learn.instructor.meaning import meaning
+    from paceline.learn.instructor.standing import look
+    from paceline.learn.overview import labs_of
+    from paceline.records.rundir import write_atomic
+
+    course, room = load_course(), open_class(folder)
+    standing = look(room, course, labs_of(course, track))
+
+    @functools.cache
+    def means(exercise: str, message: str) -> Message | None:
+        return meaning(course, course.exercise(exercise), message)
+
+    def said(exercise: Exercise, message: str) -> Message | None:
+        return means(exercise.id, message)
+
+    page = out or folder / "overview.html"
+    title = "The class" if anonymous else folder.resolve().name
+    write_atomic(page, overview.as_page(standing, said, title, anonymous=anonymous).encode(errors="replace"))
+    if not quiet:
+        print(overview.as_text(standing, said, anonymous=anonymous))
+    sys.stderr.write(f"written: {page}" + ("" if anonymous else ", with names") + "\n")
+    if open_page:
+        import webbrowser
+
+        webbrowser.open(page.resolve().as_uri())
+
+
+@instructor_app.command(epilog="Example: paceline learn instructor grade ./class --attest --key institute.key")
+def grade(
+    folder: Class,
+    only: Annotated[str | None, typer.Option(help="Only the learner with this id.")] = None,
+    again: Annotated[
+        bool, typer.Option("--again", help="Also what was graded already; the older grade is kept.")
+    ] = False,
+    attest: Annotated[bool, typer.Option("--attest", help="Sign a certificate for each that passed.")] = False,
+    key: Annotated[Path | None, typer.Option(help="Your private key, for --attest.")] = None,
+    issuer: Annotated[str | None, typer.Option(help="Name on the certificates. [default: that in the key]")] = None,
+) -> None:
+    """Grade every collected assessment, one after the other; can be stopped and called again. Takes minutes each."""
+    from paceline.learn.instructor import grading
+    from paceline.learn.instructor.classroom import open_class
+    from paceline.records.errors import Exit
+
+    if attest != (key is not None):
+        raise PacelineError(
+            "--attest and --key go together", hint="paceline learn certificate key 'Your institute' makes a key"
+        )
+    sign = grading.attesting(key, issuer) if key is not None else None
+    results = []
+    room = open_class(folder)
+    for done in grading.grade_class(room, grading.in_quarantine, only=only, again=again, attest=sign):
+        results.append(done)
+        said = f"{done.grade.result}, {done.grade.points:g} points" if done.grade is not None else done.said
+        kept = " (graded before)" if done.state == "kept" else ""
+        signed = f", certificate: {done.certificate}" if done.certificate is not None else ""
+        print(f"  {done.person.id:<6} {done.person.name}: {said}{kept}{signed}", flush=True)
+    print(f"\n{grading.summary(results)}")
+    if any(done.state == "failed" for done in results):
+        raise typer.Exit(int(Exit.FAILED))
+
+
+@instructor_app.command(epilog="Example: paceline learn instructor similarity ./class --threshold 0.7")
+def similarity(
+    folder: Class,
+    threshold: Annotated[float, typer.Option(help="List pairs from this similarity on.", min=0.0, max=1.0)] = 0.6,
+    given: Annotated[Path | None, typer.Option(help="The program that all began with. [default: the course's]")] = None,
+) -> None:
+    """Assessments that look alike, and logs that are the same. Advisory only: it says where to look."""
+    from paceline.learn.content import course_folder
+    from paceline.learn.instructor.classroom import open_class
+    from paceline.learn.instructor.similarity import as_text, compare
+
+    ours = course_folder() / "assessment" / "kit" / "train.py"
+    if given is not None and not given.is_file():
+        raise PacelineError(f"{given} is no file")
+    print(as_text(compare(open_class(folder), given or (ours if ours.is_file() else None), threshold)))
+
+
+@instructor_app.command(epilog="Example: paceline learn instructor room ./checked")
+def room(
+    folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="With a file of doctor a machine.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Is every machine ready? Says what to run on each; with a folder, what came out. Exit code 1 if one is not."""
+    from paceline.learn.instructor.room import SCRIPT, as_text, read_room
+    from paceline.records.errors import Exit
+
+    if folder is None:
+        print(SCRIPT)
+        return
+    machines = read_room(folder)
+    print(json.dumps({each.name: each.parts for each in machines}) if as_json else as_text(machines))
+    if not all(machine.ready for machine in machines):
+        raise typer.Exit(int(Exit.FAILED))

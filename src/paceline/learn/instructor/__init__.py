@@ -1,0 +1,1 @@
+"""What whoever teaches the course needs: the day, the class, what learners handed in, and what it says. No server."""
