@@ -17,7 +17,7 @@ from pathlib import Path
 
 _NEW_VIEW = 0x0002_0000  # CLONE_NEWNS
 _PRIVATE = 0x4_4000  # MS_REC | MS_PRIVATE: what is mounted here is not seen elsewhere
-_BIND = 0x5000  # MS_BIND | MS_REC
+BIND = 0x5000  # MS_BIND | MS_REC
 _TRAVERSE = 0o005
 
 
@@ -47,7 +47,7 @@ def can_enclose() -> bool:
     if child == 0:
         code = 1
         with contextlib.suppress(BaseException):
-            _own_view()
+            own_view()
             code = 0
         os._exit(code)
     return os.waitpid(child, 0)[1] == 0
@@ -65,25 +65,36 @@ def enclose(also: Iterable[Path] = ()) -> None:
     ways = closed([*installation(), *(path.resolve() for path in also)])
     if not ways:
         return
-    _own_view()
+    own_view()
     # What will be hidden is held by a handle, through which it can be put back; one of the old view would be refused.
     handles = {path: os.open(path, os.O_PATH | os.O_DIRECTORY) for paths in ways.values() for path in paths}
     for folder, paths in ways.items():
-        _mount("tmpfs", folder, "tmpfs", 0, "mode=755,size=1m")
+        mount("tmpfs", folder, "tmpfs", 0, "mode=755,size=1m")
         for path in paths:
             path.mkdir(parents=True, exist_ok=True)
-            _mount(f"/proc/self/fd/{handles[path]}", path, None, _BIND, None)
+            mount(f"/proc/self/fd/{handles[path]}", path, None, BIND, None)
     for handle in handles.values():
         os.close(handle)
 
 
-def _own_view() -> None:
+def own_view() -> None:
+    """Let this process see the file system in its own way from now on.
+
+    Raises:
+        OSError: the system refuses.
+    """
     if ctypes.CDLL(None, use_errno=True).unshare(_NEW_VIEW) != 0:
         raise OSError(ctypes.get_errno(), "unshare")
-    _mount("none", Path("/"), None, _PRIVATE, None)
+    mount("none", Path("/"), None, _PRIVATE, None)
 
 
-def _mount(source: str, target: Path, kind: str | None, flags: int, options: str | None) -> None:
+def mount(source: str, target: Path, kind: str | None, flags: int, options: str | None) -> None:
+    """As the system call.
+
+    Raises:
+        OSError: the system refuses.
+    """
+
     def text(value: str | None) -> bytes | None:
         return None if value is None else value.encode()
 

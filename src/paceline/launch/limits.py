@@ -8,23 +8,34 @@ these limits cannot do on a given machine, `gaps` says in words.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import resource
 import signal
+import stat
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.launch import quarantine
 from paceline.launch.enclosure import can_enclose, closed, enclose, installation
+from paceline.launch.foreign import is_modest, read_foreign, remove_foreign, remove_of_user
+from paceline.launch.namespaces import gain_nothing
 from paceline.parallel.exit import die_with_parent
+
+__all__ = ["MARK", "Limits", "confine", "free_user", "gaps", "prepare", "read_foreign", "sweep"]
 
 MARK = "PACELINE_CONFINED"
 """The variable by which processes of a call are found that have left their group."""
 _FIRST_USER, _USERS = 61_200, 4_000
 """Numbers that no account has: systemd reserves them for users who live as long as a service."""
 _SWEEPS, _PAUSE_S = 40, 0.02
+_SHARED_MEMORY = Path("/dev/shm")
+_PRINTED = 64
+"""Of so many ranks the output is kept in any case."""
 
 
 @dataclass(frozen=True)
@@ -38,6 +49,8 @@ class Limits:
         file_bytes: the largest file, its output included.
         processes: processes and threads of that user at once; of a caller who is not root, on top of those that run.
         reads: folders besides the installation that it needs.
+        left_files: what may be in its folder after a call; of a folder with more only what was printed is kept.
+        left_bytes: likewise.
     """
 
     folder: Path
@@ -46,10 +59,16 @@ class Limits:
     file_bytes: int = 64 << 20
     processes: int = 200
     reads: tuple[Path, ...] = ()
+    left_files: int = 5_000
+    left_bytes: int = 256 << 20
 
     def output(self, rank: int) -> Path:
         """What a rank printed."""
         return self.folder / f"rank-{rank}.out"
+
+    def printed(self, rank: int, most_bytes: int = 1 << 20) -> str:
+        """The beginning of what a rank printed; empty where it left no such file, or something else in its place."""
+        return (read_foreign(self.output(rank), most_bytes) or b"").decode(errors="replace")
 
 
 def free_user() -> int | None:
@@ -60,13 +79,13 @@ def free_user() -> int | None:
     """
     if os.geteuid() != 0 or (closed(installation()) and not can_enclose()):
         return None
-    taken = _users()
+    taken, known = _users(), _known_users()
     numbers = (_FIRST_USER + (os.getpid() + offset) % _USERS for offset in range(_USERS))
-    return next((number for number in numbers if number not in taken), None)
+    return next((number for number in numbers if number not in taken and any(number in each for each in known)), None)
 
 
 def gaps() -> list[str]:
-    """What `Limits` cannot limit here, in words."""
+    """What `Limits` cannot limit here, in words; less inside a quarantine than outside."""
     said = []
     if os.geteuid() != 0:
         said.append(f"answers run as you (user {os.geteuid()}): they can read and change your files")
@@ -79,7 +98,13 @@ def gaps() -> list[str]:
         )
     if sys.platform != "linux":
         said.append("stray processes of an answer are not looked for: that takes Linux")
-    said.append("the network is not cut off, and the number of files that an answer writes is not limited")
+    if quarantine.lacking() is None:
+        said.append(
+            "outside a quarantine the network is not cut off, the number of files that an answer writes is not "
+            "limited, and stray processes outlive a check that is killed"
+        )
+    else:
+        said += quarantine.gaps()
     return said
 
 
@@ -101,7 +126,11 @@ def confine(limits: Limits, rank: int) -> None:
     many = others + limits.processes
     with contextlib.suppress(ValueError, OSError):  # the system allows fewer already
         resource.setrlimit(resource.RLIMIT_NPROC, (many, many))
-    os.environ["HOME"] = str(limits.folder)
+    os.environ["HOME"] = os.environ["TMPDIR"] = str(limits.folder)
+    tempfile.tempdir = None  # found out by the server of ranks, for itself
+    with contextlib.suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000")  # whoever runs out of memory, it is not the judge
+    gain_nothing()
     if limits.user is not None:
         os.setgroups([])
         os.setgid(limits.user)
@@ -115,11 +144,31 @@ def prepare(limits: Limits) -> None:
     if limits.user is None:
         return
     for path in (limits.folder, *limits.folder.rglob("*")):
-        os.chown(path, limits.user, limits.user)
+        if path.is_dir() or path.lstat().st_nlink == 1:  # with a second name it may be a file of ours, put there before
+            os.chown(path, limits.user, limits.user, follow_symlinks=False)
 
 
-def sweep(limits: Limits, mark: str) -> None:
-    """Kill what is left of a call: all processes of its user, and all that carry its mark."""
+def sweep(limits: Limits, mark: str) -> bool:
+    """Kill what is left of a call: all processes of its user, and all that carry its mark; then look at its files.
+
+    Whoever fills the disk would else stop the call that comes next.
+
+    Returns:
+        Whether the folder is as it was left; what was too much is removed.
+    """
+    _kill_strays(limits, mark)
+    if limits.user is not None:
+        remove_of_user(_SHARED_MEMORY, limits.user)
+    folder = limits.folder
+    if folder.is_symlink() or not folder.is_dir() or is_modest(folder, limits.left_files, limits.left_bytes):
+        return True
+    kept = {limits.output(rank).name for rank in range(_PRINTED)}
+    with contextlib.suppress(OSError):  # locked by somebody with our rights
+        remove_foreign(*(path for path in folder.iterdir() if path.name not in kept or not path.is_file()))
+    return False
+
+
+def _kill_strays(limits: Limits, mark: str) -> None:
     if limits.user is not None:
         # In one system call, as that user: whoever kills one after the other is outrun by processes that fork.
         everything = ["/bin/sh", "-c", "kill -9 -1"]
@@ -135,7 +184,12 @@ def sweep(limits: Limits, mark: str) -> None:
 
 
 def _print_into(path: Path) -> None:
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND, 0o644)
+    # Another rank may be at work there already, and may have put a link to a file of ours in its place.
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK, 0o644)
+    seen = os.fstat(file)
+    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1:
+        raise OSError(errno.ELOOP, "not a file of this rank's own", str(path))
+    os.ftruncate(file, 0)
     sys.stdout.flush()
     sys.stderr.flush()
     os.dup2(file, 1)
@@ -166,6 +220,16 @@ def _users() -> set[int]:
         with contextlib.suppress(OSError):
             found.add(Path(f"/proc/{pid}").stat().st_uid)
     return found
+
+
+def _known_users() -> list[range]:
+    """Numbers that users can have here: in a container without rights of its own not all."""
+    try:
+        lines = Path("/proc/self/uid_map").read_text().splitlines()
+    except OSError:
+        return [range(1 << 32)]
+    spans = [[int(number) for number in line.split()] for line in lines]
+    return [range(first, first + count) for first, _, count in spans]
 
 
 def _tasks_of(user: int) -> int:

@@ -38,8 +38,9 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
+from paceline.launch.answers import Answer, PlainReader, RankUse, Unreadable
 from paceline.launch.limits import MARK, Limits, prepare, sweep
-from paceline.launch.rank import Answer, Job, serve, stack_file, stack_signal
+from paceline.launch.rank import Job, serve, stack_file, stack_signal
 from paceline.records.errors import Exit, PacelineError
 
 T = TypeVar("T")
@@ -49,9 +50,10 @@ _DEATH_NOTICE_S = 0.3
 """A rank that dies breaks the connections of the others. So long we wait for word of a death before we believe a
 rank that complains about its peers."""
 _STACK_S = 1.0
-_LEAVE_S = 5.0
+_LEAVE_S, _LEAVE_PLAIN_S = 5.0, 1.0
+_STACK_CHARACTERS = 1 << 18
 
-_preload = [_WARM]
+_preload = [_WARM, "paceline.launch.rank"]
 _starting = threading.Lock()
 
 
@@ -108,6 +110,7 @@ class _Rank:
     rank: int
     process: ForkServerProcess
     channel: Connection
+    plain: PlainReader | None = None
 
 
 def run_ranks(
@@ -118,6 +121,8 @@ def run_ranks(
     env: Mapping[str, str] | None = None,
     limits: Limits | None = None,
     group: bool = True,
+    plain: bool = False,
+    usage: list[RankUse] | None = None,
 ) -> list[T]:
     """Call `function(*args)` on `world` fresh ranks of one gloo group and return their results, rank 0 first.
 
@@ -133,32 +138,43 @@ def run_ranks(
         limits: for functions that run code which nobody has read; the function's own module is loaded before they
             begin. What ranks printed is then in `limits.output(rank)`.
         group: without, ranks are not joined in a group: they find what a script finds under torchrun.
+        plain: for a function that is not believed. Results are None, bool, int, float, str, list and dict only, and
+            travel as JSON, at most 16 MiB a rank; no exception travels as such.
+        usage: filled with what each rank was seen to use, also when the call fails.
 
     Raises:
-        RankFailure: a rank raised or died; the others were killed at once.
+        RankFailure: a rank raised or died, or a plain one sent what cannot be read; the others were killed at once.
         RankTimeout: time was up; all were killed.
         TypeError: the function cannot be found by its name.
         ValueError: a world below 1.
     """
     if world < 1:
         raise ValueError(f"world is {world}; it takes at least one rank")
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
+    deadline = began + timeout_s
+    answers: dict[int, Answer] = {}
     with tempfile.TemporaryDirectory(prefix="paceline-pool-") as stacks:
         job = _job(function, args, env, timeout_s, stacks)
-        job = replace(job, limits=limits, group=group)
+        job = replace(job, limits=limits, group=group, plain=plain)
         ranks: list[_Rank] = []
         if limits is not None:
             prepare(limits)
             job = replace(job, env={**job.env, MARK: Path(stacks).name})
         try:
             _start(ranks, job, world)
-            answers = _collect(ranks, deadline, timeout_s, stacks)
-            _dismiss(ranks)
+            _collect(answers, ranks, deadline, timeout_s, stacks)
+            _note(usage, ranks, answers, began)
+            _dismiss(ranks, _LEAVE_PLAIN_S if plain else _LEAVE_S)
+        except BaseException:
+            _note(usage, ranks, answers, began)
+            raise
         finally:
             _kill(ranks)
-            if limits is not None:
-                sweep(limits, Path(stacks).name)
-    return [pickle.loads(answers[rank].result or b"") for rank in range(world)]
+            modest = limits is None or sweep(limits, Path(stacks).name)
+    if not modest:
+        raise RankFailure(0, "it left more files in its folder than are kept", "")
+    results = [answers[rank].result for rank in range(world)]
+    return results if plain else [pickle.loads(each) for each in results]
 
 
 def warm_up(modules: Sequence[str] = ()) -> None:
@@ -171,8 +187,10 @@ def warm_up(modules: Sequence[str] = ()) -> None:
     with _starting, _plain_main():
         context = multiprocessing.get_context("forkserver")
         context.set_forkserver_preload(_preload)
-        from multiprocessing import forkserver
+        from multiprocessing import forkserver, util
 
+        # Python 3.11.0 gave the server a socket without a file, to which any user could say what it should run.
+        vars(util)["abstract_sockets_supported"] = False
         forkserver.ensure_running()
 
 
@@ -208,7 +226,7 @@ def _start(ranks: list[_Rank], job: Job, world: int) -> None:
             )
             with theirs, _starting, _plain_main():
                 process.start()
-            ranks.append(_Rank(rank, process, ours))
+            ranks.append(_Rank(rank, process, ours, PlainReader(ours) if job.plain else None))
 
 
 @contextlib.contextmanager
@@ -222,31 +240,65 @@ def _plain_main() -> Iterator[None]:
         sys.modules["__main__"] = main
 
 
-def _collect(ranks: Sequence[_Rank], deadline: float, timeout_s: float, stacks: str) -> dict[int, Answer]:
+def _collect(
+    answers: dict[int, Answer], ranks: Sequence[_Rank], deadline: float, timeout_s: float, stacks: str
+) -> None:
     """Every rank's answer; raises on the first failure."""
-    answers: dict[int, Answer] = {}
     waiting = {each.rank: each for each in ranks}
     while waiting:
         ready = wait([each.channel for each in waiting.values()], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            raise RankTimeout({rank: _stack(each, stacks) for rank, each in waiting.items()}, timeout_s)
         _take(waiting, answers)
         failed = {rank: answer for rank, answer in answers.items() if answer.error}
         if failed:
             _blame(failed, waiting, answers)
-    return answers
+        # Whoever sends bit by bit is always ready.
+        if waiting and (not ready or time.monotonic() > deadline):
+            raise RankTimeout({rank: _stack(each, stacks) for rank, each in waiting.items()}, timeout_s)
 
 
 def _take(waiting: dict[int, _Rank], answers: dict[int, Answer]) -> None:
     """Move every rank that has something to say from `waiting` to `answers`."""
     for rank, each in list(waiting.items()):
-        if not each.channel.poll():
-            continue
-        del waiting[rank]
         try:
-            answers[rank] = pickle.loads(each.channel.recv_bytes())
+            answer = _answer_of(each)
         except (EOFError, OSError):
-            raise RankFailure(rank, f"it {_how_it_ended(each.process)} before it answered", "") from None
+            ended = _how_it_ended(each.process)
+            if each.plain is not None and each.process.exitcode is None:
+                raise RankFailure(rank, f"it sent no answer that can be read: it {ended}", "") from None
+            raise RankFailure(rank, f"it {ended} before it answered", "") from None
+        except Unreadable as why:
+            raise RankFailure(rank, f"it sent no answer that can be read: {why}", "") from None
+        if answer is not None:
+            del waiting[rank]
+            answers[rank] = answer
+
+
+def _answer_of(each: _Rank) -> Answer | None:
+    """What it says, if it does."""
+    if each.plain is not None:
+        return each.plain.read()
+    if not each.channel.poll():
+        return None
+    answer: Answer = pickle.loads(each.channel.recv_bytes())
+    return answer
+
+
+def _note(usage: list[RankUse] | None, ranks: Sequence[_Rank], answers: Mapping[int, Answer], began: float) -> None:
+    """What each rank has used so far."""
+    if usage is None or usage:
+        return
+    for each in ranks:
+        answer = answers.get(each.rank)
+        usage.append(RankUse(each.rank, _cpu_s(each.process), None if answer is None else answer.at_s - began))
+
+
+def _cpu_s(process: ForkServerProcess) -> float | None:
+    """Of a process and its children that have ended: fields 14 to 17 of its line in /proc."""
+    try:
+        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
 def _blame(failed: Mapping[int, Answer], waiting: dict[int, _Rank], answers: dict[int, Answer]) -> None:
@@ -254,7 +306,8 @@ def _blame(failed: Mapping[int, Answer], waiting: dict[int, _Rank], answers: dic
     if "peer" in failed[rank].error:
         # Perhaps it was pulled down by one that died: then `_take` raises for that one.
         end = time.monotonic() + _DEATH_NOTICE_S
-        while waiting and wait([each.channel for each in waiting.values()], max(0.0, end - time.monotonic())):
+        while waiting and (left := end - time.monotonic()) > 0:
+            wait([each.channel for each in waiting.values()], left)
             _take(waiting, answers)
     first = failed[rank]
     failure = RankFailure(rank, first.error, first.traceback)
@@ -290,15 +343,17 @@ def _stack(each: _Rank, stacks: str) -> str:
         if (now := path.stat().st_size) == size > 0:
             break
         size = now
-    return path.read_text(errors="replace") or "(it did not say: stopped, or in the kernel)"
+    with path.open(errors="replace") as file:
+        said = file.read(_STACK_CHARACTERS)
+    return said or "(it did not say: stopped, or in the kernel)"
 
 
-def _dismiss(ranks: Sequence[_Rank]) -> None:
+def _dismiss(ranks: Sequence[_Rank], patience_s: float) -> None:
     """All have answered: let them go, and wait until they are gone."""
     for each in ranks:
         with contextlib.suppress(OSError):
             each.channel.send_bytes(b"leave")
-    end = time.monotonic() + _LEAVE_S
+    end = time.monotonic() + patience_s
     for each in ranks:
         each.process.join(max(0.0, end - time.monotonic()))
 

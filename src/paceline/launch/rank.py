@@ -22,11 +22,12 @@ import traceback
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
+from paceline.launch.answers import Answer, plain_bytes, plain_result
 from paceline.launch.limits import Limits, confine
 from paceline.parallel.exit import die_with_parent, leave
 
@@ -48,6 +49,7 @@ class Job:
         stacks: a directory into which a rank writes its stack when it is asked to.
         limits: under which the function runs; None for none.
         group: join the group of all ranks; without, only the store for it is there, as for a script under torchrun.
+        plain: the function is not believed: its answer is JSON, and it holds nothing of the server that it came from.
     """
 
     module: str
@@ -59,20 +61,7 @@ class Job:
     stacks: str
     limits: Limits | None = None
     group: bool = True
-
-
-@dataclass(frozen=True)
-class Answer:
-    """What a rank sends back: a pickled result, or what it raised."""
-
-    at_s: float
-    """`time.monotonic()`, one clock for all processes of a machine: tells which rank failed first."""
-    result: bytes | None = None
-    error: str = ""
-    """The exception's type and message in one line; empty when there is a result."""
-    traceback: str = ""
-    exception: bytes | None = None
-    """The exception itself, when it can be pickled."""
+    plain: bool = False
 
 
 def stack_signal() -> int:
@@ -96,13 +85,18 @@ def serve(channel: Connection, job: Job, rank: int, world: int, endpoint: socket
         endpoint: rank 0 gets the listening socket of the rendezvous, the others its port.
     """
     # A group of its own, so that a kill takes along what the function starts (loader workers).
-    os.setpgid(0, 0)
+    if job.plain:
+        os.setsid()  # and no terminal, into which it could type
+    else:
+        os.setpgid(0, 0)
     die_with_parent()
     _let_the_server_end()
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
         leave(1)
     with stack_file(job.stacks, rank).open("w") as stacks:
+        if job.plain:
+            _hold_only(channel.fileno(), stacks.fileno(), *([] if isinstance(endpoint, int) else [endpoint.fileno()]))
         faulthandler.register(stack_signal(), file=stacks, all_threads=True)
         port = endpoint if isinstance(endpoint, int) else endpoint.getsockname()[1]
         os.environ.clear()
@@ -110,10 +104,10 @@ def serve(channel: Connection, job: Job, rank: int, world: int, endpoint: socket
         # The store of all ranks lives in rank 0, which may be through before the others have found it.
         answer, store = _answer(job, rank, world, endpoint)
         with contextlib.suppress(OSError, EOFError):
-            channel.send_bytes(pickle.dumps(answer))
+            channel.send_bytes(plain_bytes(answer) if job.plain else pickle.dumps(answer))
             channel.recv_bytes()
         del store
-        leave(0 if answer.result is not None else 1)
+        leave(1 if answer.error else 0)
 
 
 def _let_the_server_end() -> None:
@@ -127,6 +121,26 @@ def _let_the_server_end() -> None:
     if server is not None and handle is not None:
         os.close(handle)
         server._forkserver_alive_fd = None
+
+
+def _hold_only(*handles: int) -> None:
+    """Close what was inherited besides: multiprocessing's tracker, say, does for the caller what it is told."""
+    kept = {0, 1, 2, *handles}
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        kept.add(int(parent.sentinel))
+    with contextlib.suppress(AttributeError, OSError, ValueError):
+        kept.add(sys.stdin.fileno())
+    folder = Path("/proc/self/fd")
+    inherited = [int(name) for name in os.listdir(folder)] if folder.exists() else range(3, 4096)  # noqa: PTH208
+    for handle in inherited:
+        if handle not in kept:
+            with contextlib.suppress(OSError):
+                os.close(handle)
+    # Whoever needs a tracker here starts one of its own.
+    tracker = getattr(resource_tracker, "_resource_tracker", None)
+    if tracker is not None:
+        tracker._fd = tracker._pid = None
 
 
 def rank_environment(rank: int, world: int, port: int) -> dict[str, str]:
@@ -156,13 +170,14 @@ def _answer(job: Job, rank: int, world: int, endpoint: socket.socket | int) -> t
         if job.limits is not None:
             confine(job.limits, rank)
         result = function(*pickle.loads(job.arguments))
-        return Answer(at_s=time.monotonic(), result=pickle.dumps(result)), store
+        content = plain_result(result) if job.plain else pickle.dumps(result)
+        return Answer(at_s=time.monotonic(), result=content), store
     except BaseException as error:  # noqa: BLE001  sys.exit() in the function is an answer too
         answer = Answer(
             at_s=time.monotonic(),
             error="".join(traceback.format_exception_only(error)).strip(),
             traceback=_trace(error),
-            exception=_pickled(error),
+            exception=None if job.plain else _pickled(error),
         )
         return answer, store
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from paceline.launch import quarantine
 from paceline.launch.limits import Limits, free_user, gaps
 from paceline.launch.pool import RankFailure, RankTimeout, run_ranks
 from paceline.parallel.placement import usable_cores
@@ -46,6 +47,7 @@ def examine() -> Iterator[Examined]:
     yield from _guarded("collectives", _collectives)
     yield from _guarded("ranks", _ranks)
     yield from _guarded("confinement", _confinement)
+    yield from _guarded("quarantine", _quarantine)
     yield from _guarded("devices", _devices)
     yield from _guarded("data", _data)
     yield from _guarded("space", _space)
@@ -107,6 +109,15 @@ def _confinement() -> Examined:
     as_whom = f"answers run as user {user} in a folder of their own"
     alarming = free_user() is None
     return Examined("confinement", "note" if alarming else "ok", "; ".join([as_whom, *said]))
+
+
+def _quarantine() -> Examined:
+    missing = quarantine.gaps()
+    if not missing:
+        return Examined(
+            "quarantine", "ok", "a grading has a network, processes and files of its own, which end with it"
+        )
+    return Examined("quarantine", "note", f"in a grading {'; '.join(missing)}")
 
 
 def _devices() -> Examined:

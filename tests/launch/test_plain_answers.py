@@ -1,0 +1,442 @@
+"""Plain answers: a rank that is not believed can send values and words, and nothing that runs or waits."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import math
+import os
+import pickle
+import signal
+import struct
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from multiprocessing import forkserver, resource_tracker
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+from paceline.launch.answers import MOST_BYTES, Answer, RankUse, plain_bytes, plain_result
+from paceline.launch.foreign import is_modest, read_foreign, remove_foreign
+from paceline.launch.limits import Limits
+from paceline.launch.pool import RankFailure, RankTimeout, run_ranks
+
+UNREADABLE = "it sent no answer that can be read"
+VALUES: list[Any] = [None, True, 0, -(2**63), 2**70, 1.5, 1e-300, "ü\U0001f600\0", [], {}, [1, [2.0, {"a": None}], "b"]]
+
+
+class Bomb(Exception):  # noqa: N818
+    """Writes a file wherever it is read as a pickle."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("boom")
+        self.path = path
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_explode, (self.path, os.getpid()))
+
+
+def _explode(path: str, maker: int) -> ValueError:
+    if os.getpid() != maker:  # the rank itself tries whether it can be read
+        Path(path).touch()
+    return ValueError("exploded")
+
+
+def give_back(value: Any) -> Any:
+    """What it was given."""
+    return value
+
+
+def explode(path: str) -> None:
+    """Raise what runs code where it is read."""
+    raise Bomb(path)
+
+
+def return_of_kind(kind: str) -> Any:
+    """A result that is no JSON value."""
+    import numpy as np
+
+    deep: list[Any] = []
+    for _ in range(500):
+        deep = [deep]
+    return {
+        "tuple": {"a": [1, (2, 3)]},
+        "array": np.ones(2),
+        "number of numpy": [np.float64(1.0)],
+        "key": {1: 2},
+        "nan": [0.0, math.nan],
+        "infinity": -math.inf,
+        "deep": deep,
+        "long": "x" * (MOST_BYTES + 1),
+        "half a character": "\udcff",
+        "word": type("Word", (str,), {})("x"),
+    }[kind]
+
+
+def raise_words(size: int) -> None:
+    """With half a character in it."""
+    raise ValueError("\udcff" + "x" * size)
+
+
+def _channel() -> int:
+    return next(each.fileno() for each in gc.get_objects() if isinstance(each, Connection))
+
+
+def _framed(content: bytes) -> bytes:
+    return struct.pack("!i", len(content)) + content
+
+
+FORGED = {
+    "a pickle": _framed(pickle.dumps([1, 2])),
+    "another form": _framed(b"[1, 2]"),
+    "a word for a time": _framed(b'{"result": 1, "error": 5}'),
+    "half a JSON value": _framed(b'{"result": [1, 2'),
+    "no text": _framed(b'{"result": "\xff\xfe"}'),
+    "nesting without end": _framed(b'{"result": ' + b"[" * 1_000_000),
+    "a length of two gigabytes": struct.pack("!i", 2**31 - 1),
+    "a length below zero": struct.pack("!iQ", -1, 10),
+    "one byte too many": struct.pack("!i", MOST_BYTES + 1),
+    "nothing in it": _framed(b""),
+}
+
+
+def forge(name: str) -> None:
+    """Write to the channel itself, then wait."""
+    os.write(_channel(), FORGED[name])
+    time.sleep(600)
+
+
+def forge_result() -> None:
+    """An answer of the right form, long before the function is through."""
+    os.write(_channel(), _framed(b'{"result": "forged", "error": "", "traceback": ""}'))
+    time.sleep(600)
+
+
+def stop_in_the_middle(how: str) -> None:
+    """Half of an answer, and then?"""
+    channel = _channel()
+    os.write(channel, struct.pack("!i", 1000) + b"half")
+    if how == "exit":
+        os._exit(0)
+    if how == "trickle":
+        for _ in range(1500):
+            os.write(channel, b" ")
+            time.sleep(0.02)
+    time.sleep(600)
+
+
+def close_the_channel() -> None:
+    """And live on."""
+    os.close(_channel())
+    time.sleep(600)
+
+
+def kill_itself(rank: int) -> None:
+    """One rank, while the others wait for it."""
+    if dist.get_rank() == rank:
+        os.kill(os.getpid(), signal.SIGKILL)
+    dist.barrier()
+
+
+def held() -> list[list[int]]:
+    """Device and number of what each descriptor leads to."""
+    found = []
+    for entry in list(Path("/proc/self/fd").iterdir()):
+        with contextlib.suppress(OSError):  # the one of the list itself is gone by now
+            seen = os.fstat(int(entry.name))
+            found.append([seen.st_dev, seen.st_ino])
+    return found
+
+
+def session() -> list[int]:
+    """Its own session and process number."""
+    return [os.getsid(0), os.getpid()]
+
+
+def spin(rank: int, seconds: float) -> None:
+    """Keep one processor busy."""
+    end = time.process_time() + seconds
+    while dist.get_rank() == rank and time.process_time() < end:
+        pass
+
+
+def spin_and_fail(seconds: float) -> None:
+    """As above, and raise."""
+    spin(dist.get_rank(), seconds)
+    raise ValueError("boom")
+
+
+def test_plain_values_come_back_as_they_went() -> None:
+    """JSON values keep their types, rank by rank."""
+    results = run_ranks(give_back, 2, VALUES, plain=True)
+
+    assert results == [VALUES, VALUES]
+    assert [type(each) for each in results[0]] == [type(each) for each in VALUES]
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        ("tuple", r"TypeError: the result\['a'\]\[1\] is of type tuple"),
+        ("array", "TypeError: the result is of type ndarray"),
+        ("number of numpy", r"TypeError: the result\[0\] is of type float64"),
+        ("key", "key of type int"),
+        ("nan", r"ValueError: the result\[1\] is nan"),
+        ("infinity", "is -inf"),
+        ("deep", "nested more than"),
+        ("long", "a plain answer has at most"),
+        ("half a character", "UnicodeEncodeError"),
+        ("word", "is of type Word"),
+    ],
+)
+def test_what_is_no_json_value_is_refused_in_words(kind: str, words: str) -> None:
+    """On the rank, which names the place; nothing is changed on its way."""
+    with pytest.raises(RankFailure, match=words):
+        run_ranks(return_of_kind, 1, kind, plain=True)
+
+
+def test_an_exception_comes_as_words_only(tmp_path: Path) -> None:
+    """Reading the exception itself would run code here, as it does without `plain`."""
+    with pytest.raises(RankFailure) as caught:
+        run_ranks(explode, 1, str(tmp_path / "plain"), plain=True)
+    with pytest.raises(RankFailure):
+        run_ranks(explode, 1, str(tmp_path / "pickled"))
+
+    assert caught.value.__cause__ is None
+    assert caught.value.message.endswith("Bomb: boom")
+    assert "in explode" in caught.value.traceback
+    assert [path.name for path in tmp_path.iterdir()] == ["pickled"]
+
+
+def test_the_words_of_an_exception_have_a_longest_length() -> None:
+    """And characters that JSON cannot carry are replaced."""
+    with pytest.raises(RankFailure, match=r"ValueError: \?xxx") as caught:
+        run_ranks(raise_words, 1, MOST_BYTES, plain=True)
+
+    assert len(caught.value.message) < 100_000
+    assert len(caught.value.traceback) < 300_000
+
+
+@pytest.mark.parametrize("name", FORGED)
+def test_a_forged_answer_that_cannot_be_read_is_a_failure_of_its_rank(name: str) -> None:
+    """At once, though the rank lives on."""
+    began = time.monotonic()
+
+    with pytest.raises(RankFailure, match=UNREADABLE) as caught:
+        run_ranks(forge, 2, name, plain=True, timeout_s=60)
+
+    assert caught.value.rank in (0, 1)
+    assert time.monotonic() - began < 20
+
+
+def test_a_forged_answer_that_can_be_read_is_an_answer() -> None:
+    """Nobody can tell it from a result that the function made up: who judges must not believe either."""
+    assert run_ranks(forge_result, 1, plain=True, timeout_s=60) == ["forged"]
+
+
+def test_half_an_answer_and_an_end() -> None:
+    """Not waited for."""
+    with pytest.raises(RankFailure, match=f"{UNREADABLE}: it ends in the middle"):
+        run_ranks(stop_in_the_middle, 1, "exit", plain=True, timeout_s=60)
+
+
+@pytest.mark.parametrize("how", ["sleep", "trickle"])
+def test_half_an_answer_ends_with_the_time(how: str) -> None:
+    """Also when a byte comes now and then: the reader waits for nobody beyond the limit."""
+    began = time.monotonic()
+
+    with pytest.raises(RankTimeout) as caught:
+        run_ranks(stop_in_the_middle, 1, how, plain=True, timeout_s=4)
+
+    assert time.monotonic() - began < 20
+    assert "stop_in_the_middle" in caught.value.stacks[0]
+
+
+def test_a_closed_channel_is_no_answer() -> None:
+    """Though the process lives on."""
+    with pytest.raises(RankFailure, match=f"{UNREADABLE}: it closed its channel"):
+        run_ranks(close_the_channel, 1, plain=True, timeout_s=60)
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_rank_that_kills_itself_is_named_at_once(rank: int) -> None:
+    """And the call does not wait for the others."""
+    began = time.monotonic()
+
+    with pytest.raises(RankFailure, match="was killed by SIGKILL before it answered") as caught:
+        run_ranks(kill_itself, 2, rank, plain=True, timeout_s=60)
+
+    assert caught.value.rank == rank
+    assert time.monotonic() - began < 10
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="descriptors are looked up in /proc")
+def test_a_plain_rank_holds_nothing_of_the_server() -> None:
+    """Neither the pipe to multiprocessing's tracker, which does what it is told, nor the one that keeps the server."""
+    run_ranks(give_back, 1, None)
+    handles = (resource_tracker._resource_tracker._fd, forkserver._forkserver._forkserver_alive_fd)
+    secret = [[os.fstat(handle).st_dev, os.fstat(handle).st_ino] for handle in handles]
+
+    (plain,), (believed,) = run_ranks(held, 1, plain=True), run_ranks(held, 1)
+
+    assert not [each for each in secret if each in plain]
+    assert [each for each in secret if each in believed] == secret[:1]
+
+
+def test_a_plain_rank_has_a_session_of_its_own() -> None:
+    """So it has no terminal, into which it could type for the user."""
+    (plain,), (believed,) = run_ranks(session, 1, plain=True), run_ranks(session, 1)
+
+    assert plain[0] == plain[1]
+    assert believed[0] != believed[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seen in /proc")
+def test_what_a_rank_used_is_seen_from_outside() -> None:
+    """Processor seconds of the one that worked, and when each answered."""
+    usage: list[RankUse] = []
+    began = time.monotonic()
+
+    run_ranks(spin, 2, 1, 0.6, plain=True, usage=usage)
+
+    took = time.monotonic() - began
+    assert [each.rank for each in usage] == [0, 1]
+    idle, busy = usage
+    assert idle.cpu_s is not None
+    assert busy.cpu_s is not None
+    assert busy.cpu_s >= 0.5 > idle.cpu_s
+    assert busy.answered_s is not None
+    assert 0.5 < busy.answered_s < took
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seen in /proc")
+def test_what_a_rank_used_is_seen_when_it_failed() -> None:
+    """The call raises, the list is filled."""
+    usage: list[RankUse] = []
+
+    with pytest.raises(RankFailure):
+        run_ranks(spin_and_fail, 1, 0.3, plain=True, usage=usage)
+
+    assert usage[0].cpu_s is not None
+    assert usage[0].cpu_s >= 0.25
+
+
+def leave_files(many: int, size: int, deep: int) -> int:
+    """In its folder, and folders in folders."""
+    for number in range(many):
+        Path(f"file-{number}").write_bytes(bytes(size))
+    for _ in range(deep):
+        Path("folder").mkdir()
+        os.chdir("folder")
+    sys.stdout.write("printed\n")
+    return many
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"), [((9, 10, 3), True), ((14, 1, 0), False), ((3, 30_000, 0), False), ((0, 0, 120), False)]
+)
+def test_of_a_folder_with_too_much_only_what_was_printed_is_kept(
+    given: tuple[int, int, int], kept: bool, folder: Path
+) -> None:
+    """Too many files, too many bytes, or too deep for whoever tidies up: the next call finds room again."""
+    limits = Limits(folder, left_files=13, left_bytes=80_000)
+
+    if kept:
+        assert run_ranks(leave_files, 1, *given, limits=limits, plain=True) == [given[0]]
+        assert len(list(folder.iterdir())) == 11
+    else:
+        with pytest.raises(RankFailure, match="more files in its folder than are kept"):
+            run_ranks(leave_files, 1, *given, limits=limits, plain=True)
+        assert [path.name for path in folder.iterdir()] == ["rank-0.out"]
+    assert limits.printed(0) == "printed\n"
+
+
+def test_a_link_in_a_folder_is_removed_and_not_what_it_leads_to(folder: Path) -> None:
+    """Neither counted nor followed."""
+    (folder / "link").symlink_to(folder.parent)
+
+    assert is_modest(folder, 1, 1 << 20)
+    remove_foreign(folder / "link", folder / "not there")
+    assert list(folder.iterdir()) == []
+    assert (folder.parent / "secret.txt").exists()
+
+
+def rights() -> dict[str, str]:
+    """What the kernel says of this process, and where its temporary files go."""
+    status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
+    return {
+        "no new rights": status["NoNewPrivs"],
+        "first to go": Path("/proc/self/oom_score_adj").read_text().strip(),
+        "temporary": tempfile.gettempdir(),
+    }
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="seen in /proc")
+def test_a_confined_rank_can_gain_no_rights_and_is_the_first_to_go(folder: Path) -> None:
+    """Programs like su give it nothing; memory that runs out does not end the judge; temporary files are its own."""
+    (seen,) = run_ranks(rights, 1, limits=Limits(folder), plain=True)
+
+    assert seen == {"no new rights": "1", "first to go": "1000", "temporary": str(folder)}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="sockets of Linux")
+def test_the_server_of_ranks_has_a_socket_that_only_its_owner_can_use() -> None:
+    """What is sent there is run."""
+    run_ranks(give_back, 1, None)
+    path = Path(forkserver._forkserver._forkserver_address)
+
+    assert path.is_socket()
+    assert path.parent.stat().st_mode & 0o077 == 0
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Path]:
+    """With a secret beside it."""
+    (tmp_path / "secret.txt").write_text("secret")
+    (tmp_path / "work").mkdir()
+    yield tmp_path / "work"
+    assert (tmp_path / "secret.txt").read_text() == "secret"
+
+
+def test_a_file_of_foreign_code_is_read_only_if_it_is_one(folder: Path) -> None:
+    """No link is followed, no pipe is waited for, and of a long file only the beginning is read."""
+    (folder.parent / "other.txt").write_text("secret, too")
+    (folder / "link").symlink_to(folder.parent / "other.txt")
+    (folder / "second").hardlink_to(folder.parent / "secret.txt")
+    os.mkfifo(folder / "pipe")
+    (folder / "file").write_bytes(b"0123456789")
+
+    assert [read_foreign(folder / name) for name in ("link", "second", "pipe", "not there")] == [None] * 4
+    assert read_foreign(folder / "file", 4) == b"0123"
+
+
+def test_what_a_rank_printed_is_read_the_same_way(folder: Path) -> None:
+    """A link in its place is nothing that it printed."""
+    limits = Limits(folder)
+    limits.output(0).write_bytes(b"hello \xff")
+    limits.output(1).symlink_to(folder.parent / "secret.txt")
+
+    assert [limits.printed(rank) for rank in range(3)] == ["hello \N{REPLACEMENT CHARACTER}", "", ""]
+
+
+@pytest.mark.parametrize("kind", ["link", "second name"])
+def test_a_rank_does_not_print_into_what_another_put_in_its_place(folder: Path, kind: str) -> None:
+    """It opens its file before it gives up the caller's rights: a link would empty a file of the caller."""
+    place, secret = folder / "rank-0.out", folder.parent / "secret.txt"
+    place.symlink_to(secret) if kind == "link" else place.hardlink_to(secret)
+
+    with pytest.raises(RankFailure, match="OSError"):
+        run_ranks(give_back, 1, 1, limits=Limits(folder), plain=True)
+
+
+def test_the_wire_is_json() -> None:
+    """Written down, so that both sides can be checked by another reader."""
+    sent = plain_bytes(Answer(1.0, plain_result([1, "a", None])))
+
+    assert json.loads(sent) == {"result": [1, "a", None], "error": "", "traceback": ""}
