@@ -22,7 +22,7 @@ from paceline.launch import quarantine as subject
 from paceline.launch.enclosure import closed, installation
 from paceline.launch.limits import free_user
 from paceline.launch.namespaces import FILES, MEMORY, MISSING, NETWORK, PROCESSES, WRITING
-from paceline.launch.quarantine import INSIDE, gaps, lacking, run_quarantined
+from paceline.launch.quarantine import INSIDE, gaps, judging_environment, lacking, run_quarantined
 from paceline.records.errors import PacelineError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -624,3 +624,13 @@ print(within("reach", foreign.reach, 1, {service.getsockname()[1]})[0], within("
     assert reach == "[False, False] []"
     assert not list(Path("/dev/shm").glob("quarantine-test-*"))
     assert nothing_left(mark, scratch)
+
+
+def test_a_judge_gets_no_variable_that_it_has_no_business_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it runs could read them: tokens, for instance."""
+    monkeypatch.setenv("SECRET_TOKEN", "x")
+    monkeypatch.setenv("PYTHONPATH", "y")
+    found = judging_environment()
+    assert "SECRET_TOKEN" not in found
+    assert found["PYTHONPATH"] == "y"
+    assert found["PATH"] == os.environ["PATH"]

@@ -108,12 +108,12 @@ def find_folder(directory: Path | None) -> Path:
 
 def _quarantined(folder: Path, kind: str) -> int:
     """This command again, in a quarantine that may write into the folder of its results only."""
-    from paceline.launch.quarantine import run_quarantined
+    from paceline.launch.quarantine import judging_environment, run_quarantined
 
     results = _results(folder, kind)
     with tempfile.TemporaryDirectory(prefix="paceline-grade-") as scratch:
         words = [sys.executable, "-P", "-m", "paceline", *sys.argv[1:], "--dir", str(folder)]
-        environment = {**os.environ, RESULTS: str(results)}
+        environment = {**judging_environment(), RESULTS: str(results)}
         code = run_quarantined(words, Path(scratch) / "s", env=environment, writes=[results])
     if not any(results.iterdir()):
         results.rmdir()
@@ -148,7 +148,7 @@ def _graded(
         sys.stderr.write("loading torch ...")
         sys.stderr.flush()
     from paceline.learn.assess.grader import Wish, grade_submission
-    from paceline.learn.assess.page import write_page
+    from paceline.learn.assess.page.render import write_page
     from paceline.learn.assess.rubric import load_rubric
     from paceline.learn.assess.text import line_text
 

@@ -36,6 +36,8 @@ INSIDE = "PACELINE_QUARANTINE"
 _PASSED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _AT_ONCE = signal.SIGQUIT
 """Tells the keeper to kill everything inside."""
+_KEPT = ("PATH", "HOME", "LANG", "LC_", "TERM", "COLUMNS", "VIRTUAL_ENV", "PYTHON", "LD_LIBRARY_PATH", "TZ", "XDG_")
+"""Beginnings of the names of variables that a judge needs."""
 _PATIENCE_S = 5.0
 _UNFINISHED = 125
 _LONGEST_PLACE = 60
@@ -98,6 +100,11 @@ def run_quarantined(
             "the quarantine could not be set up", why="the line above says what failed", exit_code=Exit.FAILED
         )
     return code if code >= 0 else 128 - code
+
+
+def judging_environment() -> dict[str, str]:
+    """This process's environment as far as a judge needs it: what it runs can read it, and has no business with more."""
+    return {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
 
 
 def gaps() -> list[str]:

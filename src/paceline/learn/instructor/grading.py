@@ -146,11 +146,13 @@ def in_quarantine(folder: Path, out: Path) -> Grade:
         PacelineError: the submission cannot be graded, and why; or the grading came to an end without a grade.
         KeyboardInterrupt: it was stopped.
     """
-    from paceline.launch.quarantine import run_quarantined
+    from paceline.launch.quarantine import judging_environment, run_quarantined
 
     with tempfile.TemporaryDirectory(prefix="paceline-grade-") as scratch:
         words = [sys.executable, "-P", "-m", "paceline.learn.instructor.grade_one", str(folder.resolve())]
-        code = run_quarantined([*words, str(out.resolve())], Path(scratch) / "s", writes=[out])
+        code = run_quarantined(
+            [*words, str(out.resolve())], Path(scratch) / "s", env=judging_environment(), writes=[out]
+        )
     if code in _STOPPED:
         raise KeyboardInterrupt
     failed = out / FAILED
