@@ -109,7 +109,7 @@ def merit() -> Grade:
                     "points": 10.67,
                     "state": "partly",
                     "message": "below-target",
-                    "ran": "torchrun --standalone --nproc-per-node 2 train.py --config config.toml --run large-warm",
+                    "ran": "torchrun --standalone --nproc-per-node 2 train.py --config config.toml --name large-warm",
                     "expected": "an accuracy of 78.0 % for two epochs running, with each of three seeds",
                     "got": "seed 11: 86.1 %, seed 12: 84.9 %, seed 13: 77.2 %",
                     "likely": "the rate is at the edge: one seed in three does not settle",

@@ -15,9 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from paceline.learn.assess.analysis import MESSAGES, Facts, Speed, judge, reruns
 from paceline.learn.assess.analysis.evidence import compare
+from paceline.learn.assess.analysis.facts import Facts, Speed, reruns
 from paceline.learn.assess.analysis.forecast import message_fits, points_of, predicted
+from paceline.learn.assess.analysis.judge import judge
+from paceline.learn.assess.analysis.messages import MESSAGES
 from paceline.learn.assess.analysis.runs import differing
 from paceline.learn.assess.answers import QUESTIONS, Answers, read_answers
 from paceline.learn.assess.grade import Curve, Line

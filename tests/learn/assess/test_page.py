@@ -14,10 +14,10 @@ import msgspec
 import pytest
 
 from paceline.learn.assess.grade import read_grade, write_grade
-from paceline.learn.assess.page import render_grade, write_page
 from paceline.learn.assess.page.curves import accuracy_table, drawn, target_table
 from paceline.learn.assess.page.evidence import shown
 from paceline.learn.assess.page.lines import bars, cards
+from paceline.learn.assess.page.render import render_grade, write_page
 from paceline.records.errors import PacelineError
 from tests.learn.assess import grades
 from tests.report.test_page import Page

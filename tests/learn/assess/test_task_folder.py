@@ -6,8 +6,10 @@ import datetime
 import json
 import re
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -179,6 +181,8 @@ def test_the_notebook_names_labs_that_exist_and_no_line_of_our_solution() -> Non
 
     assert len(named) > 10
     assert named <= known
+    assert load_course().assessment is not None
+    assert f"{ {90: 'ninety'}[load_course().assessment.minutes] } minutes" in " ".join(text.split())
     assert len(lines) > 50
     assert [line for line in lines if line in text] == []
 
@@ -215,25 +219,49 @@ def test_helpers_say_what_is_missing_instead_of_failing(show: ModuleType, capsys
         assert said in capsys.readouterr().out
 
 
+QUICK_TRAINING = """
+import pathlib, sys
+out = pathlib.Path(sys.argv[sys.argv.index("--out") + 1])
+out.mkdir(parents=True)
+(out / "log.csv").write_text("samples,right,counted,seconds\\n512,100,211,0.5\\n1024,150,211,0.5\\n")
+print("epoch 0: well")
+print("epoch 1: better")
+"""
+"""Takes the place of a training, which would load torch."""
+
+
 def test_helpers_train_into_runs_and_draw_what_is_there(show: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     """The command is shown as one types it; a log that is damaged is named, others are drawn."""
+    Path("train.py").write_text(QUICK_TRAINING)
     show.train("one-device", seeds=(0, 1))
     text = capsys.readouterr().out
 
-    assert "$ python train.py --config config.toml --run one-device --seed 1 --out runs/one-device-1" in text
-    assert "epoch 1:" in text
+    assert "$ python train.py --config config.toml --name one-device --seed 1 --out runs/one-device-1" in text
+    assert "epoch 1: better" in text
     assert {path.name for path in Path("runs").iterdir()} == {"one-device", "one-device-1"}
     Path("runs/torn").mkdir()
     Path("runs/torn/log.csv").write_text("epoch,samples\n0,x\n")
-    show.curves()
+    axes = drawn(show.curves)
     assert "runs/torn/log.csv is left out" in capsys.readouterr().out
+    first, second = (axis.get_lines()[0].get_xdata().tolist() for axis in axes)
+    assert (first, second) == ([512, 1024], [0.5, 1.0])
+    assert axes[0].get_lines()[1].get_ydata().tolist() == [100 / 211, 150 / 211]
+
+
+def drawn(draw: Callable[[], None]) -> list[Any]:
+    """The axes of the figure that a helper draws."""
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+    draw()
+    return pyplot.gcf().axes
 
 
 def test_a_program_that_fails_is_told_with_its_last_words(show: ModuleType, capsys: pytest.CaptureFixture[str]) -> None:
     """And no error ends the cell."""
     Path("train.py").write_text("raise SystemExit('the last words')\n")
 
-    assert not show.processes(1)
+    show.processes(1)
     text = capsys.readouterr().out
     assert "it failed" in text
     assert "the last words" in text

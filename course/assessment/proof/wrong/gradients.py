@@ -438,7 +438,7 @@ WRONG = [
         line="A.oracle",
         messages=("precision",),
         base="own_loop",
-        edits=(program("[g.flatten() for g in grads]", "[g.flatten().float() for g in grads]"),),
+        edits=(program("[g.flatten() for g in grads]", "[g.flatten().float().to(g.dtype) for g in grads]"),),
         fault="F121",
         why="gradients are rounded to float32 on their way",
     ),

@@ -93,9 +93,9 @@ WRONG = [
         edits=(
             program(
                 _SUMS,
-                "rate = right / counted\n"
-                "        loss, rate, counted, late = sum_over_processes(loss, rate, counted, late)\n"
-                "        right = rate / dist.get_world_size() * counted\n",
+                "share = right / counted\n"
+                "        loss, share, counted, late = sum_over_processes(loss, share, counted, late)\n"
+                "        right = share / dist.get_world_size() * counted\n",
             ),
         ),
         fault="F72",

@@ -69,7 +69,7 @@ class Trainings:
         task = self.rubric.task
         arguments = {
             "config": "config.toml",
-            "run": run.name,
+            "name": run.name,
             "samples": task.samples,
             "eval-samples": task.eval_samples,
             "data-seed": data_seed,

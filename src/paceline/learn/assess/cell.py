@@ -30,6 +30,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why that is not as it should be; empty when it is."""
     points: dict[str, float] = {}
     """Of each line that was judged."""
+    until: str = ""
+    """The last line that was judged; empty for all."""
     result: str = ""
     """Of a right one: merit, passed or failed."""
     submission: str

@@ -25,7 +25,8 @@ import torch
 from paceline.launch.limits import gaps as limit_gaps
 from paceline.learn.answer import scratch_folder
 from paceline.learn.assess.accuracy import Trainings, gradient_bytes, judge_accuracy, judge_again, judge_samples
-from paceline.learn.assess.analysis import Facts, judge, reruns
+from paceline.learn.assess.analysis.facts import Facts, reruns
+from paceline.learn.assess.analysis.judge import judge
 from paceline.learn.assess.answers import read_answers
 from paceline.learn.assess.box import Box
 from paceline.learn.assess.correctness.drawing import draw
@@ -189,7 +190,8 @@ class _Grading:
         folder = self._submission.folder
         answers = read_answers(_content(folder / ANSWERS))
         runs = [run.settings for run in self._submission.runs]
-        for name, seed in reruns(answers, runs, self._submission.chosen):
+        # Without answers there is nothing to compare with.
+        for name, seed in [] if answers.problem else reruns(answers, runs, self._submission.chosen):
             run = self._submission.run(name)
             with contextlib.suppress(Wrong):
                 if run is not None:

@@ -3,8 +3,8 @@
     python -m paceline.learn.assess.matrix [--only NAME ...] [--seeds 3] [--report docs/studies/assessment.md]
 
 A right submission is graded in full, with several seeds; a wrong one with one seed, up to the line that has to fail.
-Each cell is written as a record when it ends, so a second call goes on where the first one stopped: a cell is done when the
-submission and all that judges it are what they were. `--again` grades anew. The exit code is 1 when any cell is
+Each cell is written as a record when it ends, so a second call goes on where the first one stopped: a cell is done when
+the submission and all that judges it are what they were. `--again` grades anew. The exit code is 1 when any cell is
 not as it should be.
 """
 
@@ -26,9 +26,9 @@ import msgspec
 
 from paceline.learn.assess import matrix_page
 from paceline.learn.assess.cell import Cell, read_cells
-from paceline.learn.assess.grade import Grade
+from paceline.learn.assess.grade import Grade, Line
 from paceline.learn.assess.kit import grader_digest
-from paceline.learn.assess.proof import REFUSED, Wrong, build, right_names, wrongs
+from paceline.learn.assess.proof import LAST_GATE, REFUSED, Wrong, build, right_names, wrongs
 from paceline.learn.assess.rubric import content_folder
 from paceline.learn.assess.submission import freeze
 from paceline.records.errors import PacelineError
@@ -40,11 +40,19 @@ _NOT_JUDGING = ("page/*", "proof.py", "matrix.py", "matrix_page.py", "cell.py", 
 
 @dataclass(frozen=True)
 class Case:
-    """One cell to be graded: a right submission (`wrong` is None) or a wrong one, and the seed."""
+    """One cell: a right submission (`wrong` is None; with `gate`, its part A only) or a wrong one, and the seed."""
 
     name: str
     seed: int
     wrong: Wrong | None = None
+    gate: bool = False
+
+    @property
+    def until(self) -> str:
+        """The last line to be judged; empty for all."""
+        if self.wrong is None:
+            return LAST_GATE if self.gate else ""
+        return "" if self.wrong.until == REFUSED else self.wrong.until
 
     @property
     def file(self) -> str:
@@ -57,7 +65,7 @@ class Case:
         return folder
 
 
-def cases(only: Sequence[str] = (), seeds: int = 3) -> Iterator[Case]:
+def cases(only: Sequence[str] = (), seeds: int = 3, gate: bool = False) -> Iterator[Case]:
     """Wrong ones first, since they take less time each.
 
     Raises:
@@ -73,7 +81,7 @@ def cases(only: Sequence[str] = (), seeds: int = 3) -> Iterator[Case]:
     for seed in range(1, seeds + 1):
         for name in rights:
             if not only or name in only or RIGHT in only:
-                yield Case(name, seed)
+                yield Case(name, seed, gate=gate)
 
 
 def judging_digest() -> str:
@@ -97,7 +105,7 @@ def grade_case(case: Case) -> Cell:
         folder = case.write(Path(scratch) / "submission")
         digest = _digest(folder)
         wish = Wish(
-            until="" if wrong is None or wrong.until == REFUSED else wrong.until,
+            until=case.until,
             seed=case.seed,
             patience=1.0 if wrong is None else wrong.patience,
         )
@@ -107,17 +115,18 @@ def grade_case(case: Case) -> Cell:
             said = f"{error.what}. {error.why or ''}"
         except Exception:  # noqa: BLE001  a grader that breaks is what is looked for
             return _cell(case, digest, None, "", "the grader broke: " + traceback.format_exc()[-1500:], began)
-    problem = of_right(grade, said) if wrong is None else of_wrong(wrong, grade, said)
+    problem = of_right(grade, said, gate=case.gate) if wrong is None else of_wrong(wrong, grade, said)
     return _cell(case, digest, grade, said, problem, began)
 
 
-def of_right(grade: Grade | None, said: str) -> str:
+def of_right(grade: Grade | None, said: str, gate: bool = False) -> str:
     """What is not as it should be with the grade of a right submission."""
     if grade is None:
         return f"it was refused: {said}"
-    lost = [f"{line.id} {line.message} ({line.got[:160]})" for line in grade.lines if line.state != "passed"]
-    gate = [line for line in grade.lines if line.gate and line.state != "passed"]
-    return "" if grade.passed and not gate else f"{grade.points:g} points; " + "; ".join(lost)
+    lost = [
+        f"{line.id} {line.message} ({line.got[:160]})" for line in grade.lines if line.state in ("failed", "partly")
+    ]
+    return "" if grade.gate and (gate or grade.passed) else f"{grade.points:g} points; " + "; ".join(lost)
 
 
 def of_wrong(wrong: Wrong, grade: Grade | None, said: str) -> str:
@@ -125,7 +134,7 @@ def of_wrong(wrong: Wrong, grade: Grade | None, said: str) -> str:
     if wrong.line == REFUSED or grade is None:
         fits = grade is None and wrong.line == REFUSED and any(text in said for text in wrong.messages)
         return "" if fits else f"it was {'graded' if grade is not None else 'refused: ' + said}"
-    failed = next((line for line in grade.lines if line.state in ("failed", "partly")), None)
+    failed = first_failed(grade, wrong)
     if failed is None:
         return "" if wrong.line is None else f"it passed all up to {wrong.line}"
     if failed.id == wrong.line or failed.id in wrong.also:
@@ -136,9 +145,18 @@ def of_wrong(wrong: Wrong, grade: Grade | None, said: str) -> str:
     return f"{what}: {failed.id} said {failed.message}: {failed.got[:300]} {failed.printed[-300:]}"
 
 
+def first_failed(grade: Grade, wrong: Wrong | None) -> Line | None:
+    """The first line that did not give all of its points; of a wrong one only gate lines count, and its own."""
+    own = () if wrong is None else (wrong.line, *wrong.also)
+    for line in grade.lines:
+        if line.state in ("failed", "partly") and (wrong is None or line.gate or line.id in own):
+            return line
+    return None
+
+
 def _cell(case: Case, digest: str, grade: Grade | None, said: str, problem: str, began: float) -> Cell:
     wrong = case.wrong
-    failed = None if grade is None else next((each for each in grade.lines if each.state in ("failed", "partly")), None)
+    failed = None if grade is None else first_failed(grade, wrong)
     return Cell(
         name=case.name,
         seed=case.seed,
@@ -151,7 +169,8 @@ def _cell(case: Case, digest: str, grade: Grade | None, said: str, problem: str,
         got=said if failed is None else failed.got,
         problem=problem,
         points={} if grade is None else {line.id: line.points for line in grade.lines if line.state != "untested"},
-        result="" if grade is None or wrong is not None else grade.result,
+        until=case.until,
+        result="" if grade is None or wrong is not None or case.gate else grade.result,
         submission=digest,
         judging=judging_digest(),
         grader=grader_digest(),
@@ -176,10 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     cells = options.records / "cells"
     done = {} if options.again else {cell.file: cell for cell in read_cells(cells)}
     judging, began, problems = judging_digest(), time.monotonic(), 0
-    wanted = list(cases(options.only, options.seeds))
+    wanted = list(cases(options.only, options.seeds, options.gate))
     for number, case in enumerate(wanted, start=1):
         cell, fresh = done.get(case.file), ""
-        if cell is None or cell.judging != judging or cell.submission != _digest_of(case):
+        if cell is None or not _is_done(cell, case, judging):
             cell, fresh = grade_case(case), " "
             write_atomic(cells / case.file, msgspec.json.format(msgspec.json.encode(cell), indent=1) + b"\n")
         problems += bool(cell.problem)
@@ -192,6 +211,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if problems else 0
 
 
+def _is_done(cell: Cell, case: Case, judging: str) -> bool:
+    """It is of this case, judged as far, and by the same rules."""
+    as_far = cell.until in ("", case.until)
+    return cell.judging == judging and as_far and cell.submission == _digest_of(case)
+
+
 def _digest_of(case: Case) -> str:
     with tempfile.TemporaryDirectory(prefix="paceline-matrix-") as scratch:
         return _digest(case.write(Path(scratch) / "submission"))
@@ -202,6 +227,7 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     today = datetime.datetime.now(datetime.UTC).date().isoformat()
     parser.add_argument("--only", nargs="+", default=(), metavar="NAME", help="some; also 'right' or 'wrong'")
     parser.add_argument("--seeds", type=int, default=3, help="of each right submission")
+    parser.add_argument("--gate", action="store_true", help="right submissions up to the last line of part A only")
     parser.add_argument("--records", type=Path, default=Path("bench/records") / f"{today}_assessment_matrix")
     parser.add_argument("--report", type=Path, help="write the page from the records")
     parser.add_argument("--again", action="store_true", help="also what is done")

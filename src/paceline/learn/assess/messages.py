@@ -123,7 +123,10 @@ MESSAGES = {
     # A.numbers
     "columns": Message("log.csv has other columns", "those of the given train.py, in any order, and no line twice"),
     "lines": Message("log.csv does not have a line an epoch", "who writes it, and when; opened by one process"),
-    "own-loss": Message("the loss is that of one process's samples", "sums and counts over all processes"),
+    "own-loss": Message(
+        "the loss is near that of all processes' samples, but it is not their mean",
+        "sums and counts over all processes; a mean of means weighs samples differently",
+    ),
     "wrong-loss": Message(
         "the loss is not the mean over the epoch's samples", "loss times samples, summed, divided once"
     ),

@@ -44,13 +44,13 @@ def command_line():
     parser.add_argument("--stop-at", type=float)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--config", type=Path)
-    parser.add_argument("--run")
+    parser.add_argument("--name")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("result"))
     args = parser.parse_args()
     if args.config:
         # The flags of the run go first and those of the command line after them: the last one counts.
-        run = next(r for r in tomllib.loads(args.config.read_text())["runs"] if r["name"] == args.run)
+        run = next(r for r in tomllib.loads(args.config.read_text())["runs"] if r["name"] == args.name)
         flags = []
         for key, value in run.items():
             if key in ("name", "workers"):

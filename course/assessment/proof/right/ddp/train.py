@@ -2,7 +2,7 @@
 
     python train.py --epochs 6 --batch 64 --lr 0.05 --out result                                   # one process
     torchrun --standalone --nproc-per-node 3 train.py --epochs 6 --batch 64 --lr 0.05 --out result
-    torchrun --standalone --nproc-per-node 2 train.py --config config.toml --run adam --out runs/adam
+    torchrun --standalone --nproc-per-node 2 train.py --config config.toml --name adam --out runs/adam
 
 It writes into --out:
 
@@ -33,7 +33,7 @@ COLUMNS = ("epoch", "samples", "steps", "lr", "loss", "right", "counted", "secon
 
 
 def read_options():
-    """From the command line; with --config and --run, what that run says stands in the place of the defaults."""
+    """From the command line; with --config and --name, what that run says stands in the place of the defaults."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--samples", type=int, default=8192, help="training samples")
     parser.add_argument("--eval-samples", type=int, default=2003, help="evaluation samples")
@@ -48,7 +48,7 @@ def read_options():
     parser.add_argument("--stop-at", type=float, help="end when two epochs running had this accuracy, 0 to 1")
     parser.add_argument("--seconds", type=float, help="end with the epoch in which this time was up for any process")
     parser.add_argument("--config", type=Path, help="a file with [[runs]]")
-    parser.add_argument("--run", help="which of them")
+    parser.add_argument("--name", help="which of them")
     parser.add_argument("--resume", action="store_true", help="go on where --out stopped")
     parser.add_argument("--out", type=Path, default=Path("result"))
     # Of our own. The defaults are what the task says of a run without --config: SGD with a constant rate.
@@ -58,7 +58,7 @@ def read_options():
     options = parser.parse_args()
     if options.config is not None:
         runs = tomllib.loads(options.config.read_text(encoding="utf-8"))["runs"]
-        chosen = next(run for run in runs if run["name"] == options.run)
+        chosen = next(run for run in runs if run["name"] == options.name)
         # What was said on the command line goes before what the run says.
         parser.set_defaults(**{key: value for key, value in chosen.items() if key != "name"})
         options = parser.parse_args()

@@ -116,13 +116,13 @@ def read_options():
         parser.add_argument(f"--{name}", action="store_true")
     parser.add_argument("--variant", choices=VARIANTS, default="plain")
     parser.add_argument("--config", type=Path)
-    parser.add_argument("--run")
+    parser.add_argument("--name")
     parser.add_argument("--out", type=Path, default=Path("result"))
     options = parser.parse_args()
     if options.config is None:
         return options
     runs = {run["name"]: run for run in tomllib.loads(options.config.read_text())["runs"]}
-    parser.set_defaults(**{key: runs[options.run][key] for key in runs[options.run] if key != "name"})
+    parser.set_defaults(**{key: runs[options.name][key] for key in runs[options.name] if key != "name"})
     return parser.parse_args()
 
 

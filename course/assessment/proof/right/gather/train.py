@@ -34,14 +34,14 @@ def arguments():
     p.add_argument("--stop-at", type=float)
     p.add_argument("--seconds", type=float)
     p.add_argument("--config", type=pathlib.Path)
-    p.add_argument("--run")
+    p.add_argument("--name")
     p.add_argument("--resume", action="store_true")
     p.add_argument("--out", type=pathlib.Path, default=pathlib.Path("result"))
     p.add_argument("--kernel-lr", type=float, help="Muon with this rate for the kernels; without, SGD for all")
     p.add_argument("--linear-decay", action="store_true", help="rates fall to nothing along a line")
     a = p.parse_args()
     if a.config:
-        run = [each for each in tomllib.loads(a.config.read_text())["runs"] if each["name"] == a.run]
+        run = [each for each in tomllib.loads(a.config.read_text())["runs"] if each["name"] == a.name]
         p.set_defaults(**{k: v for k, v in run[0].items() if k != "name"})
         a = p.parse_args()
     return a

@@ -38,7 +38,7 @@ def options():
     add("--stop-at", type=float)
     add("--seconds", type=float)
     add("--config", type=Path)
-    add("--run")
+    add("--name")
     add("--resume", action="store_true")
     add("--out", type=Path, default=Path("result"))
     add("--adamw", action="store_true", help="AdamW in the place of SGD")
@@ -49,10 +49,10 @@ def options():
     first = ap.parse_args()
     if first.config:
         for run in tomllib.loads(first.config.read_text())["runs"]:
-            if run["name"] == first.run:
+            if run["name"] == first.name:
                 ap.set_defaults(**{k: v for k, v in run.items() if k != "name"})
                 return ap.parse_args()
-        raise SystemExit(f"{first.config} has no run {first.run}")
+        raise SystemExit(f"{first.config} has no run {first.name}")
     return first
 
 

@@ -65,14 +65,14 @@ def read_options():
     parser.add_argument("--stop-at", type=float)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--config", type=Path)
-    parser.add_argument("--run")
+    parser.add_argument("--name")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("result"))
     options = parser.parse_args()
     extra = {"optimizer": "sgd", "weight_decay": 0.0, "warmup_steps": 0, "power": 0.0}
     if options.config is not None:
         runs = tomllib.loads(options.config.read_text())["runs"]
-        chosen = {**next(run for run in runs if run["name"] == options.run)}
+        chosen = {**next(run for run in runs if run["name"] == options.name)}
         extra |= {key: chosen.pop(key) for key in extra if key in chosen}
         parser.set_defaults(**{key: value for key, value in chosen.items() if key not in ("name", "workers")})
         options = parser.parse_args()

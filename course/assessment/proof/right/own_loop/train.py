@@ -48,13 +48,13 @@ def parse():
     for name in ("float64", "resume", "nesterov"):
         p.add_argument(f"--{name}", action="store_true")
     p.add_argument("--config", type=Path)
-    p.add_argument("--run")
+    p.add_argument("--name")
     p.add_argument("--out", type=Path)
     given = vars(p.parse_args())
     described = {}
     if "config" in given:
         with given["config"].open("rb") as file:
-            described = {run["name"]: run for run in tomllib.load(file)["runs"]}[given["run"]]
+            described = {run["name"]: run for run in tomllib.load(file)["runs"]}[given["name"]]
     return argparse.Namespace(**(DEFAULTS | described | given))
 
 

@@ -43,7 +43,7 @@ def read_options():
     parser.add_argument("--stop-at", type=float)
     parser.add_argument("--seconds", type=float)
     parser.add_argument("--config", type=Path)
-    parser.add_argument("--run")
+    parser.add_argument("--name")
     parser.add_argument("--resume", action="store_true")
     parser.add_argument("--out", type=Path, default=Path("result"))
     parser.add_argument("--method", choices=("SGD", "NAdam", "RAdam"), default="SGD")
@@ -51,7 +51,7 @@ def read_options():
     options = parser.parse_args()
     if options.config is not None:
         runs = tomllib.loads(options.config.read_text(encoding="utf-8"))["runs"]
-        chosen = next(run for run in runs if run["name"] == options.run)
+        chosen = next(run for run in runs if run["name"] == options.name)
         parser.set_defaults(**{key: value for key, value in chosen.items() if key != "name"})
         options = parser.parse_args()
     return options

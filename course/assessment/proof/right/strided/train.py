@@ -33,7 +33,7 @@ def flags():
         ("seconds", float, None),
         ("out", Path, Path("result")),
         ("config", Path, None),
-        ("run", str, None),
+        ("name", str, None),
         ("lars", float, 0.0),
         ("warmup-steps", int, 0),
         ("steps-down", float, 1.0),
@@ -46,7 +46,7 @@ def flags():
     if found.config:
         with open(found.config, "rb") as file:  # noqa: PTH123
             runs = {run.pop("name"): run for run in tomllib.load(file)["runs"]}
-        parser.set_defaults(**runs[found.run])
+        parser.set_defaults(**runs[found.name])
         found = parser.parse_args()
     return found
 

@@ -41,7 +41,7 @@ class Settings:
     stop_at: float | None = None
     seconds: float | None = None
     config: Path | None = None
-    run: str | None = None
+    name: str | None = None
     resume: bool = False
     out: Path = Path("result")
     # Beyond what the task asks for.
@@ -66,7 +66,7 @@ class Settings:
         if "config" in said:
             runs = tomllib.loads(said["config"].read_text(encoding="utf-8"))["runs"]
             known = {field.name for field in fields(cls)}
-            run = next(run for run in runs if run["name"] == said["run"])
+            run = next(run for run in runs if run["name"] == said["name"])
             from_file = {key: value for key, value in run.items() if key in known}
         return cls(**{**from_file, **said})
 

@@ -16,6 +16,7 @@ _FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:, in (?P<fu
 _MISMATCH = ("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size")
 _LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 _MEMORY = ("MemoryError", "can't allocate memory", "Cannot allocate memory")
+_TOO_MUCH = ("File too large", "No space left", "it left more files in its folder")
 _NETWORK = ("Network is unreachable", "Temporary failure in name resolution", "Name or service not known", "URLError")
 
 
@@ -88,7 +89,7 @@ def _kind(ran: Ran) -> tuple[str, str]:
         (name in {"SyntaxError", "IndentationError", "TabError"}, "syntax"),
         (name == "SystemExit", "exit"),
         (any(word in text for word in _NETWORK), "network"),
-        ("File too large" in text or "No space left" in text, "too-much"),
+        (any(word in text for word in _TOO_MUCH), "too-much"),
         (any(word in text for word in _MEMORY), "memory"),
         (any(word in text for word in _MISMATCH), "mismatch"),
         (any(word in text for word in _LEFT), "left"),

@@ -137,11 +137,11 @@ def _cause(trials: Trials, trial: Trial, off: _Off) -> str:
 
 
 def _other_start(ran: Ran, start: State) -> bool:
-    """The weights that an optimizer held before its first step are of the network's sizes, and none is the seed's."""
+    """Most of the weights that an optimizer held before its first step, of the network's sizes, are not the seed's."""
     first = next((end.get("first") for end in ran.ends or [] if end.get("first")), None) or []
     sizes = {str(value.size) for value in start.values()}
     own = {text for text in first if isinstance(text, str) and text.partition(":")[0] in sizes}
-    return bool(own) and not own & {noted(torch.from_numpy(value)) for value in start.values()}
+    return len(own - {noted(torch.from_numpy(value)) for value in start.values()}) > len(own) / 2
 
 
 def _computed(trial: Trial, ours: State, epoch: int) -> str:

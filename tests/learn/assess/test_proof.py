@@ -1,0 +1,141 @@
+"""The submissions that prove the grader: they can be made, and a sample of them is graded as it should be."""
+
+from __future__ import annotations
+
+import ast
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from paceline.learn.assess.analysis.messages import MESSAGES as ANALYSIS
+from paceline.learn.assess.cell import read_cells
+from paceline.learn.assess.grade import Grade
+from paceline.learn.assess.matrix import Case, cases, grade_case, judging_digest, main, of_right, of_wrong
+from paceline.learn.assess.matrix_page import render
+from paceline.learn.assess.messages import MESSAGES
+from paceline.learn.assess.proof import CHEAT, REFUSED, TRAP, Wrong, build, program, right_names, wrongs
+from paceline.learn.assess.rubric import load_rubric
+from paceline.records.errors import PacelineError
+
+from .grades import lines
+
+BY_NAME = {wrong.name: wrong for wrong in wrongs()}
+SAMPLE = ("no-sampler", "past-the-wrapper", "averaged-twice", "group-left", "pickle-bomb", "link-handed-in")
+"""Of each kind one that is soon told."""
+
+
+def grade_of(failed: dict[str, str]) -> Grade:
+    """A grade in which some lines failed with a message, and all others passed."""
+    changes = {name: {"state": "failed", "message": message, "points": 0.0} for name, message in failed.items()}
+    return Grade(
+        kind="practice",
+        submission="s",
+        grader="g",
+        course="1",
+        started_at="2026-01-01T00:00:00+00:00",
+        seconds=1.0,
+        lines=lines(changes),
+    )
+
+
+def test_there_are_right_ones_and_many_wrong_ones() -> None:
+    """Each has a name of its own, which is no right one's."""
+    names = [wrong.name for wrong in wrongs()]
+    assert len(names) >= 60
+    assert len(set(names)) == len(names)
+    assert not set(names) & set(right_names())
+    assert {wrong.base for wrong in wrongs()} <= set(right_names())
+
+
+@pytest.mark.parametrize("name", BY_NAME)
+def test_a_wrong_one_can_be_made_and_says_what_has_to_come_out(name: str, tmp_path: Path) -> None:
+    """Its edits fit, its line and its messages exist, and what is said of it is a sentence without an end."""
+    wrong = BY_NAME[name]
+    build(wrong, tmp_path / "submission")
+
+    lines = {line.id for line in load_rubric().lines}
+    assert wrong.line is None or wrong.line == REFUSED or wrong.line in lines
+    assert set(wrong.also) <= lines
+    if wrong.line is None:
+        assert not wrong.messages
+    elif wrong.line != REFUSED:
+        assert wrong.messages
+        assert set(wrong.messages) <= {*MESSAGES, *ANALYSIS}
+    assert wrong.fault in (CHEAT, TRAP) or re.fullmatch(r"F(0[1-9]|[1-9]\d|1[01]\d|12[0-7])", wrong.fault)
+    assert wrong.why
+    assert not wrong.why.endswith(".")
+    assert 0 < wrong.patience <= 1
+    if name != "syntax":
+        ast.parse((tmp_path / "submission" / "train.py").read_text())
+
+
+def test_every_gate_line_is_broken_by_somebody() -> None:
+    """So a line that judges nothing would be seen."""
+    gate = {line.id for line in load_rubric().lines if line.gate}
+    assert gate <= {wrong.line for wrong in wrongs()}
+
+
+def test_an_edit_that_does_not_fit_is_named(tmp_path: Path) -> None:
+    """Old text that is not there, or there twice, would leave a right submission that is called wrong."""
+    for old in ("not there at all", "options.batch"):
+        wrong = Wrong("some", "A.runs", ("raised",), edits=(program(old, ""),))
+        with pytest.raises(PacelineError, match=r"some: an edit does not fit ddp/train\.py"):
+            build(wrong, tmp_path / old.replace(" ", "-"))
+
+
+def test_cells_are_chosen_by_name_and_a_stranger_is_refused() -> None:
+    """Wrong ones have one seed, right ones several."""
+    found = list(cases(["no-sampler", "ddp"], seeds=2))
+    assert [(case.name, case.seed) for case in found] == [("no-sampler", 1), ("ddp", 1), ("ddp", 2)]
+    assert sum(case.wrong is None for case in cases(["right"], seeds=3)) == 3 * len(right_names())
+    with pytest.raises(PacelineError, match="there is no submission nobody"):
+        list(cases(["nobody"]))
+
+
+def test_a_verdict_needs_the_right_line_and_the_right_message() -> None:
+    """Each way in which a grade may not be what it should be."""
+    wrong = Wrong("some", "A.oracle", ("unequal", "uneven-last"))
+
+    def graded(line: str, message: str) -> str:
+        return of_wrong(wrong, grade_of({line: message} if line else {}), "")
+
+    assert graded("A.oracle", "uneven-last") == ""
+    assert graded("A.oracle", "precision").startswith("A.oracle said precision")
+    assert graded("A.runs", "unequal").startswith("not A.oracle: A.runs said unequal")
+    assert graded("", "") == "it passed all up to A.oracle"
+    assert of_wrong(wrong, None, "no config").startswith("it was refused")
+    assert of_wrong(replace(wrong, also=("A.runs",)), grade_of({"A.runs": "unequal"}), "") == ""
+    assert of_wrong(replace(wrong, line=None), grade_of({}), "") == ""
+    assert of_wrong(replace(wrong, line=None), grade_of({"A.runs": "hang"}), "").startswith("a false fail")
+    assert of_wrong(replace(wrong, line=REFUSED, messages=("a link",)), None, "x is a link") == ""
+    assert of_right(grade_of({}), "") == ""
+    assert "A.stop" in of_right(grade_of({"A.stop": "stop-own"}), "")
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(240)
+def test_a_sample_of_wrong_ones_is_graded_as_it_should_be(tmp_path: Path) -> None:
+    """One record each, a page of them, and a second call that has nothing to do."""
+    records, page = tmp_path / "records", tmp_path / "page.md"
+    assert main(["--only", *SAMPLE, "--records", str(records), "--report", str(page)]) == 0
+
+    cells = read_cells(records / "cells")
+    assert {cell.name for cell in cells} == set(SAMPLE)
+    assert all(cell.judging == judging_digest() for cell in cells)
+    assert page.read_text() == render(cells, "records")
+    assert not Path("/tmp/paceline-proof-bomb").exists()
+    before = {path: path.stat().st_mtime_ns for path in (records / "cells").iterdir()}
+    assert main(["--only", *SAMPLE, "--records", str(records)]) == 0
+    assert {path: path.stat().st_mtime_ns for path in (records / "cells").iterdir()} == before
+
+
+@pytest.mark.serial
+@pytest.mark.timeout(240)
+def test_a_right_one_passes_the_gate() -> None:
+    """The matrix grades all of them in full, with three seeds."""
+    cell = grade_case(Case("ddp", 1, Wrong("ddp", None, (), base="ddp")))
+
+    assert cell.problem == ""
+    assert all(cell.points[line.id] == line.points for line in load_rubric().lines if line.gate)
