@@ -192,7 +192,7 @@ def _tell(found: Grade, *, as_json: bool) -> None:
 
         print(msgspec.json.encode(found).decode())
         return
-    print(f"\n{as_text(found)}\n\n  report     {results / 'report.html'}")
+    print(f"\n{as_text(found, lines_too=False)}\n\n  report     {results / 'report.html'}")
     if found.kind == "final" and found.passed:
         print(f"  next       paceline learn certificate issue {results}")
     elif found.passed:

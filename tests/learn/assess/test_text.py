@@ -152,3 +152,12 @@ def test_lines_are_broken_by_columns_and_lose_nothing():
         assert max(columns(line) for line in lines) <= 40
         assert "".join(lines) == text
     assert folded("漢" * 21, 40) == ["漢" * 20, "漢"]
+
+
+def test_whoever_saw_the_lines_as_they_came_gets_the_parts_only():
+    """Points, result and the first failure stay."""
+    grade = grades.failed()
+    short = as_text(grade, lines_too=False)
+    assert "A Correctness, " in short
+    assert all(f" {line.id} " not in short for line in grade.lines)
+    assert short.endswith(as_text(grade).rpartition("\n\n  failed")[2])

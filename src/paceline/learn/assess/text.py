@@ -28,17 +28,21 @@ _JOINERS = "\u200c\u200d"
 _ROWS = (("ran", "ran"), ("expected", "expected"), ("got", "got"), ("likely", "likely"), ("look at", "look"))
 
 
-def as_text(grade: Grade) -> str:
+def as_text(grade: Grade, *, lines_too: bool = True) -> str:
     """For people: a line a line of the rubric, the points, and of the first that failed all that is known.
 
     At most 100 columns, no colour, no newline at the end.
+
+    Args:
+        grade: of a submission.
+        lines_too: without, the parts only, for those who saw the lines as they came.
     """
     said = folded(head(grade), WIDTH)
     for letter, lines in by_part(grade):
         points = total(lines)
         name = f"{visible(letter, 24, single=True)} {PARTS.get(letter, '')}".strip()
-        said += ["", f"{name}, {number(points[0])} of {number(points[1])}"]
-        said += [_row(line, WIDTH) for line in lines]
+        headline = f"{name}, {number(points[0])} of {number(points[1])}"
+        said += ["", headline, *(_row(line, WIDTH) for line in lines)] if lines_too else [f"  {headline}"]
     said += ["", *_wrapped(result_in_words(grade), WIDTH - 2, "  ")]
     for sentence in (gate_in_words(grade), untested_in_words(grade)):
         said += _wrapped(sentence, WIDTH - 2, "  ")
