@@ -185,8 +185,8 @@ show.answers()
 # ## A practice as a whole
 #
 # All lines. With a right answer it takes some minutes: each of your configurations is trained again, the chosen one on
-# data that nobody has seen. It stops at the first line of the gate that does not hold (`--all` goes on). Of a wrong
-# answer it says what was expected, and which mistake gives the number that you wrote.
+# fresh data. It stops at the first line of the gate that does not hold (`--all` goes on). Of a wrong answer it says
+# what was expected, and which mistake gives the number that you wrote.
 
 # %%
 # !paceline learn assess --practice

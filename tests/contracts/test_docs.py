@@ -13,6 +13,7 @@ import typer.main
 
 from paceline.cli.main import build_app
 from paceline.launch.flags import OURS
+from paceline.learn.assess.rubric import load_rubric
 from paceline.records.errors import Exit
 from paceline.tasks.table import BUILT_IN, Defaults
 from paceline.tasks.task import Task
@@ -20,10 +21,14 @@ from paceline.tasks.task import Task
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 APP = typer.main.get_command(build_app())
 VERBS = sorted(APP.commands)
-PAGES = {"plan data": "plan-data.md"} | {
-    f"learn certificate {word}": "certificate.md" for word in ("issue", "key", "revoke", "show", "verify")
+PAGES = {
+    "plan data": "plan-data.md",
+    "learn assess": "assess.md",
+    "learn certificate": "certificate.md",
+    "learn hand-in": "instructor.md",
+    "learn instructor": "instructor.md",
 }
-"""Commands whose page is not called as their verb."""
+"""Commands, and groups of them, whose page is not called as their verb."""
 
 
 def commands(of: Any = APP, name: str = "") -> Iterator[tuple[str, Any]]:
@@ -31,9 +36,18 @@ def commands(of: Any = APP, name: str = "") -> Iterator[tuple[str, Any]]:
     for word, command in of.commands.items():
         full = f"{name} {word}".strip()
         if hasattr(command, "commands"):
+            if command.invoke_without_command:
+                yield full, command
             yield from commands(command, full)
         else:
             yield full, command
+
+
+def page_of(name: str) -> str:
+    """The page of a command: that of the longest group that it belongs to, else of its verb."""
+    words = name.split()
+    groups = [" ".join(words[:count]) for count in range(len(words), 0, -1)]
+    return next((PAGES[group] for group in groups if group in PAGES), f"{words[0]}.md")
 
 
 def flags_of(command: Any) -> list[str]:
@@ -61,11 +75,11 @@ def test_every_verb_has_a_page(verb: str) -> None:
 @pytest.mark.parametrize("name", sorted(COMMANDS))
 def test_every_flag_of_every_command_is_explained(name: str) -> None:
     """The page of a command shows how it is typed, and each of its flags."""
-    text = (REFERENCE / PAGES.get(name, f"{name.split()[0]}.md")).read_text()
+    text = (REFERENCE / page_of(name)).read_text()
     flags = [flag for each in OURS for flag in each.names] if name == "run" else flags_of(COMMANDS[name])
 
     assert f"paceline {name}" in text
-    assert flags or name in {"run", "learn doctor", "learn workshop", "learn slides list"}
+    assert flags or name in {"run", "learn doctor", "learn workshop", "learn slides list", "learn assess start"}
     assert [flag for flag in flags if not stands_in(flag, text)] == []
 
 
@@ -76,6 +90,9 @@ def test_all_commands_are_looked_at_and_a_longer_flag_is_not_taken_for_a_shorter
     assert {"--probe", "--probe-seconds"} <= set(flags_of(COMMANDS["plan speed"]))
     assert "--confirm" in flags_of(COMMANDS["plan batch"])
     assert "--with" in flags_of(COMMANDS["landscape"])
+    assert "--practice" in flags_of(COMMANDS["learn assess"])
+    assert page_of("learn assess start") == page_of("learn assess") == "assess.md"
+    assert page_of("learn quiz") == "learn.md"
     assert stands_in("--probe", "`--probe`, which times")
     assert not stands_in("--probe", "`--probe-seconds` and --probes")
 
@@ -97,3 +114,34 @@ def test_every_part_of_a_task_and_what_it_trains_with_is_explained() -> None:
 
     assert [field.name for field in dataclasses.fields(Task) if not re.search(rf"\b{field.name}\b", text)] == []
     assert [name for name, value in shown.items() if f"| `{name}` | {value} |" not in text] == []
+
+
+def test_every_line_of_the_assessment_is_explained() -> None:
+    """Its row has title, points and gate as the rubric has them, and says what it rests on."""
+    text = (REFERENCE / "assess.md").read_text()
+    rubric = load_rubric()
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in text.splitlines() if row.startswith("| ")]
+    judged = [row for row in rows if re.fullmatch(r"[A-D]\.[a-z]+", row[0])]
+
+    assert [row[:4] for row in judged] == [
+        [line.id, line.title, f"{line.points:g}", "gate" if line.gate else ""] for line in rubric.lines
+    ]
+    assert [row[0] for row in judged if not re.search(r"computed|outside|inside|yours", row[4])] == []
+    assert f"100 points; {rubric.pass_points} pass, {rubric.merit_points} are with merit" in text
+
+
+def test_the_limits_of_the_assessment_are_those_of_the_rubric() -> None:
+    """The page's table of limits."""
+    text = (REFERENCE / "assess.md").read_text()
+    limits, task = load_rubric().limits, load_rubric().task
+    mib = 1 << 20
+
+    rows = [
+        f"| files | {limits.files} of {limits.file_bytes // mib} MiB at most, {limits.total_bytes // mib} MiB in all |",
+        f"of 1 to {task.most_workers} workers and {task.most_epochs} epochs at most |",
+        f"| memory | {limits.memory_bytes // (mib << 10)} GiB a process |",
+        f"| processes | {limits.processes}, threads included |",
+        f"| one run of part A | {limits.run_s:g} s;",
+        f"| one training of parts B, C, D | {limits.training_s:g} s;",
+    ]
+    assert [row for row in rows if row not in text] == []

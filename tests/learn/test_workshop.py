@@ -10,6 +10,7 @@ import pytest
 import typer.main
 
 from paceline.cli.main import build_app
+from paceline.learn.assess.task_folder import notebook_text
 from paceline.learn.content import Course, load_course
 from paceline.learn.slides.build import deck_files
 from paceline.learn.slides.deck import read_deck
@@ -23,6 +24,7 @@ NOTEBOOKS = {
     "02_Notebook_A_More_Realistic_Model.ipynb",
     "02_Notebook_Exercising_Optimization_Strategies.ipynb",
 }
+ASSESSMENT = {"03_Assessment.ipynb", "assessment.ipynb"}
 DECKS = ("lab1p1", "lab1p2", "lab1_conclusion", "lab2p1", "lab3p1")
 TOPICS = {
     "aims": 4,
@@ -46,7 +48,7 @@ def real() -> Course:
 def test_every_topic_leads_to_an_exercise_or_lab_a_deck_and_a_verb(real: Course) -> None:
     """All of which exist."""
     workshop = load_workshop(Path(real.folder))
-    labs = {lab.id for lab in real.labs} | {each.id for lab in real.labs for each in lab.exercises}
+    labs = {lab.id for lab in real.labs} | {each.id for lab in real.labs for each in lab.exercises} | {"assessment"}
     verbs = set(typer.main.get_command(build_app()).commands)
 
     for topic in workshop.topics:
@@ -54,6 +56,13 @@ def test_every_topic_leads_to_an_exercise_or_lab_a_deck_and_a_verb(real: Course)
         assert set(topic.lab) <= labs, topic
         assert topic.deck in {f"D{number}" for number in range(1, 8)}, topic
         assert topic.verb in verbs, topic
+
+
+def test_what_the_originals_assessment_asks_for_is_in_ours(real: Course) -> None:
+    """Each of its topics leads there, and no other part does."""
+    topics = load_workshop(Path(real.folder)).topics
+
+    assert [topic.topic for topic in topics if ("assessment" in topic.lab) != (topic.part == "assessment")] == []
 
 
 def test_no_topic_of_the_original_got_lost(real: Course) -> None:
@@ -100,12 +109,13 @@ def test_the_originals_notebooks_are_laid_out_with_their_exercises(real: Course,
     nbformat = pytest.importorskip("nbformat")
     made = lay_out(real, tmp_path / "workshop")
 
-    assert {path.name for path in made if path.suffix == ".ipynb"} == NOTEBOOKS
+    assert {path.name for path in made if path.suffix == ".ipynb"} == NOTEBOOKS | ASSESSMENT
     decks = {f"{name}{ending}" for name in DECKS for ending in (".html", ".pptx")}
     assert {path.name for path in made if path.parent.name == "slides"} == decks
-    for name in NOTEBOOKS:
+    for name in (*NOTEBOOKS, "03_Assessment.ipynb", "assessment/assessment.ipynb"):
         nbformat.validate(nbformat.read(tmp_path / "workshop" / name, as_version=4))
     assert (tmp_path / "workshop" / "work" / "L5_6.py").is_file()
+    assert (tmp_path / "workshop" / "assessment" / "TASK.md").is_file()
     assert "03_Assessment.ipynb" in (tmp_path / "workshop" / "README.md").read_text()
     assert lay_out(real, tmp_path / "workshop") == []
 
@@ -130,3 +140,28 @@ def test_a_folder_of_something_else_is_refused(real: Course, tmp_path: Path) -> 
 
     with pytest.raises(PacelineError, match="something else"):
         lay_out(real, tmp_path)
+
+
+@pytest.mark.slow
+def test_the_assessments_notebook_runs_before_anything_was_written(
+    real: Course, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every cell, beside its folder; what needs the learner's work says so, and the grader finds the first mistake."""
+    nbformat = pytest.importorskip("nbformat")
+    client = pytest.importorskip("nbclient")
+    monkeypatch.setenv("PACELINE_QUICK", "1")
+    notebook = nbformat.reads(notebook_text(), as_version=4)
+
+    client.NotebookClient(notebook, timeout=250, resources={"metadata": {"path": str(tmp_path)}}).execute()
+
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", ())]
+    said = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
+    assert [output for output in outputs if output["output_type"] == "error"] == []
+    assert "2 processes would each do all of it" in said
+    assert "message everybody-sees-all" in said
+    assert "there is no final grading that passed yet" in said
+    assert len(list((tmp_path / "assessment" / "graded").glob("*_practice/report.html"))) == 2
+    assert (tmp_path / "assessment" / "comm.csv").is_file()
+    frames = [output["data"]["text/html"] for output in outputs if "text/html" in output.get("data", {})]
+    assert [frame for frame in frames if 'src="assessment/graded/' in frame] == frames
+    assert len(frames) == 2

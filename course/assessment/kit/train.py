@@ -118,6 +118,8 @@ def main():
         rows, steps, good = held["rows"], held["steps"], held["good"]
 
     for epoch in range(len(rows), options.epochs):
+        if good >= 2:  # also of a training that is resumed after it had stopped by itself
+            break
         began = time.monotonic()
         batches = order(len(train_data), options.seed, epoch).split(options.batch)
         loss = train_epoch(model, optimizer, train_data, batches)
@@ -131,8 +133,7 @@ def main():
         held = {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         save(held | {"rows": rows, "steps": steps, "good": good}, checkpoint)
         print(f"epoch {epoch}: loss {loss:.4f}, {right} of {counted} right, {seconds:.1f} s", flush=True)
-        out_of_time = options.seconds is not None and time.monotonic() - begun > options.seconds
-        if good == 2 or out_of_time:
+        if options.seconds is not None and time.monotonic() - begun > options.seconds:
             break
 
 

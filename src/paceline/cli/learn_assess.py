@@ -54,7 +54,9 @@ def grade(
             "say which grading it is", hint="--practice, as often as you like; --final, for the certificate"
         )
     if final and (seed is not None or until):
-        raise PacelineError("a final grading has its own seeds and judges every line", hint="--practice takes both")
+        raise PacelineError(
+            "a final grading draws its own seeds and has no last line", hint="--practice takes --seed and --until"
+        )
     from paceline.launch.quarantine import INSIDE
     from paceline.learn.assess.rubric import load_rubric
 

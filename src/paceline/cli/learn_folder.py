@@ -78,6 +78,8 @@ def list_labs(track: TrackName = None, directory: Dir = None) -> None:
         if directory is not None:
             raise
         print(list_text(labs_of(course, track), Progress()))
+    if course.assessment is not None:
+        print(f"\nA    The assessment  ({course.assessment.minutes} min)\n     paceline learn assess start")
 
 
 def next_one(track: TrackName = None, directory: Dir = None) -> None:

@@ -103,7 +103,7 @@ def run_quarantined(
 
 
 def judging_environment() -> dict[str, str]:
-    """This process's environment as far as a judge needs it: what it runs can read it, and has no business with more."""
+    """The environment as far as a judge needs it: what it runs can read that, and has no business with more."""
     return {name: value for name, value in os.environ.items() if name.startswith(_KEPT)}
 
 

@@ -66,6 +66,13 @@ class Track(msgspec.Struct, frozen=True, kw_only=True):
     labs: list[str]
 
 
+class Assessment(msgspec.Struct, frozen=True, kw_only=True):
+    """What comes at the end; its lines and points stand in assessment/rubric.toml."""
+
+    minutes: int
+    """That a person takes."""
+
+
 class Course(msgspec.Struct, frozen=True, kw_only=True):
     """All of it."""
 
@@ -73,6 +80,7 @@ class Course(msgspec.Struct, frozen=True, kw_only=True):
     version: str
     labs: list[Lab]
     tracks: list[Track]
+    assessment: Assessment | None = None
     folder: str = ""
     """Where it was read from."""
 

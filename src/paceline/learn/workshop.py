@@ -16,6 +16,8 @@ from typing import Any
 
 import msgspec
 
+from paceline.learn.assess.task_folder import DEFAULT, notebook_text
+from paceline.learn.assess.task_folder import start as start_assessment
 from paceline.learn.content import Course, load_course
 from paceline.learn.masters import Cell, read_master
 from paceline.learn.notebooks import build
@@ -49,11 +51,11 @@ class WorkshopDeck(msgspec.Struct, frozen=True, kw_only=True):
     """Ours from which it is built."""
 
 
-class Later(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of the original that is still to come here."""
+class WorkshopAssessment(msgspec.Struct, frozen=True, kw_only=True):
+    """The original's assessment, whose notebook leads through ours."""
 
     name: str
-    what: str
+    title: str
 
 
 class Topic(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,7 +85,7 @@ class Workshop(msgspec.Struct, frozen=True, kw_only=True):
 
     notebooks: list[Notebook]
     decks: list[WorkshopDeck]
-    later: list[Later]
+    assessment: WorkshopAssessment
     topics: list[Topic]
     shown: list[Shown]
 
@@ -106,7 +108,7 @@ def load_workshop(course: Path) -> Workshop:
 
 
 def lay_out(course: Course, folder: Path, tell: Callable[[str], None] = lambda _: None) -> list[Path]:
-    """Make the original's notebooks, the exercise files that belong to them, and its decks; what was made.
+    """Make the original's notebooks, their exercise files, the assessment's folder, and the decks; what was made.
 
     Args:
         course: whose.
@@ -129,6 +131,11 @@ def lay_out(course: Course, folder: Path, tell: Callable[[str], None] = lambda _
                 if not workspace.file(exercise).exists():
                     write_atomic(workspace.file(exercise), workspace.starter(exercise).encode())
                     made.append(workspace.file(exercise))
+    assessment = workspace.path / workshop.assessment.name
+    if not assessment.exists():
+        write_atomic(assessment, notebook_text().encode())
+        made.append(assessment)
+    made += start_assessment(workspace.path / DEFAULT)
     for each in workshop.decks:
         made += _deck(course, each, workspace.path / "slides", tell)
     readme = workspace.path / "README.md"
@@ -201,7 +208,7 @@ def as_page(course: Course) -> str:
         "|---|---|",
         *(f"| `{each.name}` | {_pieces(each)} |" for each in workshop.notebooks),
         *(f"| `slides/{each.name}.html`, `.pptx` | {each.deck} |" for each in workshop.decks),
-        *(f"| `{each.name}` | to come: {each.what} |" for each in workshop.later),
+        f"| `{workshop.assessment.name}` and `{DEFAULT}/` | the assessment |",
         "",
         "| where | topic | lab | deck | verb |",
         "|---|---|---|---|---|",
@@ -239,7 +246,7 @@ def _readme(workshop: Workshop) -> str:
     lines = ["# The workshop's pieces, from Paceline's course", ""]
     lines += [f"- `{each.name}`: {each.title}" for each in workshop.notebooks]
     lines += [f"- `slides/{each.name}.html` and `.pptx`: {each.title}" for each in workshop.decks]
-    lines += [f"- `{each.name}`: still to come ({each.what})" for each in workshop.later]
+    lines.append(f"- `{workshop.assessment.name}`: {workshop.assessment.title}; its files are in `{DEFAULT}/`")
     lines += [
         "",
         "Exercises are in `work/`; `paceline learn check L1.1` checks one, `paceline learn status` counts.",

@@ -182,7 +182,7 @@ WRONG = [
     ),
     Wrong(
         name="steps-on-rank-0-only",
-        line="A.ranks",
+        line="A.oracle",
         messages=("steps-differ",),
         edits=(program(_STEP, _STEP.replace("optimizer.step()", "_ = optimizer.step() if rank == 0 else None")),),
         fault="F39",

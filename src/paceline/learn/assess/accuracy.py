@@ -13,9 +13,9 @@ from paceline.learn.assess.box import Box, Ran
 from paceline.learn.assess.correctness.runs import ended
 from paceline.learn.assess.grade import Curve
 from paceline.learn.assess.held import held, reached
-from paceline.learn.assess.inside import TRAIN, Start
+from paceline.learn.assess.inside import OTHER, TRAIN, Start
 from paceline.learn.assess.judged import Scored, share_between
-from paceline.learn.assess.kit import EVAL_SEED, JUDGED_SEED, signals
+from paceline.learn.assess.kit import EVAL_SEED, signals
 from paceline.learn.assess.oracle import right_answers
 from paceline.learn.assess.rubric import Rubric
 from paceline.learn.assess.submission import Configuration
@@ -40,12 +40,14 @@ class Trainings:
     Args:
         box: of the submission.
         rubric: sizes and limits.
-        own: judge on the samples that the program evaluates on, as its log does; else on samples that no program sees.
+        judged_seed: added to the seed of the training data, it gives the samples that are judged; a program that does
+            not know it cannot draw them. By default those on which the program evaluates itself, as its log has them.
     """
 
-    def __init__(self, box: Box, rubric: Rubric, *, own: bool = False) -> None:
+    def __init__(self, box: Box, rubric: Rubric, judged_seed: int | None = None) -> None:
         self.box, self.rubric = box, rubric
-        self._judged = (rubric.task.eval_samples, EVAL_SEED) if own else (rubric.task.judged_samples, JUDGED_SEED)
+        own = judged_seed is None
+        self._judged = (rubric.task.eval_samples if own else rubric.task.judged_samples, judged_seed or EVAL_SEED)
         self._trained: dict[tuple[str, int, int], Trained] = {}
 
     @property
@@ -87,12 +89,13 @@ class Trainings:
             got = f"{epochs} epochs"
             raise Wrong("no-weights", ran=ran.command, expected=f"epoch-0.pt to epoch-{run.epochs - 1}.pt", got=got)
         read = sum(len(seen.numbers(TRAIN)) for seen in ran.ranks)
-        if read != epochs * task.samples:
+        strange = sum(len(seen.numbers(OTHER)) for seen in ran.ranks)
+        if read != epochs * task.samples or strange:
             raise Wrong(
                 "other-budget",
                 ran=ran.command,
-                expected=f"{epochs * task.samples:,} readings of training samples in {epochs} epochs",
-                got=f"{read:,}",
+                expected=f"{epochs * task.samples:,} readings of training samples in {epochs} epochs, no other data",
+                got=f"{read:,}, and {strange:,} of other data",
             )
         accuracy = []
         judged, offset = self._judged

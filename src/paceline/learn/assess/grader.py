@@ -35,7 +35,7 @@ from paceline.learn.assess.correctness.runs import Trials
 from paceline.learn.assess.efficiency import judge_evaluation, judge_speed, judge_traffic
 from paceline.learn.assess.grade import Curve, Grade, Line, write_grade
 from paceline.learn.assess.judged import Scored, judged
-from paceline.learn.assess.kit import grader_digest
+from paceline.learn.assess.kit import EVAL_SEED, grader_digest
 from paceline.learn.assess.planted import planted
 from paceline.learn.assess.rubric import Rubric, load_rubric
 from paceline.learn.assess.submission import ANSWERS, Submission, freeze, read_rows
@@ -88,7 +88,8 @@ def grade_submission(source: Path, out: Path, wish: Wish | None = None) -> Grade
         make_ready()
         torch.set_num_threads(1)  # beside the submission's processes, two threads that wait for each other take long
         nonce = _nonce(wish)
-        seeds = draw_seeds(nonce, submission.digest)
+        # A practice repeats its numbers while the submission is mended.
+        seeds = draw_seeds(nonce, submission.digest if wish.kind == "final" else "")
         grading = _Grading(submission, rubric, seeds, scratch, wish)
         lines = grading.lines()
     grade = Grade(
@@ -115,6 +116,11 @@ def grade_submission(source: Path, out: Path, wish: Wish | None = None) -> Grade
     return grade
 
 
+def judged_seed(seeds: dict[str, int]) -> int:
+    """What is added to a seed of data for the samples that are judged; far from what a program draws."""
+    return (3 + seeds["judged"] % 900) * EVAL_SEED
+
+
 def _nonce(wish: Wish) -> str:
     """Of a final grading nobody can guess it; that of a practice is a number which repeats it."""
     if wish.kind == "final":
@@ -124,7 +130,7 @@ def _nonce(wish: Wish) -> str:
 
 def draw_seeds(nonce: str, submission: str) -> dict[str, int]:
     """The seeds of a grading, by what they are for."""
-    names = ["sizes", *(f"{what}-{number}" for number in range(3) for what in ("weights", "data"))]
+    names = ["sizes", "judged", *(f"{what}-{number}" for number in range(3) for what in ("weights", "data"))]
     found = {}
     for name in names:
         digest = hashlib.sha256(f"{nonce}\0{submission}\0{grader_digest()}\0{name}".encode()).digest()
@@ -141,8 +147,8 @@ class _Grading:
         self._submission, self._rubric, self._wish, self._scratch = submission, rubric, wish, scratch
         self._box = Box(submission, scratch / "runs", rubric.limits, wish.patience)
         self._trials = Trials(self._box, draw(seeds["sizes"]))
-        self._trainings = Trainings(self._box, rubric)
-        self._own = Trainings(self._box, rubric, own=True)
+        self._trainings = Trainings(self._box, rubric, judged_seed(seeds))
+        self._own = Trainings(self._box, rubric)
         count = rubric.accuracy.trainings
         self._pairs = [(seeds[f"weights-{number}"], seeds[f"data-{number}"]) for number in range(count)]
 

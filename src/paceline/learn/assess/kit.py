@@ -17,7 +17,8 @@ from paceline.learn.inside import load_file
 GIVEN = ("signals.py", "sync_norm.py")
 """Files beside a submission's own; the grader's copies take the place of whatever is handed in."""
 EVAL_SEED, JUDGED_SEED = 1_000_000, 2_000_000
-"""Added to the seed of the training data: what the program evaluates on, and what only the grader does."""
+"""Added to the seed of the training data: what the program evaluates on, and what it is judged on where nobody could
+prepare for it anyway; a grading draws a multiple of its own instead of the second."""
 
 
 def kit_folder() -> Path:

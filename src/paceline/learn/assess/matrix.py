@@ -207,7 +207,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say(told.rstrip())
     _say(f"{problems} of {len(wanted)} cells are not as they should be; {time.monotonic() - began:.0f} s")
     if options.report is not None:
-        write_atomic(options.report, matrix_page.render(read_cells(cells), options.records.name).encode())
+        found, name = read_cells(cells), options.records.name
+        write_atomic(options.report, matrix_page.render(found, name).encode())
+        write_atomic(options.records / "README.md", matrix_page.readme(found, name).encode())
     return 1 if problems else 0
 
 

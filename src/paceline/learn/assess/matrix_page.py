@@ -27,9 +27,7 @@ def render(cells: Sequence[Cell], record: str) -> str:
         cells: of the matrix.
         record: name of the folder that they come from.
     """
-    rights = [cell for cell in cells if cell.wanted == "right"]
-    harmless = [cell for cell in cells if not cell.wanted]
-    wrong = [cell for cell in cells if cell.wanted and cell.wanted != "right"]
+    rights, harmless, wrong = _kinds(cells)
     parts = [_HEAD, _summary(rights, harmless, wrong)]
     if rights:
         parts.append(_rights(rights))
@@ -43,6 +41,21 @@ def render(cells: Sequence[Cell], record: str) -> str:
         parts.append(_harmless(harmless))
     parts.append(_command(cells, record))
     return "\n".join(part.rstrip() + "\n" for part in parts)
+
+
+def readme(cells: Sequence[Cell], record: str) -> str:
+    """What lies beside the records."""
+    notes = [f"- {cell.name}, seed {cell.seed}: {cell.problem}" for cell in cells if cell.problem]
+    problems = "\n".join(["Not as it should be:", "", *notes]) + "\n" if notes else "All are as they should be.\n"
+    parts = ["# The matrix that proves the grader\n", _summary(*_kinds(cells)), problems, _command(cells, record)]
+    return "\n".join(parts)
+
+
+def _kinds(cells: Sequence[Cell]) -> tuple[list[Cell], list[Cell], list[Cell]]:
+    """Right ones, those that have to pass the gate, and wrong ones."""
+    rights = [cell for cell in cells if cell.wanted == "right"]
+    harmless = [cell for cell in cells if not cell.wanted]
+    return rights, harmless, [cell for cell in cells if cell.wanted and cell.wanted != "right"]
 
 
 def _summary(rights: Sequence[Cell], harmless: Sequence[Cell], wrong: Sequence[Cell]) -> str:

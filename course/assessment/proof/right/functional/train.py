@@ -129,11 +129,11 @@ def read_options():
 def written(path, write):
     beside = Path(f"{path}~")
     write(beside)
-    os.replace(beside, path)  # noqa: PTH105
+    os.replace(beside, path)
 
 
 def log(rows, path):
-    with open(path, "w", newline="") as file:  # noqa: PTH123
+    with open(path, "w", newline="") as file:
         csv.writer(file).writerows([HEADER, *rows])
 
 

@@ -106,7 +106,7 @@ def replace(path, content):
         beside.write_text(content)
     else:
         torch.save(content, beside)
-    os.replace(beside, path)  # noqa: PTH105
+    os.replace(beside, path)
 
 
 def csv_text(rows):

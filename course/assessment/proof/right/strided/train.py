@@ -44,7 +44,7 @@ def flags():
     parser.add_argument("--resume", action="store_true")
     found = parser.parse_args()
     if found.config:
-        with open(found.config, "rb") as file:  # noqa: PTH123
+        with open(found.config, "rb") as file:
             runs = {run.pop("name"): run for run in tomllib.load(file)["runs"]}
         parser.set_defaults(**runs[found.name])
         found = parser.parse_args()

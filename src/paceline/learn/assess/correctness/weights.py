@@ -35,6 +35,11 @@ def judge_ranks(trials: Trials) -> dict[str, Any]:
         if not any(steps):
             evidence[ran.command] = "steps were not seen (no optimizer of torch's family); the weights tell"
             continue
+        if not all(steps):
+            # One process may make all steps and send the weights; where it does not, they are wrong.
+            idle = [rank for rank, each in enumerate(steps) if not each]
+            evidence[ran.command] = f"no optimizer was seen on ranks {idle}; the weights tell"
+            continue
         lengths = [len(each) for each in steps]
         if len(set(lengths)) > 1:
             raise Wrong(
@@ -133,6 +138,9 @@ def _cause(trials: Trials, trial: Trial, off: _Off) -> str:
     wrong = {name for name, far in off.found.relative.items() if far > TOLERANCE}
     if wrong and all(name.endswith(_RUNNING) for name in wrong):
         return "buffers"
+    steps = [len(seen.steps) for seen in trials.run(trial).ranks]
+    if any(steps) and not all(steps):
+        return "steps-differ"
     return _computed(trial, ours, off.epoch) or _by_comparison(trials, trial)
 
 
