@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import tomllib
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +14,9 @@ import torch
 from torch.distributed.run import get_args_parser
 
 from paceline.learn.assess.kit import kit_folder, signals
+from paceline.learn.assess.rubric import load_rubric
 
+REPOSITORY = Path(__file__).parents[3]
 TASK = (kit_folder() / "TASK.md").read_text()
 FLAGS = sorted(set(re.findall(r"add_argument\(\"(--[a-z0-9-]+)\"", (kit_folder() / "train.py").read_text())))
 
@@ -92,3 +96,17 @@ def test_models_of_a_seed_are_equal_and_leave_the_random_state_alone() -> None:
     assert len(list(kit.make_model("tied").parameters())) == len(list(kit.make_model("plain").parameters())) - 1
     with pytest.raises(ValueError, match="variant is 'other'"):
         kit.make_model("other")
+
+
+def test_the_target_rests_on_the_measurement_that_is_on_record() -> None:
+    """20 seeds of one device; the learner's baseline says the same."""
+    (path,) = (REPOSITORY / "bench/records").glob("*_assessment_spread/record.json")
+    record = json.loads(path.read_bytes())
+    numbers = load_rubric().accuracy
+    assert (numbers.mean, numbers.deviation) == (record["small"]["mean"], record["small"]["deviation"])
+    assert numbers.seeds == len(record["small"]["held"])
+    assert numbers.mean == pytest.approx(np.mean(record["small"]["held"]), abs=1e-4)
+    assert numbers.deviation == pytest.approx(np.std(record["small"]["held"], ddof=1), abs=1e-4)
+    report = (kit_folder() / "baseline" / "report.md").read_text()
+    assert f"has to hold {numbers.target:.3f}" in report
+    assert record["large"]["mean"] + 3 * record["large"]["deviation"] < numbers.target  # doing nothing does not pass
