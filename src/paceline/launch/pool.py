@@ -309,7 +309,10 @@ def _blame(failed: Mapping[int, Answer], waiting: dict[int, _Rank], answers: dic
         while waiting and (left := end - time.monotonic()) > 0:
             wait([each.channel for each in waiting.values()], left)
             _take(waiting, answers)
-    first = failed[rank]
+        # Word of a broken connection may come before word of what broke it.
+        told = {each: answer for each, answer in answers.items() if answer.error and "peer" not in answer.error}
+        rank = min(told, key=lambda each: told[each].at_s, default=rank)
+    first = answers[rank]
     failure = RankFailure(rank, first.error, first.traceback)
     raise failure from (pickle.loads(first.exception) if first.exception else None)
 

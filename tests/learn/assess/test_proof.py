@@ -7,10 +7,12 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from paceline.learn.assess.analysis.messages import MESSAGES as ANALYSIS
 from paceline.learn.assess.cell import read_cells
+from paceline.learn.assess.correctness.coverage import _NEARLY, _nearly
 from paceline.learn.assess.grade import Grade
 from paceline.learn.assess.matrix import Case, cases, grade_case, judging_digest, main, of_right, of_wrong
 from paceline.learn.assess.matrix_page import render
@@ -112,6 +114,22 @@ def test_a_verdict_needs_the_right_line_and_the_right_message() -> None:
     assert of_wrong(replace(wrong, line=REFUSED, messages=("a link",)), None, "x is a link") == ""
     assert of_right(grade_of({}), "") == ""
     assert "A.stop" in of_right(grade_of({"A.stop": "stop-own"}), "")
+
+
+def test_readings_ahead_are_in_order_and_another_order_is_not() -> None:
+    """Loader workers read batches ahead, each at its own pace; an epoch cut into parts is read in no step's order."""
+    drawn = np.random.default_rng(1)
+    order = drawn.permutation(193)
+    shares = [order[rank::3] for rank in range(3)]
+    ahead = []
+    for share in shares:
+        batches = np.array_split(share, 8)
+        ahead.append(np.concatenate([batches[step] for step in (0, 2, 1, 4, 3, 6, 5, 7)]))
+
+    assert _nearly(shares, order) > 0.99
+    assert _nearly(ahead, order) > _NEARLY + 0.3
+    assert _nearly(np.array_split(order, 3), order) < 0
+    assert max(_nearly(shares, drawn.permutation(193)) for _ in range(200)) < 0
 
 
 @pytest.mark.serial

@@ -644,9 +644,29 @@ def outlive():
         why="it draws what only the grader evaluates on, and trains on it",
     ),
     Wrong(
-        name="trains-on-evaluation-data",
+        name="several-steps-a-batch",
         line="B.accuracy",
         messages=("other-budget",),
+        edits=(
+            program(
+                "        optimizer.step()\n",
+                "        optimizer.step()\n"
+                "        for _ in range(3 if CONFIGURED else 0):\n"
+                "            optimizer.zero_grad()\n"
+                '            again = nn.functional.cross_entropy(model(signals), labels, reduction="sum")\n'
+                "            (again * (world / len(indices))).backward()\n"
+                "            optimizer.step()\n",
+            ),
+            program("import math\n", "import math\nimport sys\n"),
+            _first('CONFIGURED = "--config" in sys.argv\n'),
+        ),
+        fault=CHEAT,
+        why="with a configuration, each batch is read once and used four times",
+    ),
+    Wrong(
+        name="trains-on-evaluation-data",
+        line="C.evaluation",
+        messages=("not-shared",),
         edits=(
             program(
                 "        loss = train_epoch(model,",

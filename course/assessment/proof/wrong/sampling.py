@@ -79,7 +79,7 @@ WRONG = [
     Wrong(
         name="sampler-and-shuffle",
         line="A.runs",
-        messages=("raised",),
+        messages=("raised", "left"),
         base="trainer",
         edits=(program(_LOADER[0], _LOADER[0].replace("batch_sampler=self", "shuffle=True, batch_sampler=self")),),
         fault="F04",

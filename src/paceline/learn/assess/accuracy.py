@@ -97,6 +97,7 @@ class Trainings:
                 expected=f"{epochs * task.samples:,} readings of training samples in {epochs} epochs, no other data",
                 got=f"{read:,}, and {strange:,} of other data",
             )
+        _judge_steps(ran, epochs * -(-task.samples // run.batch))
         accuracy = []
         judged, offset = self._judged
         for epoch in range(epochs):
@@ -118,6 +119,17 @@ class Trainings:
             accuracy=accuracy,
             seconds=round(ran.seconds, 2),
         )
+
+
+def _judge_steps(ran: Ran, most: int) -> None:
+    """No batch is used for more than one step, as far as optimizers of torch's family were seen.
+
+    Raises:
+        Wrong: there were more steps than batches.
+    """
+    made = [end.get("steps", 0) for end in ran.ends or []]
+    if any(isinstance(steps, int) and steps > most for steps in made):
+        raise Wrong("other-budget", ran=ran.command, expected=f"{most} steps, one a batch", got=f"{made}")
 
 
 def _judge_start(ran: Ran, seed: int) -> None:

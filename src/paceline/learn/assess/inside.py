@@ -70,6 +70,9 @@ def run_program(start: Start) -> dict[str, Any]:
         for name in [name for name in os.environ if name.startswith(_OF_TORCHRUN)]:
             del os.environ[name]
     adopt_orphans()
+    # Sockets of loader workers belong into a folder of its own; that of the judge, which it inherited, is closed to it.
+    multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
+    multiprocessing.set_start_method(None, force=True)  # a rank inherits it; a program does not
     sys.argv = ["train.py", *start.arguments]
     for name in GIVEN:  # by their paths: a folder of the same name beside them would go before
         load_file(here / name, name.removesuffix(".py"))
@@ -99,6 +102,7 @@ def run_program(start: Start) -> dict[str, Any]:
         "in_group": bool(dist.is_initialized()),
         "first": steps.first if steps is not None else [],
         "trouble": steps.trouble if steps is not None else "",
+        "steps": max(steps.made.values(), default=0) if steps is not None else 0,
         "left": _left_behind(),
     }
 
@@ -162,11 +166,12 @@ class _Reads:
         self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
         self._rank_pid = os.getpid()
         self._kill = start.kill[1] if start.kill is not None and start.kill[0] == rank else None
-        self._jump = start.jump[1:] if start.jump is not None and start.jump[0] == rank else None
-        self._clocks = _Clocks() if self._jump is not None else None
+        self._jump = start.jump[1] if start.jump is not None and start.jump[0] == rank else None
+        if start.jump is not None and self._jump is not None:
+            _put_ahead(self._is_time_to_jump, start.jump[2])
         self._slow_s = start.slow[1] if start.slow is not None and start.slow[0] == rank else 0.0
         self._path = path
-        self._trained = 0
+        self._looked_at = 0
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -193,21 +198,27 @@ class _Reads:
     def note(self, role: int, numbers: list[int]) -> None:
         """Write it down, and do what was planned for this moment."""
         os.write(self._file, np.array([role, len(numbers), *numbers], dtype="<i4").tobytes())
-        if role != TRAIN or (self._kill is None and self._jump is None and not self._slow_s):
+        if role != TRAIN:
             return
         if self._slow_s:
             time.sleep(self._slow_s)
-        self._trained = self._trained_so_far(len(numbers))
-        if self._kill is not None and self._trained >= self._kill:
+        if self._kill is not None and self._trained() >= self._kill:
             os.kill(self._rank_pid, signal.SIGKILL)
+            if os.getpid() != self._rank_pid:
+                os._exit(1)  # a loader's worker, which holds what tells the judge of the end
             signal.pause()
-        if self._jump is not None and self._trained >= self._jump[0] and self._clocks is not None:
-            self._clocks.ahead_s = self._jump[1]
 
-    def _trained_so_far(self, more: int) -> int:
-        if os.getpid() == self._rank_pid and self._jump is not None:
-            return self._trained + more
+    def _trained(self) -> int:
+        """How many training samples this rank and its loader workers have read."""
         return int(sum(count for role, count in _blocks(self._path) if role == TRAIN))
+
+    def _is_time_to_jump(self) -> bool:
+        """Looked at only where more was read since the last time: clocks are asked often."""
+        size = os.fstat(self._file).st_size
+        if self._jump is None or size == self._looked_at:
+            return False
+        self._looked_at = size
+        return self._trained() >= self._jump
 
 
 def _blocks(path: Path) -> Iterator[tuple[int, int]]:
@@ -219,24 +230,27 @@ def _blocks(path: Path) -> Iterator[tuple[int, int]]:
         at += 2 + int(held[at + 1])
 
 
-class _Clocks:
-    """All clocks of this process, which can be put ahead; in place before the program takes a function of them."""
+def _put_ahead(due: Callable[[], bool], seconds: float) -> None:
+    """From a moment on all clocks of this process are ahead; done before the program takes a function of them."""
+    jumped = False
 
-    def __init__(self) -> None:
-        self.ahead_s = 0.0
-        for name in ("time", "monotonic", "perf_counter", "clock_gettime"):
-            real: Callable[..., float] = getattr(time, name)
-            setattr(time, name, lambda *which, real=real: real(*which) + self.ahead_s)
-            whole: Callable[..., int] = getattr(time, f"{name}_ns")
-            setattr(time, f"{name}_ns", lambda *which, whole=whole: whole(*which) + int(self.ahead_s * 1e9))
-        clocks = self
+    def ahead_s() -> float:
+        nonlocal jumped
+        jumped = jumped or due()
+        return seconds if jumped else 0.0
 
-        class Ahead(datetime.datetime):
-            @classmethod
-            def now(cls, tz: datetime.tzinfo | None = None) -> Any:
-                return super().now(tz) + datetime.timedelta(seconds=clocks.ahead_s)
+    for name in ("time", "monotonic", "perf_counter", "clock_gettime"):
+        real: Callable[..., float] = getattr(time, name)
+        setattr(time, name, lambda *which, real=real: real(*which) + ahead_s())
+        whole: Callable[..., int] = getattr(time, f"{name}_ns")
+        setattr(time, f"{name}_ns", lambda *which, whole=whole: whole(*which) + int(ahead_s() * 1e9))
 
-        datetime.datetime = Ahead  # type: ignore[misc]
+    class Ahead(datetime.datetime):
+        @classmethod
+        def now(cls, tz: datetime.tzinfo | None = None) -> Any:
+            return super().now(tz) + datetime.timedelta(seconds=ahead_s())
+
+    datetime.datetime = Ahead  # type: ignore[misc]
 
 
 def noted(weight: torch.Tensor) -> str:
@@ -245,12 +259,19 @@ def noted(weight: torch.Tensor) -> str:
 
 
 class _Steps:
-    """Notes a digest of the weights that optimizers hold after each step, and of each weight before the first one."""
+    """Notes a digest of the weights that optimizers hold after each step, and of each weight before the first one.
+
+    Attributes:
+        first: of each weight before the first step, in short.
+        trouble: what went wrong with noting, in words.
+        made: how many steps each optimizer made.
+    """
 
     def __init__(self, path: Path) -> None:
         self._file = path.open("w")
         self.first: list[str] = []
         self.trouble = ""
+        self.made: dict[int, int] = {}
         self._steps = 0
 
     @contextlib.contextmanager
@@ -268,6 +289,7 @@ class _Steps:
             self.first = [noted(weight) for weight in _weights(optimizer)]
 
     def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
+        self.made[id(optimizer)] = self.made.get(id(optimizer), 0) + 1
         try:
             if self._steps < _MOST_STEPS:
                 self._file.write(f"{digest(_weights(optimizer))[:_SHOWN]}\n")

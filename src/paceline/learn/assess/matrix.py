@@ -20,6 +20,7 @@ import time
 import traceback
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -84,8 +85,12 @@ def cases(only: Sequence[str] = (), seeds: int = 3, gate: bool = False) -> Itera
                 yield Case(name, seed, gate=gate)
 
 
+@cache
 def judging_digest() -> str:
-    """sha256 of all that decides a verdict: less than the grader's own digest, which knows its pages, too."""
+    """sha256 of all that decides a verdict, as it was when this process first asked.
+
+    That is less than the grader's own digest, which knows its pages, too.
+    """
     digest = hashlib.sha256()
     here, content = Path(__file__).parent, content_folder()
     paths = [path for path in here.rglob("*.py") if not any(path.relative_to(here).match(p) for p in _NOT_JUDGING)]

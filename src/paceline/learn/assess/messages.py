@@ -168,7 +168,8 @@ MESSAGES = {
     # B
     "not-large": Message("the chosen configuration is not one that the task asks for", "batch, workers, epochs"),
     "other-budget": Message(
-        "it read more or fewer training samples than its epochs have", "every sample once an epoch"
+        "it used more or fewer samples than its epochs have, or other data",
+        "every sample once an epoch, one step a batch",
     ),
     "below": Message("the accuracy of one device is not held", "rate, warm-up, schedule, optimizer, length: lab 8"),
     "weights-from-elsewhere": Message(
