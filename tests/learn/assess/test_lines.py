@@ -13,7 +13,7 @@ from paceline.learn.assess.correctness.coverage import epochs_of, judge_epochs
 from paceline.learn.assess.correctness.drawing import Trial
 from paceline.learn.assess.correctness.numbers import read_log
 from paceline.learn.assess.correctness.runs import ended
-from paceline.learn.assess.correctness.stopping import _epoch_to_stop, _stops_after
+from paceline.learn.assess.correctness.stopping import _deceiving, _new_level, _stops_after
 from paceline.learn.assess.inside import EVALUATE, TRAIN
 from paceline.learn.assess.kit import signals
 from paceline.learn.assess.oracle import Setting
@@ -154,10 +154,19 @@ def test_a_log_that_cannot_be_read_says_why(text: str, message: str, tmp_path: P
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_the_accuracy_that_ends_a_training_is_first_held_where_it_is_expected(seed: int) -> None:
-    """Counted by hand, for any course of the accuracy."""
+def test_an_accuracy_that_ends_a_training_ends_it_before_the_last_epoch_can(seed: int) -> None:
+    """Counted by hand, for any course of the accuracy; a deceiving one is had by one epoch alone before."""
     right = np.random.default_rng(seed).integers(10, 40, size=8).tolist()
-    at = _epoch_to_stop(right)
-    least = min(right[at - 1], right[at]) - 0.25
-    pairs = [epoch for epoch in range(1, 8) if right[epoch] >= least and right[epoch - 1] >= least]
-    assert _stops_after(right, least) == pairs[0] + 1
+
+    def ends(least: int) -> int | None:
+        pairs = [epoch for epoch in range(1, 8) if right[epoch] >= least and right[epoch - 1] >= least]
+        return pairs[0] + 1 if pairs else None
+
+    level, alone = _new_level(right), _deceiving(right)
+    assert _stops_after(right, level) == ends(level)
+    assert ends(level) is not None
+    if alone:
+        end = _stops_after(right, alone)
+        assert end == ends(alone)
+        assert end < len(right)
+        assert any(value >= alone for value in right[: end - 2])
