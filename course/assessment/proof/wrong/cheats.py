@@ -665,8 +665,8 @@ def outlive():
     ),
     Wrong(
         name="trains-on-evaluation-data",
-        line="C.evaluation",
-        messages=("not-shared",),
+        line="B.accuracy",
+        messages=("other-budget",),
         edits=(
             program(
                 "        loss = train_epoch(model,",

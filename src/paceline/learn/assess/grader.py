@@ -1,7 +1,7 @@
 """Grade a submission: freeze it, draw the seeds, judge line by line, write one record and one page.
 
 Seeds follow from a nonce that is drawn after the submission was frozen, from its digest and from the grader's own, so
-nobody can choose them. Those of a practice follow from a number alone, which repeats them while the submission is mended.
+nobody can choose them. Those of a practice follow from a number, which repeats them while the submission is mended.
 """
 
 from __future__ import annotations
