@@ -149,7 +149,7 @@ def test_a_sample_of_wrong_ones_is_graded_as_it_should_be(tmp_path: Path) -> Non
     assert {path: path.stat().st_mtime_ns for path in (records / "cells").iterdir()} == before
 
 
-@pytest.mark.serial
+@pytest.mark.slow
 @pytest.mark.timeout(240)
 def test_a_right_one_passes_the_gate() -> None:
     """The matrix grades all of them in full, with three seeds."""
