@@ -72,6 +72,10 @@ def program(old: str, new: str) -> Edit:
     return (PROGRAM, old, new)
 
 
+SOLUTION = "ddp"
+"""Name of our own solution among the right submissions."""
+
+
 def proof_folder() -> Path:
     """Where they stand."""
     return content_folder() / "proof"
@@ -79,12 +83,12 @@ def proof_folder() -> Path:
 
 def right_names() -> list[str]:
     """Names of the right submissions."""
-    return sorted(path.parent.name for path in (proof_folder() / "right").glob(f"*/{PROGRAM}"))
+    return sorted([SOLUTION, *(path.parent.name for path in (proof_folder() / "right").glob(f"*/{PROGRAM}"))])
 
 
 def right_folder(name: str) -> Path:
     """Where a right one stands."""
-    return proof_folder() / "right" / name
+    return content_folder() / "solution" if name == SOLUTION else proof_folder() / "right" / name
 
 
 @cache
