@@ -119,6 +119,8 @@ def _quarantined(folder: Path, kind: str) -> int:
         code = run_quarantined(words, Path(scratch) / "s", env=environment, writes=[results])
     if not any(results.iterdir()):
         results.rmdir()
+    if code in (Exit.INTERRUPTED, Exit.TERMINATED):
+        sys.stderr.write("\nstopped; nothing was written, and no process is left\n")
     return code
 
 

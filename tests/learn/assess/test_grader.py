@@ -173,5 +173,21 @@ def test_a_killed_grading_leaves_no_process_and_no_half_result(tmp_path: Path) -
     assert not list((folder / "graded").rglob("grade.json"))
 
 
+def test_a_stopped_grading_says_so_and_writes_nothing(tmp_path: Path) -> None:
+    """Ctrl-C, whose exit code is 130 as everywhere."""
+    folder = learners(tmp_path / "assessment")
+    words = [sys.executable, "-m", "paceline", "learn", "assess", "--practice", "--dir", str(folder)]
+    grading = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert grading.stdout is not None
+    assert "A.runs" in grading.stdout.readline()
+    grading.send_signal(signal.SIGINT)
+    _, said = grading.communicate(timeout=60)
+
+    assert grading.returncode == 130
+    assert "stopped; nothing was written" in said
+    assert "Traceback" not in said
+    assert not list((folder / "graded").iterdir())
+
+
 def _foreign_users() -> set[int]:
     return {user for user in users_of_processes() if 61_200 <= user < 65_200}
