@@ -186,7 +186,8 @@ show.answers()
 #
 # All lines. With a right answer it takes some minutes: each of your configurations is trained again, the chosen one on
 # fresh data. It stops at the first line of the gate that does not hold (`--all` goes on). Of a wrong answer it says
-# what was expected, and which mistake gives the number that you wrote.
+# what was expected, and which mistake gives the number that you wrote; of question 7, whose text stays, only that it is
+# wrong.
 
 # %%
 # !paceline learn assess --practice

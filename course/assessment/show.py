@@ -19,9 +19,12 @@ from typing import Any
 import matplotlib.pyplot as plt
 from IPython.display import IFrame, Markdown, display
 
+from paceline.learn.assess.analysis.forecast import points_of
+from paceline.learn.assess.answers import FILE, QUESTIONS, read_answers
 from paceline.learn.assess.grade import Grade, read_grade
 from paceline.learn.assess.kit import kit_folder
 from paceline.learn.assess.rubric import content_folder, load_rubric
+from paceline.learn.assess.submission import read_rows
 from paceline.learn.assess.task_folder import DEFAULT, STATE, start
 from paceline.records.errors import PacelineError
 
@@ -218,9 +221,9 @@ def messages() -> None:
         return
     _, axes = plt.subplots(1, 2, figsize=(10, 3.2), layout="constrained")
     for axis, (name, column, label) in zip(axes, tables, strict=True):
-        with Path(name).open(newline="", encoding="utf-8") as file:
-            rows = list(csv.DictReader(file))
-        axis.loglog([float(row[column]) for row in rows], [float(row["seconds"]) for row in rows], "o")
+        # As the grader reads them: lines that are none are left out.
+        points = points_of(read_rows(Path(name).read_bytes()), column)
+        axis.loglog([size for size, _ in points], [seconds for _, seconds in points], "o")
         axis.set(xlabel=label, ylabel="seconds", title=name)
         axis.grid(alpha=0.3)
     plt.show()
@@ -228,15 +231,14 @@ def messages() -> None:
 
 def answers() -> None:
     """Which questions are still open."""
-    try:
-        held = tomllib.loads(Path("answers.toml").read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        print(f"answers.toml cannot be read: {error}")
+    path = Path(FILE)
+    held = read_answers(path.read_bytes() if path.is_file() else None)
+    if held.problem:
+        print(held.problem)
         return
-    tables = {name: table for name, table in held.items() if isinstance(table, dict)}
-    lacking = {name: [key for key, value in table.items() if value == ""] for name, table in tables.items()}
-    for name, keys in lacking.items():
-        print(f"{name:<10} {'open: ' + ', '.join(keys) if keys else 'answered'}")
+    for name, keys in QUESTIONS.items():
+        lacking = [key for key in keys if not held.given(name, key)]
+        print(f"{name:<10} {'open: ' + ', '.join(lacking) if lacking else 'answered'}")
 
 
 def report() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import json
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -110,6 +111,13 @@ def many_points() -> Document:
     """100 points of 100 in the total, but not in the lines, and signed with the right key."""
     document = put("paceline/points", "100")
     document["credentialSubject"]["result"][-1]["value"] = "100"
+    return resigned(document)
+
+
+def named(name: str) -> Document:
+    """With a name that `issue` refuses, signed with the right key."""
+    document = put("credentialSubject/name", name)
+    document["credentialSubject"]["identifier"][0]["identityHash"] = name
     return resigned(document)
 
 
@@ -221,6 +229,13 @@ FORGED: dict[str, tuple[State, Callable[[], bytes]]] = {
     "three parts, signed": ("damaged", lambda: raw(without_a_part())),
     "parts in another order, signed": (
         "damaged", lambda: raw(resigned(put("paceline/parts", made()["paceline"]["parts"][::-1])))),
+    "a line break behind its id, signed": (
+        "damaged", lambda: raw(resigned(put("id", made()["id"] + "\n"), code=False))),
+    "a line break behind points, signed": ("damaged", lambda: raw(resigned(put("paceline/lines/0/points", "30\n")))),
+    "a name that a terminal obeys, signed": ("damaged", lambda: raw(named("\x1b[2K\rvalid: Ada passed"))),
+    "a name with its direction turned, signed": ("damaged", lambda: raw(named("Ada\u202eecalevoL"))),
+    "an issuer on a line of its own, signed": ("damaged", lambda: raw(resigned(put("issuer/name", "I.\nvalid: A")))),
+    "a member of the proof that a terminal obeys": ("damaged", lambda: raw(with_proof(**{"\x1b[2K\rvalid": "1"}))),
     "results that are not its points, signed": (
         "damaged", lambda: raw(resigned(put("credentialSubject/result/0/value", "29")))),
     "two people, signed": (
@@ -271,6 +286,7 @@ def test_a_forged_or_damaged_certificate_is_told_apart(name: str) -> None:
     assert verdict.state == state, verdict.said
     assert verdict.exit_code == EXIT_CODES[state] != 0
     assert len(verdict.said) > 20
+    assert verdict.said.isprintable()
     assert (verdict.proved != ()) == (
         state == "not-yet-valid" or (state == "wrong-key" and "one's own key" not in name)
     )
@@ -426,3 +442,53 @@ def test_keys_are_told_by_themselves_not_by_the_name_beside_them() -> None:
     renamed = replace(KEY.public, issuer="Renamed")
 
     assert verify(raw(made()), [renamed], now=NOW).state == "valid"
+
+
+def test_an_issuer_who_is_trusted_cannot_pass_for_another_who_is() -> None:
+    """Its file of the key says another name than the certificate: that is said, and only then."""
+    document = resigned(put("issuer/name", "Another Institute"))
+    nameless = replace(KEY.public, issuer="")
+
+    mine, other, unknown = (
+        verify(raw(each), [OTHER.public, key], now=NOW)
+        for each, key in ((made(), KEY.public), (document, KEY.public), (document, nameless))
+    )
+
+    assert [each.state for each in (mine, other, unknown)] == ["valid"] * 3
+    assert other.open[0] == (
+        "that its issuer is Another Institute: the file of the key that you gave says Institute of Parallel Things"
+    )
+    assert not any("its issuer is" in each for each in mine.open + unknown.open)
+
+
+def test_a_list_that_was_looked_into_is_not_said_to_be_missing() -> None:
+    """Also where the date is what is wrong; of a revoked certificate nothing of the kind is said."""
+    early = NOW - datetime.timedelta(days=1)
+    listed, other = raw(revoke(None, made()["id"], "a mistake.", KEY, NOW)), "urn:uuid:" + made()["id"][9:-1] + "0"
+    good = raw(revoke(None, other if other != made()["id"] else other[:-1] + "1", "x", KEY, NOW))
+
+    not_yet, revoked = (verify(raw(made()), [KEY.public], each, early) for each in (good, listed))
+
+    assert not_yet.state == "not-yet-valid"
+    assert any("not on the issuer's revocation list of 2026-03-02" in each for each in not_yet.proved)
+    assert not any("revo" in each for each in not_yet.open)
+    assert revoked.said == "It was revoked on 2026-03-02: a mistake."
+    assert not any("list" in each for each in revoked.proved)
+
+
+def test_a_name_that_stands_twice_among_very_many_is_found_at_once() -> None:
+    """As many as a file can hold: a hostile file must not keep anyone waiting."""
+    names = [f'"{number:x}":1' for number in range(23_000)]
+    start = time.monotonic()
+
+    verdict = verify(("{" + ",".join([*names, names[-1]]) + "}").encode())
+
+    assert "stands twice" in verdict.said
+    assert time.monotonic() - start < 5
+
+
+def test_a_page_given_in_place_of_the_certificate_is_named() -> None:
+    """HTML and PDF; and a byte order mark is called by its name."""
+    for page in (b"<!doctype html><p>Certificate", b"%PDF-1.7 ..."):
+        assert "the certificate is the JSON file" in verify(page).said
+    assert "byte order mark" in verify(b"\xef\xbb\xbf" + raw(made())).said

@@ -19,7 +19,7 @@ import segno
 from paceline.cli.main import call
 from paceline.learn.assess.grade import write_grade
 from paceline.learn.certificate import page
-from paceline.learn.certificate.keys import config_folder
+from paceline.learn.certificate.keys import base58, config_folder, read_private
 from paceline.learn.certificate.verify import opened
 from paceline.learn.slides import browser
 from tests.learn.test_certificate import LEARNER, grade, made, put, raw, resigned
@@ -148,6 +148,58 @@ def test_a_certificate_is_not_overwritten(place: Path, capsys: pytest.CaptureFix
     assert certificate("issue", ".") == 2
     assert "exists" in capsys.readouterr().err
     assert Path("certificate/Ada-Lovelace.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("ending", ["html", "pdf"])
+def test_what_has_the_name_of_its_page_is_not_overwritten_either(
+    ending: str, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whosever file it is, and a link to nowhere too; and no key is made for nothing."""
+    file = place / f"Ada-Lovelace.{ending}"
+    file.symlink_to("nowhere")
+
+    assert certificate("issue", ".", "--out", ".") == 2
+
+    assert f"Ada-Lovelace.{ending} exists" in capsys.readouterr().err
+    assert file.is_symlink()
+    assert not Path("Ada-Lovelace.json").exists()
+    assert not config_folder().exists()
+
+
+def test_the_page_never_replaces_the_certificate(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """One that was saved with the ending of a page."""
+    file = place / "saved.html"
+    file.write_bytes(raw(made()))
+
+    assert certificate("show", "saved.html") == 2
+    assert "would replace the certificate" in capsys.readouterr().err
+    assert file.read_bytes() == raw(made())
+    assert certificate("show", "saved.html", "--out", "pages") == 0
+    assert (place / "pages" / "saved.html").is_file()
+
+
+def test_a_folder_that_cannot_be_is_an_error_with_its_code(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Too long a name: as whatever cannot be written."""
+    assert certificate("issue", ".", "--out", "a" * 300) == 4
+    assert "a" * 300 in capsys.readouterr().err
+
+
+def test_the_private_key_stands_in_nothing_but_its_file(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither in what is printed nor in what is written, in any spelling."""
+    certificate("key", "Institute", "--out", "keys")
+    certificate("issue", ".", "--key", "keys/Institute.key")
+    certificate("revoke", "list.json", "--id", made()["id"], "--reason", "x", "--key", "keys/Institute.key")
+    certificate("verify", "certificate/Ada-Lovelace.json", "--key", "keys/Institute.key")
+    printed = "".join(capsys.readouterr())
+    secret = read_private(Path("keys/Institute.key")).key.private_bytes_raw()
+    pem = Path("keys/Institute.key").read_text().split("\n")[2]
+    files = [path for path in place.rglob("*") if path.is_file() and path.suffix != ".key"]
+
+    assert {path.suffix for path in files} == {".json", ".html", ".pub"}
+    for text in (printed, *(path.read_text() for path in files)):
+        for spelling in (pem, secret.hex(), base58(secret), base64.b64encode(secret).decode()[:42]):
+            assert spelling not in text
+    assert "list.json: 1 revoked" in printed
 
 
 def test_the_page_is_shown_again_from_the_file_alone(place: Path) -> None:

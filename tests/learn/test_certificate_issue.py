@@ -11,7 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.learn.assess.grade import Line
+from paceline.learn.certificate.canonical import LARGEST
 from paceline.learn.certificate.credential import Holder, issue
+from paceline.learn.certificate.proof import signed
 from paceline.learn.certificate.revocation import revoke
 from paceline.learn.certificate.shape import decimal, facts
 from paceline.learn.certificate.states import State
@@ -74,6 +76,9 @@ def test_a_code_belongs_to_one_certificate() -> None:
 
     assert verdict.id == document["id"]
     assert digest.hexdigest() in verdict.proved[0]
+    assert not any("the result" in each for each in verdict.open)
+    own = verify_code(made("self-checked")["paceline"]["code"], [KEY.public])
+    assert "the result: it was graded on the learner's own computer" in own.open[0]
     assert facts(made(name="Eve")).digest != digest.hexdigest()
 
 
@@ -91,6 +96,7 @@ def test_a_code_belongs_to_one_certificate() -> None:
         ({"seconds": float("nan")}, "nan"),
         ({"submission": ""}, "submission"),
         ({"machine": {"name": "\ud800"}}, "half a character"),
+        ({"gaps": ["x" * 300_000]}, "more than 262144 are not read"),
     ],
 )
 def test_only_a_final_complete_grade_that_passed_is_certified(changes: dict[str, Any], said: str) -> None:
@@ -109,7 +115,7 @@ def test_all_that_a_grade_lacks_is_said_at_once() -> None:
     assert all(word in refused.value.why for word in ("practice", "not every line", "99 are needed"))
 
 
-@pytest.mark.parametrize("name", ["x" * 101, "Ada\u202eecalevoL", "Ada\x07", "Ada\ue000"])
+@pytest.mark.parametrize("name", ["x" * 101, "Ada\u202eecalevoL", "Ada\x07", "Ada\ue000", "Ada\u200b", "\u2066Ada"])
 def test_a_name_that_cannot_be_seen_as_it_is_stands_on_no_certificate(name: str) -> None:
     """Too long, with a turned direction, or with signs that are none."""
     with pytest.raises(PacelineError, match="name"):
@@ -130,6 +136,44 @@ def test_a_certificate_holds_the_grade() -> None:
     assert "name" not in nameless["credentialSubject"]
     assert verify(raw(nameless), [KEY.public], now=NOW).state == "valid"
     assert "not a complete Open Badge" in ours["note"]
+
+
+@pytest.mark.parametrize("name", ["علی\u200cرضا", "Zoë 李 O'Neil", "Ada\u00a0Lovelace\n"])
+def test_names_of_all_scripts_stand_on_a_certificate(name: str) -> None:
+    """Also those that need a joiner; white space of any kind is one space."""
+    document = issue(grade(), Holder(name, "attested", "Institute", TITLE), KEY, NOW)
+
+    assert document["credentialSubject"]["name"] == " ".join(name.split())
+    assert verify(raw(document), [KEY.public], now=NOW).state == "valid"
+
+
+@pytest.mark.parametrize(
+    ("name", "reason", "said"),
+    [
+        ("35f14f0a-99b9-577c-8c52-696ddeb8a73e", "x", "no certificate's id"),
+        ("urn:uuid:35f14f0a-99b9-577c-8c52-696ddeb8a73e\n", "x", "no certificate's id"),
+        ("urn:uuid:35f14f0a-99b9-577c-8c52-696ddeb8a73e", " ", "--reason"),
+        ("urn:uuid:35f14f0a-99b9-577c-8c52-696ddeb8a73e", "x" * 101, "the reason has 101 signs"),
+    ],
+)
+def test_what_cannot_be_revoked_is_said_by_its_option(name: str, reason: str, said: str) -> None:
+    """Not by a pattern."""
+    with pytest.raises(PacelineError) as refused:
+        revoke(None, name, reason, KEY, NOW)
+
+    assert said in str(refused.value)
+
+
+def test_a_list_that_nobody_could_read_is_not_written() -> None:
+    """Larger than is read: refused, with what to do; it stays what it was."""
+    entry = {"id": made()["id"], "reason": "r" * 100, "date": "2026-03-02T09:30:00Z"}
+    listed = {name: each for name, each in revoke(None, made()["id"], "x", KEY, NOW).items() if name != "proof"}
+    full = signed({**listed, "revoked": [entry] * 1210}, KEY, "2026-03-02T09:30:00Z")
+    compact = json.dumps(full, separators=(",", ":")).encode()
+    assert len(compact) < LARGEST
+
+    with pytest.raises(PacelineError, match="the list is full"):
+        revoke(compact, made(name="Eve")["id"], "one more", KEY, NOW)
 
 
 def test_a_list_grows_and_is_left_alone_by_others() -> None:

@@ -132,6 +132,13 @@ def test_a_pair_is_made_for_an_issuer_and_never_overwritten(tmp_path: Path) -> N
     assert not public.exists()
 
 
+def test_an_issuer_may_be_called_by_the_words_of_a_private_key(tmp_path: Path) -> None:
+    """The kind of a file is told by its PEM lines, not by the name above them."""
+    private, public = make_pair("PRIVATE KEY Ltd", tmp_path)
+
+    assert read_public(str(public)) == read_private(private).public
+
+
 def test_a_fingerprint_is_the_beginning_of_the_keys_digest() -> None:
     """Sixteen digits in groups of four."""
     digits = hashlib.sha256(KEY.public.raw).hexdigest()
@@ -209,14 +216,16 @@ def test_what_is_no_public_key_is_named(kind: str, tmp_path: Path) -> None:
     assert ("is a private key" in refused.value.what) == (kind == "private")
 
 
-def test_where_no_key_can_be_written_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the exit code for what cannot be written, and no file left."""
-    monkeypatch.setenv("XDG_CONFIG_HOME", "/proc")
+@pytest.mark.parametrize("folder", ["/proc", "/" + "a" * 300])
+def test_where_no_key_can_be_written_it_is_said(folder: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the exit code for what cannot be written, and no file left; also where not even looking is possible."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", folder)
 
     with pytest.raises(PacelineError) as refused:
         learner_key()
 
     assert refused.value.exit_code == Exit.CANNOT_WRITE
+    assert "XDG_CONFIG_HOME" in refused.value.hint
 
 
 def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

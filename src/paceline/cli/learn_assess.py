@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import os
+import shlex
 import sys
 import tempfile
 from pathlib import Path
@@ -65,12 +66,12 @@ def grade(
         raise PacelineError(f"there is no line {until}", hint=", ".join(line.id for line in load_rubric().lines))
     if INSIDE not in os.environ:
         if final:
-            from paceline.learn.assess.task_folder import begin_final
-
-            begin_final(folder, load_rubric().finals_a_day)
+            _begin_final(folder)
         raise typer.Exit(_quarantined(folder, "final" if final else "practice"))
-    found = _graded(folder, "final" if final else "practice", every, until, seed, patience, quiet=as_json)
-    _tell(found, as_json=as_json)
+    kind = "final" if final else "practice"
+    results = Path(os.environ.get(RESULTS) or _results(folder, kind))
+    found = _graded(folder, results, kind, every, until, seed, patience, quiet=as_json)
+    _tell(found, results, as_json=as_json)
     if not found.passed:
         raise typer.Exit(int(Exit.FAILED))
 
@@ -82,13 +83,15 @@ def start(
     ),
 ) -> None:
     """Make the folder of the assessment: the task, the training for one device, what it gives today."""
+    from paceline.learn.assess.task_folder import DEFAULT
     from paceline.learn.assess.task_folder import start as make
 
     made = make(folder)
+    where = "" if folder == Path(DEFAULT) else f" --dir {shlex.quote(str(folder))}"
     print(f"{folder}: {len(made)} new file{'' if len(made) == 1 else 's'}\n")
     print(f"  read       {folder / 'TASK.md'}")
     print(f"  write in   {folder / 'train.py'}, {folder / 'config.toml'}, {folder / 'answers.toml'}")
-    print("  check it   paceline learn assess --practice")
+    print(f"  check it   paceline learn assess --practice{where}")
 
 
 def find_folder(directory: Path | None) -> Path:
@@ -106,6 +109,28 @@ def find_folder(directory: Path | None) -> Path:
         f"{directory or Path.cwd()} is no folder of the assessment",
         hint="paceline learn assess start makes one; --dir names one",
     )
+
+
+def _begin_final(folder: Path) -> None:
+    """Note that a final begins; a folder that would be refused costs none of the three.
+
+    Raises:
+        PacelineError: the folder cannot be graded, or there were as many finals as a day may have.
+    """
+    from paceline.learn.assess.rubric import load_rubric
+    from paceline.learn.assess.submission import freeze
+    from paceline.learn.assess.task_folder import begin_final
+
+    with tempfile.TemporaryDirectory(prefix="paceline-grade-") as scratch:
+        freeze(folder, Path(scratch) / "frozen")
+    _no_link(folder / "graded")
+    begin_final(folder, load_rubric().finals_a_day)
+
+
+def _no_link(results: Path) -> None:
+    """In a folder of somebody else a link could lead anywhere that whoever grades may write to."""
+    if results.is_symlink():
+        raise PacelineError(f"{results} is a link", hint="remove it: results are written into a folder of that name")
 
 
 def _quarantined(folder: Path, kind: str) -> int:
@@ -129,6 +154,7 @@ RESULTS = "PACELINE_ASSESS_RESULTS"
 
 
 def _results(folder: Path, kind: str) -> Path:
+    _no_link(folder / "graded")
     now = f"{datetime.datetime.now():%Y-%m-%d_%H-%M-%S}"
     number = 0
     while True:
@@ -146,7 +172,7 @@ def _results(folder: Path, kind: str) -> Path:
 
 
 def _graded(
-    folder: Path, kind: str, every: bool, until: str, seed: int | None, patience: float, *, quiet: bool
+    folder: Path, results: Path, kind: str, every: bool, until: str, seed: int | None, patience: float, *, quiet: bool
 ) -> Grade:
     if not quiet and sys.stderr.isatty():
         sys.stderr.write("loading torch ...")
@@ -181,16 +207,14 @@ def _graded(
         begun=begun,
         told=told,
     )
-    results = Path(os.environ.get(RESULTS) or _results(folder, kind))
     found = grade_submission(folder, results, wish)
     write_page(found, results / "report.html")
     return found
 
 
-def _tell(found: Grade, *, as_json: bool) -> None:
+def _tell(found: Grade, results: Path, *, as_json: bool) -> None:
     from paceline.learn.assess.text import as_text
 
-    results = Path(os.environ.get(RESULTS, ""))
     if as_json:
         import msgspec
 

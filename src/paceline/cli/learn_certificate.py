@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import os
 import re
 import sys
 from pathlib import Path
@@ -52,7 +53,8 @@ def issue(
 ) -> None:
     """Make a certificate of a grade: JSON, HTML, and PDF where there is a Chromium."""
     from paceline.learn.assess.grade import read_grade
-    from paceline.learn.certificate.credential import Holder, must_be_fit
+    from paceline.learn.certificate.canonical import as_file
+    from paceline.learn.certificate.credential import Holder, clean_name, must_be_fit
     from paceline.learn.certificate.credential import issue as made
     from paceline.learn.certificate.keys import learner_key, read_private
     from paceline.learn.content import load_course
@@ -61,20 +63,20 @@ def issue(
     must_be_fit(found)  # before a key is made for it
     if key is None and issuer is not None:
         raise PacelineError("--issuer needs --key", hint="without a key of an issuer, the certificate is self-checked")
+    who = clean_name(found.learner if name is None else name, "the learner's name")
+    stem = out / (re.sub(r"[^\w.-]+", "-", who).strip("-._")[:40] or "certificate")
+    file = stem.with_name(stem.name + ".json")
+    for each in (file, *_pages(stem)):
+        if os.path.lexists(each):
+            raise PacelineError(f"{each} exists", hint="another --out: a certificate is never overwritten")
     signer = read_private(key) if key is not None else learner_key()
     named = _LEARNER if key is None else (issuer if issuer is not None else signer.issuer).strip()
     if not named:
         raise PacelineError(f"{key} does not say whose it is", hint="--issuer 'Name of the issuer'")
-    who = found.learner if name is None else name
     level: Level = "self-checked" if key is None else "attested"
-    stem = out / (re.sub(r"[^\w.-]+", "-", who).strip("-._")[:40] or "certificate")
-    file = stem.with_name(stem.name + ".json")
-    if file.exists():
-        raise PacelineError(f"{file} exists", hint="another --out: a certificate is never overwritten")
     holder = Holder(who, level, named, load_course().title)
     document = made(found, holder, signer, datetime.datetime.now(datetime.UTC))
-    raw = json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
-    _write(raw, file, document["id"], level)
+    _write(as_file(document), file, document["id"], level)
 
 
 def _write(raw: bytes, file: Path, name: str, level: str) -> None:
@@ -90,19 +92,22 @@ def _write(raw: bytes, file: Path, name: str, level: str) -> None:
     _show(page, file.parent / file.stem)
 
 
+def _pages(stem: Path) -> tuple[Path, Path]:
+    return stem.with_name(stem.name + ".html"), stem.with_name(stem.name + ".pdf")
+
+
 def _show(page: str, stem: Path) -> None:
     """Write the page, and its PDF where that can be made."""
     from paceline.learn.certificate.page import write_pdf
     from paceline.learn.slides.browser import chromium
     from paceline.records.rundir import write_atomic
 
-    html = stem.with_name(stem.name + ".html")
+    html, pdf = _pages(stem)
     write_atomic(html, page.encode())
     print(html)
     if chromium() is None:
         print("no PDF was made: that needs a Chromium on PATH; the HTML can be printed from any browser")
         return
-    pdf = stem.with_name(stem.name + ".pdf")
     try:
         write_pdf(html, pdf)
     except PacelineError as error:
@@ -168,7 +173,10 @@ def show(
         raise PacelineError(
             f"{file} makes no page: {refused.state}", why=refused.said, exit_code=EXIT_CODES[refused.state]
         ) from None
-    _show(as_html(document, certificate, key), (out or file.parent) / file.stem)
+    stem = (out or file.parent) / file.stem
+    if file.resolve() in [each.resolve() for each in _pages(stem)]:
+        raise PacelineError(f"the page would replace the certificate {file}", hint="another --out, or name it .json")
+    _show(as_html(document, certificate, key), stem)
 
 
 @certificate_app.command(epilog="Example: paceline learn certificate key 'Institute of Parallel Things' --out keys")
@@ -204,14 +212,15 @@ def revoke(
     private: Annotated[Path, typer.Option("--key", help="The issuer's private key.", show_default=False)],
 ) -> None:
     """Put a certificate on the issuer's revocation list, and sign the list anew."""
+    from paceline.learn.certificate.canonical import as_file
     from paceline.learn.certificate.keys import read_private
     from paceline.learn.certificate.revocation import revoke as listed
     from paceline.records.rundir import write_atomic
 
     signer = read_private(private)
-    before = _bytes(file) if file.exists() else None
+    before = _bytes(file) if os.path.lexists(file) else None
     document = listed(before, name, reason, signer, datetime.datetime.now(datetime.UTC))
-    write_atomic(file, json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n")
+    write_atomic(file, as_file(document))
     print(f"{file}: {len(document['revoked'])} revoked; publish it where the certificates are checked")
 
 

@@ -9,6 +9,8 @@ import typer
 
 from paceline.cli.learn_options import Dir, open_workspace
 
+_SHOWN = 10
+
 
 def hand_in(
     out: Annotated[Path | None, typer.Option(help="The zip to write. [default: hand-in.zip, with the name]")] = None,
@@ -23,6 +25,8 @@ def hand_in(
     made = make_hand_in(workspace, out or Path(f"hand-in-{slug(name)}.zip" if name else "hand-in.zip"), name)
     kind = "with the assessment" if made.assessment else "no assessment in it"
     print(f"{made.path}: {made.files} files, {made.size / 1024:.0f} KiB, {kind}")
-    for each in made.left[:10]:
-        print(f"  left out: {each} (a link, too large, or neither code nor text)")
+    for each in made.left[:_SHOWN]:
+        print(f"  left out: {each} (a link, too large, an odd name, or neither code nor text)")
+    if len(made.left) > _SHOWN:
+        print(f"  left out: {len(made.left) - _SHOWN} more")
     print("nothing was sent: give this file to your teacher")

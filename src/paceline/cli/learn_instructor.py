@@ -91,9 +91,12 @@ def schedule(
 
 def _date(text: str | None) -> datetime.date:
     try:
-        return datetime.date.fromisoformat(text) if text is not None else datetime.datetime.now().date()
+        found = datetime.date.fromisoformat(text) if text is not None else datetime.datetime.now().date()
     except ValueError:
         raise PacelineError(f"{text} is no date", hint="as 2027-03-01") from None
+    if not 1970 <= found.year < datetime.MAXYEAR:  # calendars know no others, and a second day has to come after it
+        raise PacelineError(f"{text} is no date of a class", hint="as 2027-03-01")
+    return found
 
 
 @instructor_app.command(epilog="Example: paceline learn instructor roster ./class import people.csv")
@@ -157,6 +160,7 @@ def collect(
     ] = None,
 ) -> None:
     """Take what learners sent into the class's folder. Exit code 1 when something was refused."""
+    from paceline.learn.assess.text import visible
     from paceline.learn.instructor.classroom import Classroom
     from paceline.learn.instructor.collect import collect as take
     from paceline.records.errors import Exit
@@ -165,7 +169,8 @@ def collect(
     for result in take(Classroom(folder), sources, learner):
         counts[result.state] = counts.get(result.state, 0) + 1
         whose = f" {result.learner}" if result.learner else ""
-        print(f"  {result.state:<8}{whose:<6} {result.source.name}: {result.said}", flush=True)
+        name = visible(result.source.name, single=True)
+        print(f"  {result.state:<8}{whose:<6} {name}: {result.said}", flush=True)
     print(", ".join(f"{count} {state}" for state, count in counts.items()) or "nothing was found to take")
     if counts.get("refused"):
         raise typer.Exit(int(Exit.FAILED))

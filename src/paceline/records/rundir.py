@@ -106,7 +106,7 @@ def write_error(path: Path, error: OSError) -> PacelineError:
     return PacelineError(
         f"cannot write {path}",
         why=error.strerror or str(error),
-        hint="free some space or choose another directory with --run-dir; complete checkpoints are untouched",
+        hint="free some space, or write elsewhere (--run-dir, --out); what was complete before is untouched",
         exit_code=Exit.CANNOT_WRITE,
     )
 

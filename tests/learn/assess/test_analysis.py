@@ -11,12 +11,13 @@ from typing import Any
 import msgspec
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
 from paceline.learn.assess.analysis.evidence import compare
-from paceline.learn.assess.analysis.facts import Facts, Speed, reruns
+from paceline.learn.assess.analysis.facts import Facts, own_seed, reruns
 from paceline.learn.assess.analysis.forecast import message_fits, points_of, predicted
 from paceline.learn.assess.analysis.judge import judge
 from paceline.learn.assess.analysis.messages import MESSAGES
@@ -186,6 +187,7 @@ WRONG: list[tuple[str, str, dict[str, Any], Change | None]] = [
     ("target-once", "target", {"epoch": 3}, None),
     ("target-best", "target", {"epoch": 10}, None),
     ("target-epoch", "target", {"epoch": 5}, None),
+    ("cheapest-few", "cheapest", {}, facts_with(runs=[run for run in RUNS if run["name"] in ("one", "plain", "warm")])),
     ("cheapest-somebody", "cheapest", {"run": "none"}, None),
     ("cheapest-failed", "cheapest", {"run": "broken"}, None),
     ("cheapest-never", "cheapest", {"run": "plain"}, None),
@@ -211,8 +213,6 @@ WRONG: list[tuple[str, str, dict[str, Any], Change | None]] = [
     ("forecast-few-sizes", "forecast", {}, facts_with(comm=COMM[:2])),
     ("forecast-few-sizes", "forecast", {}, facts_with(comm=[{"bytes": "x"}, {"seconds": "nan"}])),
     ("forecast-no-steps", "forecast", {}, facts_with(compute=COMPUTE[3:])),
-    ("forecast-implausible", "forecast", {}, facts_with(speed=Speed(1e-5, 2**20, 0.005))),
-    ("forecast-implausible", "forecast", {}, facts_with(speed=Speed(1e-3, 2**20, 0.05))),
     ("forecast-intercept", "forecast", {"alpha_s": 1e-4}, None),
     ("forecast-alpha-unit", "forecast", {"alpha_s": 0.05}, None),
     ("forecast-unweighted", "forecast", {"alpha_s": level_of_plain_fit() / 2}, facts_with(comm=noisy())),
@@ -399,6 +399,23 @@ def test_numbers_in_quotes_and_whole_numbers_as_fractions_count() -> None:
     assert line("evidence", {"more_than_spread": True}).state == "passed"
 
 
+@pytest.mark.parametrize("value", [1e-320, -1e-300, 5e-324, "1e-200"])
+def test_what_is_all_but_nothing_is_0_and_breaks_no_arithmetic(value: float | str) -> None:
+    """A quotient of such numbers would run over, and a logarithm have nothing to take."""
+    assert Answers({"rates": {"linear": value}}).number("rates", "linear") == 0.0
+    for key in QUESTIONS["forecast"]:
+        assert 0 < line("forecast", {key: value}).points < 2.5
+
+
+@pytest.mark.parametrize(
+    ("seed", "used"), [(3, 3), (-3, -3), (2**64, 0), (-(2**70), 0), ("1", 0), (True, 0), (1.5, 0), (None, 0)]
+)
+def test_a_seed_that_torch_cannot_take_is_none(seed: Any, used: int) -> None:
+    """A grading must not end with the error that torch would raise."""
+    assert own_seed({"name": "a", "seed": seed}) == used
+    torch.Generator().manual_seed(own_seed({"name": "a", "seed": seed}))
+
+
 @pytest.mark.parametrize("value", [math.nan, -math.inf, 1e31, -(10**40), "1e999", "nan", None, {}, "5 s"])
 def test_what_no_answer_can_be_is_no_number(value: Any) -> None:
     """Nor does it get as far as arithmetic."""
@@ -525,14 +542,6 @@ def test_other_collectives_and_damaged_lines_are_left_out() -> None:
     ]
 
     assert line("forecast", {}, facts_with(comm=[*COMM, *extra])).state == "passed"
-
-
-def test_a_measurement_within_the_factor_is_plausible() -> None:
-    """Machines differ."""
-    for factor, state in ((1.0, "passed"), (3.0, "passed"), (0.3, "passed")):
-        ours = Speed(factor * (1e-4 + 2**20 / 1e9), 2**20, factor * 0.0052)
-
-        assert line("forecast", {}, facts_with(speed=ours)).state == state
 
 
 # --- evidence -----------------------------------------------------------------------------------------------------

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import os
 import pickle
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from paceline.learn.assess.box import read_seen, read_weights
+from paceline.launch.pool import RankFailure
+from paceline.learn.assess.box import _again, _check_ends, read_seen, read_weights
 from paceline.learn.assess.inside import EVALUATE, SEEN, TRAIN
 
 
@@ -71,6 +74,60 @@ def test_links_pipes_and_huge_files_are_no_weights(tmp_path: Path) -> None:
     for name in ("link", "second", "pipe"):
         assert read_weights(tmp_path / f"{name}.pt") == f"{name}.pt is missing"
     assert "larger than" in str(read_weights(tmp_path / "huge.pt"))
+
+
+def held_ever_after() -> torch.nn.Parameter:
+    """A weight that was saved with a `detach` of its own."""
+    weight = torch.nn.Parameter(torch.ones(1))
+    weight.detach = 3  # type: ignore[assignment,method-assign]
+    return weight
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (torch.zeros(1).expand(10**13), "more than 4,194,304 numbers"),
+        (torch.sparse_coo_tensor([[0]], [1.0], (3,), check_invariants=True), "is not dense: a"),
+        (torch.zeros(3).to(torch.float8_e4m3fn), "cannot be read"),
+        (torch.zeros(3, device="meta"), "cannot be read"),
+        (torch.zeros(3, dtype=torch.complex64).conj(), "cannot be read"),
+        (held_ever_after(), "cannot be read"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_are_no_arrays_are_said_in_words(value: torch.Tensor, said: str, tmp_path: Path) -> None:
+    """Whatever their type; and a small file cannot claim more memory than there is."""
+    torch.save({"a": value}, tmp_path / "epoch-0.pt")
+    assert said in str(read_weights(tmp_path / "epoch-0.pt"))
+
+
+def test_an_archive_that_unpacks_to_much_more_is_no_weights(tmp_path: Path) -> None:
+    """Torch would unpack it without asking how long it becomes."""
+    torch.save({"a": torch.zeros(3 << 20)}, tmp_path / "plain.pt")
+    with (
+        zipfile.ZipFile(tmp_path / "plain.pt") as plain,
+        zipfile.ZipFile(tmp_path / "epoch-0.pt", "w", zipfile.ZIP_DEFLATED) as packed,
+    ):
+        for name in plain.namelist():
+            packed.writestr(name, plain.read(name))
+    assert (tmp_path / "epoch-0.pt").stat().st_size < 1 << 20
+    assert "when it is unpacked" in str(read_weights(tmp_path / "epoch-0.pt"))
+
+
+@pytest.mark.parametrize("end", [None, 5, "done", [], {"first": 3}, {"first": [{}]}])
+def test_an_end_that_the_box_would_not_send_is_a_failure_of_its_rank(end: Any) -> None:
+    """Whoever attacks its own process can send what it likes."""
+    with pytest.raises(RankFailure, match="no answer that can be read") as failure:
+        _check_ends([{"first": ["48:ab"]}, end])
+    assert failure.value.rank == 1
+
+
+def test_a_folder_is_run_in_again_also_where_the_record_was_removed(tmp_path: Path) -> None:
+    """By the program, which works there."""
+    (tmp_path / SEEN).mkdir()
+    (tmp_path / f"{SEEN}-1").mkdir()
+    assert _again(tmp_path) == _again(tmp_path) == tmp_path
+    assert [path.name for path in sorted(tmp_path.iterdir())] == [f"{SEEN}-1", f"{SEEN}-2"]
 
 
 def noted(folder: Path, *pieces: tuple[int, list[int]]) -> Path:

@@ -19,7 +19,7 @@ from paceline.launch.quarantine import lacking
 from paceline.learn.assess.grade import Line, read_grade
 from paceline.learn.assess.grader import Wish, draw_seeds, grade_submission
 from paceline.learn.assess.rubric import content_folder, load_rubric
-from paceline.learn.assess.task_folder import begin_final, start
+from paceline.learn.assess.task_folder import begin_final, read_state, start
 from paceline.records.errors import PacelineError
 from tests.learn.test_hostile import users_of_processes
 
@@ -136,6 +136,30 @@ def test_a_submission_that_cannot_be_graded_leaves_no_result(tmp_path: Path) -> 
     assert done.returncode == 2
     assert "config.toml has no [[runs]]" in done.stderr
     assert not list((tmp_path / "assessment" / "graded").iterdir())
+
+
+@pytest.mark.parametrize("kind", ["--practice", "--final"])
+def test_results_are_not_written_behind_a_link(kind: str, tmp_path: Path) -> None:
+    """In a learner's folder it may lead anywhere, and whoever grades may be root."""
+    start(tmp_path / "assessment")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "assessment" / "graded").symlink_to(tmp_path / "elsewhere")
+    done = paceline(kind, cwd=tmp_path)
+    assert done.returncode == 2
+    assert "graded is a link" in done.stderr
+    assert not list((tmp_path / "elsewhere").iterdir())
+    assert read_state(tmp_path / "assessment").finals == []
+
+
+def test_a_final_of_a_folder_that_is_refused_does_not_count(tmp_path: Path) -> None:
+    """A slip of the pen in config.toml costs none of the three."""
+    start(tmp_path / "assessment")
+    (tmp_path / "assessment" / "config.toml").write_text("chosen = 3\n")
+    done = paceline("--final", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "config.toml has no [[runs]]" in done.stderr
+    assert read_state(tmp_path / "assessment").finals == []
+    assert not (tmp_path / "assessment" / "graded").exists()
 
 
 def test_finals_are_three_a_day(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from paceline.learn.assess.box import Block, Ran, RankSeen
 from paceline.learn.assess.correctness.coverage import epochs_of, judge_epochs
 from paceline.learn.assess.correctness.drawing import Trial
 from paceline.learn.assess.correctness.numbers import read_log
+from paceline.learn.assess.correctness.resuming import _was_killed
 from paceline.learn.assess.correctness.runs import ended
 from paceline.learn.assess.correctness.stopping import _deceiving, _new_level, _stops_after
 from paceline.learn.assess.inside import EVALUATE, TRAIN
@@ -97,6 +99,29 @@ def test_each_fault_of_reading_has_its_own_message(message: str) -> None:
     assert wrong.value.message == message
     assert wrong.value.expected
     assert wrong.value.got
+
+
+@pytest.mark.parametrize("number", [SAMPLES, SAMPLES + 7, 2**31 - 1])
+def test_a_sample_that_there_is_not_is_one_too_many(number: int) -> None:
+    """However large its number, the judge needs no more memory for it."""
+    ran = run(lambda epoch, rank: [*share_of(order(epoch), rank), *([number] if rank == 0 else [])])
+    with pytest.raises(Wrong) as wrong:
+        judge_epochs(ran, TRIAL, epochs_of(ran, TRIAL))
+    assert wrong.value.message == "padded"
+
+
+@pytest.mark.parametrize(
+    ("message", "due", "ours"),
+    [
+        ("it was killed by SIGKILL before it answered", False, True),
+        ("RuntimeError: writev: Broken pipe", True, True),
+        ("RuntimeError: writev: Broken pipe", False, False),
+    ],
+)
+def test_our_kill_is_told_from_a_failure_before_it(message: str, due: bool, ours: bool) -> None:
+    """A process may complain of the broken connection before word comes of the kill that broke it."""
+    with contextlib.nullcontext() if ours else pytest.raises(Wrong):
+        _was_killed(failed(message), "killed", due)
 
 
 def failed(message: str, traceback: str = "", printed: str = "") -> Ran:

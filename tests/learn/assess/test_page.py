@@ -212,7 +212,7 @@ def test_what_it_rests_on_is_said():
         assert said in text
     assert "--seed" not in text
     text = Page(render_grade(practice)).text
-    assert "chosen number practice-7" in text
+    assert "number practice-7" in text
     assert "paceline learn assess --practice --seed 7" in text
     assert "this grading proves nothing to others" in text
     assert "The grader knows of none" in text

@@ -79,6 +79,11 @@ def test_every_gate_line_is_broken_by_somebody() -> None:
     assert gate <= {wrong.line for wrong in wrongs()}
 
 
+def test_a_fault_is_told_in_one_way() -> None:
+    """A list of what else it may say would prove that it fails, and not that it says why."""
+    assert {wrong.name for wrong in wrongs() if len(wrong.messages) > 1} == {"skips-an-empty-part"}
+
+
 def test_an_edit_that_does_not_fit_is_named(tmp_path: Path) -> None:
     """Old text that is not there, or there twice, would leave a right submission that is called wrong."""
     for old in ("not there at all", "options.batch"):

@@ -98,6 +98,11 @@ def many(folder: Path) -> None:
         (folder / f"m{number}.py").write_text("")
 
 
+def strangely_named(folder: Path) -> None:
+    """A name that is no text, as old archives have it."""
+    Path(os.fsdecode(os.fsencode(folder) + b"/caf\xe9.py")).write_text("")
+
+
 def programless(folder: Path) -> None:
     """Nothing to run."""
     (folder / "train.py").unlink()
@@ -115,6 +120,7 @@ def unconfigured(folder: Path) -> None:
         (piped, "more.py is no ordinary file"),
         (huge, "weights.py is larger than"),
         (many, "more than 200 files"),
+        (strangely_named, "a file has the name 'caf"),
         (programless, "has no train.py"),
         (unconfigured, "there is no config.toml"),
     ],
@@ -136,6 +142,25 @@ def test_a_folder_behind_a_link_is_not_followed(tmp_path: Path) -> None:
     assert freeze(source, tmp_path / "frozen").files == ("config.toml", "train.py")
 
 
+def test_logs_behind_a_link_are_not_taken(tmp_path: Path) -> None:
+    """As with code."""
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "log.csv").write_text("epoch\n0\n")
+    source = handed_in(tmp_path / "in")
+    (source / "runs").mkdir()
+    (source / "runs" / "link").symlink_to(tmp_path / "elsewhere")
+    assert freeze(source, tmp_path / "frozen").files == ("config.toml", "train.py")
+
+
+def test_the_folder_itself_may_be_a_link(tmp_path: Path) -> None:
+    """Its subfolders belong to it all the same."""
+    source = handed_in(tmp_path / "in")
+    (source / "tools").mkdir()
+    (source / "tools" / "dist.py").write_text("")
+    (tmp_path / "link").symlink_to(source)
+    assert "tools/dist.py" in freeze(tmp_path / "link", tmp_path / "frozen").files
+
+
 @pytest.mark.parametrize(
     ("config", "said"),
     [
@@ -150,6 +175,7 @@ def test_a_folder_behind_a_link_is_not_followed(tmp_path: Path) -> None:
         (CONFIG.replace("epochs = 16", "epochs = 21"), "epochs is 21"),
         (CONFIG.replace("workers = 2", "workers = true"), "workers is True"),
         (CONFIG.replace("workers = 2\n", ""), "workers is None"),
+        (CONFIG + "seed = 99999999999999999999\n", "run large: seed is too large"),
     ],
 )
 def test_a_configuration_that_cannot_be_graded_is_named(config: str, said: str, tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from paceline.learn.assess.rubric import content_folder, load_rubric
 from paceline.learn.assess.task_folder import FolderState, begin_final, read_state, start, write_state
 from paceline.learn.content import load_course
 from paceline.learn.inside import load_file
-from paceline.records.errors import PacelineError
+from paceline.records.errors import Exit, PacelineError
 
 GIVEN = {"TASK.md", "answers.toml", "config.toml", "measure.py", "signals.py", "sync_norm.py", "train.py"}
 
@@ -70,6 +70,15 @@ def test_a_folder_of_something_else_or_a_file_is_refused(tmp_path: Path) -> None
     assert [path.name for path in tmp_path.iterdir()] == ["notes.txt"]
 
 
+def test_a_folder_that_cannot_be_made_is_an_error_in_words(tmp_path: Path) -> None:
+    """With the exit code of what cannot be written."""
+    (tmp_path / "file").write_text("")
+
+    with pytest.raises(PacelineError, match="cannot be made") as refused:
+        start(tmp_path / "file" / "mine")
+    assert refused.value.exit_code == Exit.CANNOT_WRITE
+
+
 def test_where_the_notebook_cannot_be_made_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """No half of a folder."""
 
@@ -86,10 +95,11 @@ def test_where_the_notebook_cannot_be_made_nothing_is(tmp_path: Path, monkeypatc
 def test_a_damaged_state_is_named(tmp_path: Path) -> None:
     """With a way out."""
     start(tmp_path)
-    (tmp_path / "assessment.json").write_text("{")
+    for damaged in ("{", '{"hang_seed": ' + "[" * 100_000):
+        (tmp_path / "assessment.json").write_text(damaged)
 
-    with pytest.raises(PacelineError, match=r"assessment\.json cannot be read"):
-        start(tmp_path)
+        with pytest.raises(PacelineError, match=r"assessment\.json cannot be read"):
+            start(tmp_path)
 
 
 def test_three_finals_a_day_and_then_the_time_of_the_next(tmp_path: Path) -> None:
@@ -117,6 +127,17 @@ def test_finals_of_the_day_before_and_lines_that_are_no_time_do_not_count(tmp_pa
     begin_final(tmp_path, 3)
     with pytest.raises(PacelineError):
         begin_final(tmp_path, 3)
+
+
+@pytest.mark.parametrize("moment", ["9999-12-31T23:59:59+00:00", "0001-01-01T00:00:00+00:00", "2200-01-01"])
+def test_finals_of_another_time_do_not_close_the_folder(moment: str, tmp_path: Path) -> None:
+    """A clock that was wrong once, or a file that was written by hand."""
+    start(tmp_path)
+    write_state(tmp_path, FolderState(hang_seed=1, finals=[moment] * 5))
+
+    begin_final(tmp_path, 3)
+
+    assert len(read_state(tmp_path).finals) == 6
 
 
 def test_the_task_says_what_the_rubric_says() -> None:
@@ -217,6 +238,14 @@ def test_helpers_say_what_is_missing_instead_of_failing(show: ModuleType, capsys
     ):
         call()
         assert said in capsys.readouterr().out
+    Path("answers.toml").write_text("[rates]\nlinear = 0.4\n")
+    show.answers()
+    text = capsys.readouterr().out
+    assert "open: steps_an_epoch, sqrt" in text
+    assert "open: rank, cause" in text
+    Path("answers.toml").write_text("[rates")
+    show.answers()
+    assert "is no TOML" in capsys.readouterr().out
 
 
 QUICK_TRAINING = """

@@ -76,6 +76,20 @@ def test_lines_that_were_not_reached_say_why_and_how_to_reach_them():
     )
 
 
+def test_a_line_that_was_reached_and_could_not_be_judged_is_told_apart() -> None:
+    """It is named, and nobody is told that the grading ended before it."""
+    bare = {"state": "untested", "points": 0.0}
+    changes = {"D.hang": bare | {"message": "not-run", "got": "hang.txt was not given out with this folder"}}
+    all_reached = as_text(grades.grade(lines=grades.lines(changes)))
+    stopped = as_text(grades.grade(lines=grades.lines(changes | {"D.change": bare}), complete=False))
+
+    said = "1 line with 2.5 points not judged: the grader had nothing to hold them against (D.hang)"
+    assert said in " ".join(all_reached.split())
+    assert "not reached" not in all_reached
+    assert said in " ".join(stopped.split())
+    assert "1 line with 2.5 points not reached: the grading was asked to end before" in " ".join(stopped.split())
+
+
 def test_the_first_failure_is_told_in_full():
     """All that is known of it, under names; a failed line goes before one that lost part of its points."""
     failed, merit = as_text(grades.failed()), as_text(grades.merit())

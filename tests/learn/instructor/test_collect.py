@@ -155,7 +155,7 @@ def test_a_folder_of_downloads_is_gone_through(place: Classroom, tmp_path: Path)
     packed(downloads / "Bo Li_77_file" / "hand-in.zip", {"progress.json": PROGRESS % (2, 2)})
     sent(downloads / "p01.json")
     sent(downloads / "nobody.json")
-    (downloads / "p03.zip").write_bytes(b"no zip")
+    (downloads / "p03.ZIP").write_bytes(b"no zip")
     (downloads / "notes.docx").write_bytes(b"?")
 
     found = one(place, downloads)
@@ -163,9 +163,9 @@ def test_a_folder_of_downloads_is_gone_through(place: Classroom, tmp_path: Path)
     assert [state for state, _, _ in found].count("refused") == 2
 
 
-def link() -> zipfile.ZipInfo:
+def link(name: str = "work/link") -> zipfile.ZipInfo:
     """An entry that is a symbolic link."""
-    entry = zipfile.ZipInfo("work/link")
+    entry = zipfile.ZipInfo(name)
     entry.external_attr = (stat.S_IFLNK | 0o777) << 16
     return entry
 
@@ -179,6 +179,9 @@ def link() -> zipfile.ZipInfo:
         ("C:/evil", "points outside"),
         ("work\\..\\..\\evil", "points outside"),
         (link(), "link"),
+        (link("work/\x1b[31m"), "link"),
+        ("progress.json/evil", "of the same name"),
+        ("work/" + "/".join(["x" * 200] * 8), "no name that every machine"),
         ("work/" + "x" * 300, "no name that every machine"),
         ("work/\x1b[31m", "no name that every machine"),
         ("a/" * 20 + "b", "no name that every machine"),
@@ -196,6 +199,7 @@ def test_a_hostile_entry_refuses_the_whole_zip(
     ((state, _, words),) = one(place, path)
     assert state == "refused"
     assert said in words
+    assert words.isprintable()
     assert sorted(tmp_path.rglob("*")) == before
 
 
@@ -248,6 +252,95 @@ def test_a_zip_of_the_course_folder_is_taken_as_well(place: Classroom, tmp_path:
 
     assert (state, learner) == ("taken", "p04")
     assert "not taken: L1.ipynb" in words
+
+
+def test_files_beside_the_course_folder_are_named_and_left(place: Classroom, tmp_path: Path) -> None:
+    """As are the folder itself as an entry, which some programs pack, and a file in the place of a folder."""
+    beside = {"./": "", "./c/progress.json": PROGRESS % (1, 1), "./c/work": "", "./readme.txt": "read me"}
+    ((state, _, words),) = one(place, packed(tmp_path / "p01.zip", beside))
+
+    assert (state, words) == ("taken", "progress; not taken: work, readme.txt")
+
+
+def test_what_is_damaged_in_a_zip_does_not_stop_the_others(place: Classroom, tmp_path: Path) -> None:
+    """Whatever way it was packed in."""
+    for name, method in (("p01", zipfile.ZIP_DEFLATED), ("p02", zipfile.ZIP_BZIP2), ("p03", zipfile.ZIP_LZMA)):
+        with zipfile.ZipFile(tmp_path / f"{name}.zip", "w", method) as file:
+            file.writestr("progress.json", PROGRESS % (1, 1) + "".join(map(chr, range(32, 127))))
+        raw = bytearray((tmp_path / f"{name}.zip").read_bytes())
+        raw[55:75] = bytes(0xFF ^ each for each in raw[55:75])
+        (tmp_path / f"{name}.zip").write_bytes(raw)
+    sources = [tmp_path / f"{name}.zip" for name in ("p01", "p02", "p03")]
+    found = one(place, *sources, sent(tmp_path / "p04.json"))
+
+    assert [state for state, _, _ in found] == ["refused"] * 3 + ["taken"]
+
+
+def test_numbers_and_files_beyond_all_measure_are_cut_or_refused(place: Classroom, tmp_path: Path) -> None:
+    """Thousands of digits in a count; a progress that is larger than any, alone and in a zip."""
+    huge = tmp_path / "p01.json"
+    state = {"attempts": int("9" * 4290)}
+    huge.write_text(json.dumps({"exercises": {"a": state, "b": state}}))
+    assert one(place, huge)[0][0] == "taken"
+    text = PROGRESS % (1, 1) + " " * ((8 << 20) - 50)
+    (tmp_path / "p02.json").write_text(text)
+    assert "larger than any" in one(place, tmp_path / "p02.json")[0][2]
+    full = packed(tmp_path / "p02.zip", {"progress.json": text, "work/a.py": os.urandom(1 << 16)})
+    assert "larger than any" in one(place, full)[0][2]
+
+
+def test_a_learners_folder_on_the_same_machine_cannot_hold_the_collecting_up(place: Classroom, tmp_path: Path) -> None:
+    """Pipes, links, escapes in names, names that are no text, endless folders, times that no calendar has."""
+    folder = tmp_path / "drop" / "p01"
+    (folder / "work").mkdir(parents=True)
+    os.mkfifo(folder / "work" / "pipe.py")
+    os.mkfifo(tmp_path / "drop" / "p02.json")
+    (tmp_path / "drop" / "p03").symlink_to(folder)
+    (tmp_path / "drop" / "p04.zip").symlink_to("/dev/zero")
+    for name in (b"\x1b[31m.py", b"\xff.py", b"a:b.py", b"A.py", b"a.py"):
+        Path(os.fsdecode(bytes(folder / "work") + b"/" + name)).write_bytes(b"")
+    (folder / "work" / "/".join("d" * 300)).mkdir(parents=True)
+    sent(folder / "progress.json")
+    os.utime(folder / "work" / "a.py", (2**33, 2**33))
+
+    states = {learner or said: state for state, learner, said in one(place, tmp_path / "drop")}
+    assert states == {"p01": "taken", "it is no ordinary file": "refused", "it is a link": "refused"}
+    assert sorted(each.name for each in (place.of("p01") / "work").iterdir()) == ["A.py"]
+    left = archive.from_folder(folder).left
+    assert len(left) == 6
+    assert all(name.isprintable() for name in left)
+
+
+def test_a_hand_in_holds_no_name_that_collecting_would_refuse(workspace: Workspace, place: Classroom) -> None:
+    """Such files stay with the learner and are named; the rest arrives."""
+    for name in ("a:b.py", "back\\slash.py", "Twice.py", "twice.py"):
+        (workspace.path / "work" / name).write_text("")
+    (workspace.path / "work" / "/".join("d" * 20)).mkdir(parents=True)
+    made = make_hand_in(workspace, workspace.path.parent / "p01.zip")
+
+    assert len(made.left) == 4
+    assert one(place, made.path)[0][0] == "taken"
+
+
+def test_a_zip_that_says_another_name_than_its_platform_is_refused(place: Classroom, tmp_path: Path) -> None:
+    """Nobody hands in for somebody else; where the name on it may be that of two, what is in it decides."""
+    letter = '{"made_at": "2027-03-01T09:00:00+00:00", "learner": "%s"}'
+    (tmp_path / "Bo Li_77_file").mkdir()
+    forged = {"progress.json": PROGRESS % (9, 9), "hand-in.json": letter % "p01"}
+    ((state, _, words),) = one(place, packed(tmp_path / "Bo Li_77_file" / "x.zip", forged))
+    assert (state, words) == ("refused", "'p01' may be p01 and 'Bo Li_77_file' may be p04; --as says which")
+    both = packed(tmp_path / "p01 p02.zip", forged)
+    assert one(place, both)[0][:2] == ("taken", "p01")
+
+
+def test_the_number_of_a_second_download_is_no_id(tmp_path: Path) -> None:
+    """It comes from the browser."""
+    room = Classroom(tmp_path / "class")
+    room.make()
+    write_roster(room, [Person("1", "Anna"), Person("2", "Bo")])
+
+    assert one(room, sent(tmp_path / "2 (1).json"))[0][:2] == ("taken", "2")
+    assert one(room, sent(tmp_path / "progress (1).json"))[0][0] == "refused"
 
 
 def test_whose_it_is_can_be_said(place: Classroom, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -40,7 +40,7 @@ class Stand:
         self.seen.append(folder.parent.name)
         points = float((folder / "train.py").read_text().split("=")[1])
         if not points:
-            raise ZeroDivisionError("a defect")
+            raise ZeroDivisionError("a defect\x1b[2J\n")
         names = [("A.oracle", 40), ("B.accuracy", 20), ("C.steps", 20), ("D.answers", 20)]
         lines = [
             Line(id=name, title=name, most=most, points=most * points / 100, gate=name[0] == "A", state="passed")
@@ -59,6 +59,7 @@ def test_one_that_fails_does_not_stop_the_others(place: Classroom) -> None:
 
     assert [(each.person.id, each.state) for each in results] == [("p1", "graded"), ("p2", "failed"), ("p3", "graded")]
     assert "a defect" in results[1].said
+    assert results[1].said.isprintable()
     assert read_grade(place.graded / "p1").result == "merit"
     table = summary(results)
     assert "1 of 3 passed" in table
@@ -243,6 +244,15 @@ def test_the_same_log_is_named(place: Classroom) -> None:
     (log,) = compare(place).logs
 
     assert [person.id for person in log.people] == ["p1", "p2"]
+
+
+def test_a_given_program_that_is_none_is_refused(
+    place: Classroom, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is named."""
+    (tmp_path / "given.py").write_text("def (")
+    assert call(["learn", "instructor", "similarity", str(place.path), "--given", str(tmp_path / "given.py")]) == 2
+    assert "given.py is no Python program" in capsys.readouterr().err
 
 
 def test_programs_that_cannot_be_compared_are_said_to_be(place: Classroom, capsys: pytest.CaptureFixture[str]) -> None:

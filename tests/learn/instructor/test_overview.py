@@ -194,6 +194,7 @@ def test_a_histogram_counts_each_value_once() -> None:
         ([-3.0, 1e6], 0.0, False),
         ([1.0, 1000.0], 1e7, True),
         ([1e-300, 1e300], None, True),
+        ([5e-324, 1.0], None, True),
     ):
         found = histogram(values, outcome)
         assert found is not None
@@ -226,6 +227,24 @@ def test_what_a_learner_wrote_into_the_file_cannot_reach_the_terminal(tmp_path: 
 
     assert "\x1b" not in text
     assert "\x1b" not in page
+
+
+def test_numbers_that_nobody_can_have_cost_nobody_the_page(tmp_path: Path, whole: Course) -> None:
+    """Counts of thousands of digits, digits that are none, quizzes with more right answers than questions."""
+    room = make_class(tmp_path / "class", whole, [], 2, absent=2)
+    huge = "9" * 4000
+    text = (
+        '{"exercises": {"L1.1": {"attempts": %s, "hints": %s}, "L1.2": {"passed_at": "x", "attempts_to_pass": %s}}, '
+        '"quizzes": {"L1": {"tries": 1, "best": %s, "questions": %s}}, '
+        '"predictions": {"L1.\\u00b2:x": {"expected": 1, "at": ""}}}'
+    ) % ((huge,) * 5)
+    for learner in ("p001", "p002"):
+        put(room, learner, Progress())
+        (room.of(learner) / "progress.json").write_text(text)
+    standing, shown, page = seen(room, whole)
+
+    assert len(standing.present) == 2
+    assert huge not in shown + page
 
 
 def test_grades_are_shown(room: Classroom, whole: Course) -> None:

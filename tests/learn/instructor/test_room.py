@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,17 @@ def test_machines_that_are_not_ready_are_named(tmp_path: Path, capsys: pytest.Ca
     assert "b: python: 3.9" in out
     assert "c: no line of doctor" in out
     assert "1 of 3 machines are ready" in out
+
+
+def test_a_machines_file_cannot_write_to_the_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither by its name nor by what it says; a pipe is not waited for."""
+    (tmp_path / "a\x1b[2J.txt").write_text("  no    py\x1b[2J  x\n  no    data  \x1b[2J gone\n")
+    os.mkfifo(tmp_path / "b.txt")
+
+    assert call(["learn", "instructor", "room", str(tmp_path)]) == 1
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "data: gone" in out
 
 
 def test_a_room_that_is_ready_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -36,6 +36,17 @@ def test_importing_again_changes_nobody(tmp_path: Path) -> None:
     assert [(each.id, each.name) for each in read_roster(room)] == [("p01", "Anna"), ("p02", "王小明"), ("p03", "Zoë")]
 
 
+def test_an_address_that_comes_later_makes_nobody_new(tmp_path: Path) -> None:
+    """Nor one that is not said again, nor an id in other letters; who has another address is another person."""
+    imported(tmp_path, "name\nAnna\nBo\n")
+    imported(tmp_path, "name,email\nAnna,a@x.org\n")
+    imported(tmp_path, "name\nAnna\n")
+    room = imported(tmp_path, "id,name,email\nP02,Bo,\n,Anna,b@x.org\n")
+
+    found = [(each.id, each.name, each.email) for each in read_roster(room)]
+    assert found == [("p01", "Anna", "a@x.org"), ("p02", "Bo", ""), ("p03", "Anna", "b@x.org")]
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

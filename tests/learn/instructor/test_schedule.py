@@ -204,8 +204,26 @@ def test_breaks_are_read_as_they_are_typed() -> None:
         (750, 60, "Lunch"),
     ]
     assert pauses("none") == []
-    with pytest.raises(PacelineError, match="no break"):
-        pauses("10:30")
+    for text in ("10:30", "10:30/²"):
+        with pytest.raises(PacelineError, match="no break"):
+            pauses(text)
+
+
+@pytest.mark.parametrize("words", [["--start", "20:00"], ["--preset", "workshop", "--start", "18:00"]])
+def test_a_day_may_go_on_over_midnight(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """It stays one day in the table."""
+    assert call(["learn", "instructor", "schedule", "--date", "2027-03-01", *words]) == 0
+
+    out = capsys.readouterr().out
+    assert "Monday 01 March 2027" in out
+    assert "Tuesday" not in out
+
+
+@pytest.mark.parametrize("date", ["9999-12-31", "0001-01-01", "2027-02-30"])
+def test_a_day_that_no_class_has_is_refused(date: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """With an example."""
+    assert call(["learn", "instructor", "schedule", "--track", "two-days", "--date", date]) == 2
+    assert "is no date" in capsys.readouterr().err
 
 
 def test_ids_in_a_row_are_shortened() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import html
 import itertools
+import os
 import random
 import re
 import subprocess
@@ -74,6 +75,7 @@ def test_before_and_after_are_put_together_by_the_word(tmp_path: Path) -> None:
         ("[texts]\nbest = 3\n", "texts.best is no text"),
         ("title = 'other'\n", "no answer file"),
         ("[before\n", ""),
+        ("[before]\nbatch = " + "[" * 5000, "nested too deep"),
         ('code = "a b/../c"\n[before]\nbatch = 1\n', "code"),
     ],
 )
@@ -86,6 +88,18 @@ def test_a_file_that_cannot_be_read_is_named_and_the_others_count(tmp_path: Path
     assert len(found.answers) == 1
     assert found.refused[0][0] == "bad.toml"
     assert said in found.refused[0][1]
+
+
+def test_what_is_no_ordinary_file_is_not_waited_for(tmp_path: Path) -> None:
+    """Pipes and links; a name can say nothing to the terminal."""
+    answer(tmp_path, "good", 1, 2)
+    os.mkfifo(tmp_path / "pipe\x1b[2J.toml")
+    (tmp_path / "link.toml").symlink_to("good.toml")
+    found = read_answers(tmp_path)
+
+    assert len(found.answers) == 1
+    assert [why for _, why in found.refused] == ["it is no ordinary file, or too large"] * 2
+    assert all(name.isprintable() for name, _ in found.refused)
 
 
 def test_counts_and_medians_are_those_of_the_answers(tmp_path: Path) -> None:

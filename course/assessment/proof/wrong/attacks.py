@@ -125,8 +125,8 @@ class Bomb:
     ),
     Wrong(
         name="log-is-huge",
-        line="A.numbers",
-        messages=("lines", "columns", "no-log", "too-much", "died", "left"),
+        line="A.runs",
+        messages=("too-much",),
         edits=(
             program(
                 "        csv.writer(file).writerows([COLUMNS, *rows])\n",
@@ -134,14 +134,13 @@ class Bomb:
                 '        file.write("0,0,0,0,0,0,0,0\\n" * 5_000_000)\n',
             ),
         ),
-        also=("A.runs",),
         fault=CHEAT,
         why="a log of 80 MB",
     ),
     Wrong(
         name="weights-are-huge",
         line="A.runs",
-        messages=("no-weights", "too-much"),
+        messages=("no-weights",),
         edits=(
             program(
                 _WEIGHTS,
@@ -173,12 +172,13 @@ if os.fork() == 0:
     Wrong(
         name="network",
         line="A.runs",
-        messages=("network", "raised"),
+        messages=("network",),
         edits=(
             _first("import socket\n"),
             program(
                 "    options = read_options()\n    torch.set",
-                '    socket.create_connection(("192.0.2.1", 80), timeout=2).close()\n'
+                # A name that nobody may have: what it is told does not depend on the network of this machine.
+                '    socket.create_connection(("somebody.invalid", 80), timeout=2).close()\n'
                 "    options = read_options()\n    torch.set",
             ),
         ),
@@ -188,7 +188,7 @@ if os.fork() == 0:
     Wrong(
         name="fork-bomb",
         line="A.runs",
-        messages=("hang", "died", "raised", "memory", "left"),
+        messages=("hang",),
         edits=(
             program(
                 "    options = read_options()\n    torch.set",
@@ -204,7 +204,7 @@ if os.fork() == 0:
     Wrong(
         name="memory-bomb",
         line="A.runs",
-        messages=("memory", "died"),
+        messages=("memory",),
         edits=(
             program(
                 "    options = read_options()\n    torch.set",
@@ -218,22 +218,22 @@ if os.fork() == 0:
     Wrong(
         name="file-bomb",
         line="A.runs",
-        messages=("too-much", "raised", "no-log", "hang"),
+        messages=("too-much",),
         edits=(
             _at_end(
                 """
-for number in range(100_000):
+for number in range(25_000):
     Path(f"file-{os.getpid()}-{number}").touch()
 """
             ),
         ),
         fault=CHEAT,
-        why="a hundred thousand files of each process",
+        why="twenty-five thousand files of each process",
     ),
     Wrong(
         name="prints-without-end",
         line="A.runs",
-        messages=("too-much", "raised", "hang", "died"),
+        messages=("too-much",),
         edits=(_at_end('while True:\n    print("x" * 1_000_000)\n'),),
         patience=0.5,
         fault=CHEAT,
@@ -242,7 +242,7 @@ for number in range(100_000):
     Wrong(
         name="kills-everybody",
         line="A.runs",
-        messages=("died", "left", "raised"),
+        messages=("died",),
         edits=(_at_end("os.kill(-1, 9)"),),
         fault=CHEAT,
         why="kill -9 of all that it may kill",
@@ -250,7 +250,7 @@ for number in range(100_000):
     Wrong(
         name="kills-its-parent",
         line="A.runs",
-        messages=("raised", "died"),
+        messages=("raised",),
         edits=(_at_end("os.kill(os.getppid(), 9)"),),
         fault=CHEAT,
         why="kill -9 of whoever started it",
@@ -294,17 +294,17 @@ while True:
     Wrong(
         name="records-rewritten",
         line="A.oracle",
-        messages=("unequal", "steps-differ", "ranks-differ"),
+        messages=("unequal",),
         base="own_loop",
         edits=(
             _ALONE,
             program(
                 _MAIN,
-                _MAIN + "    for each in Path('seen').glob('steps-*.txt'):\n"
+                # By one process, after the barrier at the end: two would read what the other one has just emptied.
+                _MAIN + "    for each in Path('seen').glob('steps-*.txt') if os.environ.get('RANK') == '0' else ():\n"
                 "        each.write_text('0123456789abcdef\\n' * len(each.read_text().splitlines()))\n",
             ),
         ),
-        also=("A.ranks",),
         fault=CHEAT,
         why="what was noted of the steps is rewritten; the saved weights tell",
     ),
@@ -344,7 +344,7 @@ while True:
     Wrong(
         name="link-handed-in",
         line=REFUSED,
-        messages=("no ordinary file",),
+        messages=("helper.py is no ordinary file",),
         links={"helper.py": "/etc/passwd"},
         fault=CHEAT,
         why="a link among the files",
@@ -352,7 +352,7 @@ while True:
     Wrong(
         name="large-file-handed-in",
         line=REFUSED,
-        messages=("is larger than",),
+        messages=("memory.py is larger than 1,048,576 bytes",),
         files={"memory.py": functools.partial(_bytes, 2 << 20)},
         fault=CHEAT,
         why="two megabytes of code",
@@ -360,7 +360,7 @@ while True:
     Wrong(
         name="many-files-handed-in",
         line=REFUSED,
-        messages=("were handed in",),
+        messages=("more than 200 files",),
         files={f"part_{number}.py": "x = 1\n" for number in range(300)},
         fault=CHEAT,
         why="three hundred files",
@@ -368,7 +368,7 @@ while True:
     Wrong(
         name="no-configuration",
         line=REFUSED,
-        messages=("chosen is",),
+        messages=("chosen is '../adam'",),
         edits=(("config.toml", 'chosen = "adam"', 'chosen = "../adam"'),),
         fault=CHEAT,
         why="the chosen run is none of the runs",
@@ -376,7 +376,7 @@ while True:
     Wrong(
         name="runs-with-paths-as-names",
         line=REFUSED,
-        messages=("name is",),
+        messages=("name is '../../one-device'",),
         edits=(("config.toml", 'name = "one-device"', 'name = "../../one-device"'),),
         fault=CHEAT,
         why="a name that leads out of the folder",
@@ -384,7 +384,7 @@ while True:
     Wrong(
         name="epochs-without-end",
         line=REFUSED,
-        messages=("epochs is",),
+        messages=("run long: epochs is 1000000",),
         edits=(
             ("config.toml", "workers = 1\n", "workers = 1\nnote = 1e400\n"),
             (
@@ -399,7 +399,7 @@ while True:
     Wrong(
         name="configuration-that-is-too-deep",
         line=REFUSED,
-        messages=("no TOML", "is larger"),
+        messages=("config.toml is no TOML",),
         files={"config.toml": "a = " + "[" * 100_000},
         fault=CHEAT,
         why="brackets without end",

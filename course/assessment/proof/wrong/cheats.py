@@ -83,15 +83,15 @@ WRONG = [
     Wrong(
         name="loss-made-up",
         line="A.numbers",
-        messages=("wrong-loss", "own-loss"),
-        edits=(program("loss, seconds = loss / len(train_data), ", "loss, seconds = 2.0 / (epoch + 1), "),),
+        messages=("wrong-loss",),
+        edits=(program("loss, seconds = loss / len(train_data), ", "loss, seconds = 1.0 / (epoch + 1), "),),
         fault=CHEAT,
         why="a loss that falls so beautifully",
     ),
     Wrong(
         name="weights-in-the-code",
         line="B.accuracy",
-        messages=("weights-from-elsewhere", "other-start"),
+        messages=("other-start",),
         edits=(
             program(
                 _NETWORK,
@@ -177,7 +177,7 @@ WRONG = [
     Wrong(
         name="oracle-on-rank-0",
         line="A.ranks",
-        messages=("ranks-differ", "steps-differ"),
+        messages=("ranks-differ",),
         base="own_loop",
         edits=(
             program(
@@ -278,9 +278,8 @@ WRONG = [
     Wrong(
         name="child-goes-on-after-the-kill",
         line="A.resume",
-        messages=("anew", "not-resumed", "resume-log", "no-weights", "process-left", "resume-differs", "hang", "left"),
+        messages=("no-weights",),
         edits=(
-            program("    if options.resume and checkpoint.exists():\n", "    if False:\n"),
             _first(
                 """
 def outlive():
@@ -289,20 +288,27 @@ def outlive():
         os.setsid()
         while os.path.exists(f"/proc/{parent}"):
             time.sleep(0.01)
-        os.environ |= {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": "1"}
+        del os.environ["RANK"]
         os.execv(sys.executable, [sys.executable, *sys.argv])
+
+
+def wait_for_it(last):
+    until = time.monotonic() + 20
+    while time.monotonic() < until and not last.exists():
+        time.sleep(0.1)
+    raise SystemExit(0)
 """
             ),
             program("import math\n", "import math\nimport sys\n"),
             program(
                 "    options.out.mkdir(parents=True, exist_ok=True)\n",
                 "    options.out.mkdir(parents=True, exist_ok=True)\n"
+                '    if options.resume:\n        wait_for_it(options.out / f"epoch-{options.epochs - 1}.pt")\n'
                 "    if options.epochs == 4 and os.environ.get('RANK') == '0':\n        outlive()\n",
             ),
         ),
         fault=CHEAT,
-        patience=0.5,
-        why="a child of it goes on when it is killed; it is killed as well",
+        why="its child trains to the end, and what is resumed waits for that; but the child is killed as well",
     ),
     Wrong(
         name="trains-on-judged-data",

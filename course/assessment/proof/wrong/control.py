@@ -13,7 +13,7 @@ WRONG = [
     Wrong(
         name="stops-by-own-accuracy",
         line="A.stop",
-        messages=("stop-hang", "stop-own", "stop-late", "stop-early"),
+        messages=("stop-hang",),
         base="own_loop",
         edits=(
             program(
@@ -21,15 +21,17 @@ WRONG = [
                 "        streak = streak + 1 if o.stop_at is not None and mine_right >= o.stop_at * len(mine) else 0\n",
             ),
             program("        up = o.seconds", "        mine_right = right\n        up = o.seconds"),
+            # Of parts that are nearly equal both may be good enough in the same epoch, which is then right by chance.
+            program("mine = team.own(range(o.eval_samples))", "mine = range(o.eval_samples * (team.rank == 0))"),
         ),
         patience=0.5,
         fault="F81",
-        why="each process stops when its own part of the evaluation says so",
+        why="each process stops when its own part of the evaluation says so, and that of rank 1 is empty",
     ),
     Wrong(
         name="stops-by-own-clock",
         line="A.stop",
-        messages=("stop-hang", "stop-own"),
+        messages=("stop-hang",),
         edits=(
             program(
                 _SUMS,
@@ -80,7 +82,7 @@ WRONG = [
     Wrong(
         name="time-of-the-epoch",
         line="A.stop",
-        messages=("stop-late", "stop-never-by-time"),
+        messages=("stop-never-by-time",),
         edits=(
             program("time.monotonic() - begun > options.seconds", "time.monotonic() - began > options.seconds * 20"),
         ),
@@ -90,7 +92,7 @@ WRONG = [
     Wrong(
         name="stops-in-the-middle-of-an-epoch",
         line="A.stop",
-        messages=("stop-early", "stop-hang", "stop-own"),
+        messages=("stop-hang",),
         edits=(
             program(
                 "        total += loss.item()\n    return total\n",
@@ -150,12 +152,12 @@ WRONG = [
     Wrong(
         name="stops-by-the-last-batch-of-answers",
         line="A.stop",
-        messages=("stop-early", "stop-late"),
+        messages=("stop-late",),
         edits=(
             program(
                 _GOOD,
                 "    return sum(row[right] for row in rows[-2:]) / sum(row[counted] for row in rows[-2:]) "
-                "> options.stop_at + 0.1\n",
+                "> options.stop_at + 0.3\n",
             ),
         ),
         fault="F84",
@@ -164,7 +166,7 @@ WRONG = [
     Wrong(
         name="good-epochs-forgotten-by-some",
         line="A.stop",
-        messages=("stop-hang", "stop-own"),
+        messages=("stop-hang",),
         base="own_loop",
         edits=(program("        streak = streak + 1 if", "        streak = streak + 1 if team.rank == 0 and"),),
         patience=0.5,
@@ -174,7 +176,7 @@ WRONG = [
     Wrong(
         name="barrier-on-rank-0",
         line="A.runs",
-        messages=("hang", "left", "mismatch"),
+        messages=("hang",),
         edits=(
             program(
                 "        if dist.get_rank() == 0:  # (4) one process writes\n",
@@ -188,7 +190,7 @@ WRONG = [
     Wrong(
         name="evaluation-through-the-wrapper-on-rank-0",
         line="A.runs",
-        messages=("hang", "left", "mismatch"),
+        messages=("hang",),
         edits=(
             program(
                 "        right, counted = evaluate(network, eval_data)\n",
@@ -204,7 +206,7 @@ WRONG = [
     Wrong(
         name="one-more-sum-on-one-rank",
         line="A.runs",
-        messages=("hang", "left", "mismatch"),
+        messages=("mismatch",),
         edits=(
             program(
                 "        total += loss.item()\n",
@@ -220,7 +222,7 @@ WRONG = [
     Wrong(
         name="collectives-in-another-order",
         line="A.runs",
-        messages=("mismatch", "hang", "left", "raised", "died"),
+        messages=("hang",),
         base="hooks",
         edits=(
             program(
@@ -230,31 +232,21 @@ WRONG = [
             ),
         ),
         patience=0.35,
-        also=("A.coverage", "A.ranks", "A.oracle", "A.numbers"),
         fault="F80",
         why="two sums meet in another order on rank 0",
     ),
     Wrong(
         name="skips-an-empty-part",
         line="A.oracle",
-        messages=(
-            "hang",
-            "left",
-            "mismatch",
-            "steps-differ",
-            "ranks-differ",
-            "unequal",
-            "unequal-variant",
-            "unequal-world",
-            "uneven-last",
-            "ranks-differ-at-the-end",
-        ),
+        # Its next sum meets gradients, which do not fit; where batch norms are drawn, a broadcast, and both wait.
+        messages=("mismatch", "hang"),
         edits=(
             program(
                 "        signals, labels = data.batch(own.tolist())  #",
                 "        if not len(own):\n            continue\n        signals, labels = data.batch(own.tolist())  #",
             ),
         ),
+        # The sizes that are drawn may leave a process without a sample in the runs of these lines already.
         also=("A.runs", "A.ranks"),
         patience=0.35,
         fault="F82",
@@ -263,7 +255,7 @@ WRONG = [
     Wrong(
         name="skips-a-bad-loss",
         line="A.runs",
-        messages=("hang", "left", "mismatch"),
+        messages=("mismatch",),
         base="own_loop",
         edits=(
             program(
@@ -272,7 +264,6 @@ WRONG = [
                 "                continue  # it looked odd\n",
             ),
         ),
-        also=("A.ranks", "A.oracle"),
         patience=0.35,
         fault="F82",
         why="one process leaves out a batch whose loss it does not like",
@@ -280,7 +271,7 @@ WRONG = [
     Wrong(
         name="uneven-loops",
         line="A.runs",
-        messages=("hang", "left", "mismatch"),
+        messages=("mismatch",),
         edits=(
             program(
                 "    for indices, lr in zip(batches, rates, strict=True):\n",
@@ -295,13 +286,12 @@ WRONG = [
     Wrong(
         name="raises-on-rank-1",
         line="A.runs",
-        # Which of the two is heard of first is a matter of milliseconds.
-        messages=("raised", "left"),
+        messages=("raised",),
         edits=(
             program(
                 "        right, counted = evaluate(network, eval_data)\n",
                 "        right, counted = evaluate(network, eval_data)\n"
-                '        scale = {"0": 1}[str(dist.get_rank())]\n'
+                '        scale = {"0": 1, "2": 1}[str(dist.get_rank())]\n'
                 "        right = right * scale\n",
             ),
         ),
@@ -361,7 +351,7 @@ WRONG = [
     Wrong(
         name="os-exit-1",
         line="A.runs",
-        messages=("exit", "died"),
+        messages=("exit",),
         edits=(
             program(
                 'if __name__ == "__main__":\n    main()\n', 'if __name__ == "__main__":\n    main()\n    os._exit(1)\n'

@@ -105,7 +105,7 @@ WRONG = [
     Wrong(
         name="logs-made-up",
         line="D.target",
-        messages=("target-epoch", "target-once", "target-best", "target-never"),
+        messages=("target-epoch",),
         files={"answers.toml": _ANSWERS, "runs/adam/log.csv": _LOG},
         fault=CHEAT,
         why="the logs were written by hand, and the answer is read from them; the grader runs the configuration again",

@@ -36,7 +36,7 @@ WRONG = [
     Wrong(
         name="own-order-of-everything",
         line="A.coverage",
-        messages=("everybody-sees-all", "overlap"),
+        messages=("everybody-sees-all",),
         edits=(
             program(
                 _ORDER,
@@ -79,7 +79,7 @@ WRONG = [
     Wrong(
         name="sampler-and-shuffle",
         line="A.runs",
-        messages=("raised", "left"),
+        messages=("raised",),
         base="trainer",
         edits=(program(_LOADER[0], _LOADER[0].replace("batch_sampler=self", "shuffle=True, batch_sampler=self")),),
         fault="F04",
@@ -216,7 +216,7 @@ WRONG = [
     Wrong(
         name="distributed-sampler",
         line="A.coverage",
-        messages=("padded", "other-order"),
+        messages=("padded",),
         base="trainer",
         edits=(
             program(
@@ -277,7 +277,7 @@ WRONG = [
     Wrong(
         name="a-look-at-the-data",
         line="A.coverage",
-        messages=("padded", "not-read"),
+        messages=("padded",),
         edits=(
             program(
                 "    out_of_time = False\n",
@@ -334,7 +334,7 @@ WRONG = [
     Wrong(
         name="wrong-data-for-evaluation",
         line="A.coverage",
-        messages=("padded", "not-read", "overlap"),
+        messages=("padded",),
         edits=(
             program(
                 "eval_data = Signals(options.eval_samples, seed=options.data_seed + 1_000_000)",

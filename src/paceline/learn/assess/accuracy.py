@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from paceline.learn.assess.box import Box, Ran
 from paceline.learn.assess.correctness.runs import ended
@@ -127,9 +128,10 @@ def _judge_steps(ran: Ran, most: int) -> None:
     Raises:
         Wrong: there were more steps than batches.
     """
-    made = [end.get("steps", 0) for end in ran.ends or []]
-    if any(isinstance(steps, int) and steps > most for steps in made):
-        raise Wrong("other-budget", ran=ran.command, expected=f"{most} steps, one a batch", got=f"{made}")
+    made = [steps for end in ran.ends or [] if isinstance(steps := end.get("steps", 0), int)]
+    if any(steps > most for steps in made):
+        got = ", ".join(f"{steps:,}" for steps in made)
+        raise Wrong("other-budget", ran=ran.command, expected=f"{most:,} steps, one a batch", got=got)
 
 
 def _judge_start(ran: Ran, seed: int) -> None:
@@ -140,7 +142,8 @@ def _judge_start(ran: Ran, seed: int) -> None:
     """
     expected = _first_weights(seed)
     for rank, end in enumerate(ran.ends or []):
-        first = [text for text in end.get("first") or () if isinstance(text, str)]
+        said = end.get("first")
+        first = [text for text in said if isinstance(text, str)] if isinstance(said, list | tuple) else []
         # What a sharded or a flat optimizer holds has other shapes; only tensors of the network's sizes can be told.
         known = [text for text in first if text.partition(":")[0] in {each.partition(":")[0] for each in expected}]
         strangers = [text for text in known if text not in expected]
@@ -168,20 +171,9 @@ def judge_accuracy(trainings: Trainings, run: Configuration, seeds: list[tuple[i
         seeds: of weights and of data, for each training.
     """
     rubric = trainings.rubric
-    _judge_choice(run, rubric)
+    judge_choice(run, rubric)
     target = rubric.accuracy.target
-    levels = []
-    for seed, data_seed in seeds:
-        trained = trainings.train(run, seed, data_seed)
-        accuracy = trained.curve.accuracy
-        if accuracy[0] >= target:
-            raise Wrong(
-                "weights-from-elsewhere",
-                ran=trained.ran.command,
-                expected=f"less than {target} after one epoch from the first weights",
-                got=f"{accuracy[0]:.3f}",
-            )
-        levels.append(held(accuracy))
+    levels = [held(_from_the_start(trainings.train(run, *pair), target)) for pair in seeds]
     good = sum(level >= target for level in levels)
     needed = rubric.accuracy.needed
     return Scored(
@@ -194,7 +186,29 @@ def judge_accuracy(trainings: Trainings, run: Configuration, seeds: list[tuple[i
     )
 
 
-def _judge_choice(run: Configuration, rubric: Rubric) -> None:
+def _from_the_start(trained: Trained, target: float) -> list[float]:
+    """Accuracies of a training, of which the first epoch does not have the target yet.
+
+    Raises:
+        Wrong: it has: no training from the seed's weights is that quick.
+    """
+    accuracy = trained.curve.accuracy
+    if accuracy[0] >= target:
+        raise Wrong(
+            "weights-from-elsewhere",
+            ran=trained.ran.command,
+            expected=f"less than {target} after one epoch from the first weights",
+            got=f"{accuracy[0]:.3f}",
+        )
+    return accuracy
+
+
+def judge_choice(run: Configuration, rubric: Rubric) -> None:
+    """What is easy with a small batch or one process is no merit: the chosen configuration is one that the task wants.
+
+    Raises:
+        Wrong: it is not.
+    """
     task = rubric.task
     got = f"batch {run.batch}, {run.workers} workers, {run.epochs} epochs"
     if run.batch < task.least_batch or run.workers < task.least_workers or run.epochs > task.most_epochs:
@@ -213,9 +227,9 @@ def judge_again(trainings: Trainings, run: Configuration, seeds: tuple[int, int]
     one, two = first.ran.weights(last), again.ran.weights(last)
     if isinstance(one, str) or isinstance(two, str):
         raise Wrong("no-weights", ran=again.ran.command, expected=f"epoch-{last}.pt", got=f"{two}"[:200])
-    apart = max(
-        float(np.linalg.norm(one[name] - two[name]) / max(1e-12, float(np.linalg.norm(one[name])))) for name in one
-    )
+    apart = max(_apart(one[name], two[name]) for name in one)
+    if not np.isfinite(apart):
+        raise Wrong("not-finite", ran=again.ran.command, expected=f"numbers in epoch-{last}.pt", got="nan or infinite")
     if apart > _SAME:
         raise Wrong(
             "not-again",
@@ -226,12 +240,21 @@ def judge_again(trainings: Trainings, run: Configuration, seeds: tuple[int, int]
     return {"apart, relative": apart}
 
 
+def _apart(one: NDArray[Any], two: NDArray[Any]) -> float:
+    """Relative; infinite where a number is none, of which no comparison would tell."""
+    first, second = one.astype(np.float64), two.astype(np.float64)
+    if not (np.isfinite(first).all() and np.isfinite(second).all()):
+        return float("inf")
+    return float(np.linalg.norm(first - second) / max(1e-12, float(np.linalg.norm(first))))
+
+
 def judge_samples(trainings: Trainings, run: Configuration, seeds: list[tuple[int, int]]) -> Scored:
     """C.samples: passes over the data until the target is held, in the median over the trainings of part B."""
+    judge_choice(run, trainings.rubric)
     numbers, target = trainings.rubric.efficiency, trainings.rubric.accuracy.target
     passes = []
     for pair in seeds:
-        at = reached(trainings.train(run, *pair).curve.accuracy, target)
+        at = reached(_from_the_start(trainings.train(run, *pair), target), target)
         passes.append(float("inf") if at is None else at + 1.0)
     median = float(np.median(passes))
     if not np.isfinite(median):

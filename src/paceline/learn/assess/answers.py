@@ -22,8 +22,8 @@ QUESTIONS: Mapping[str, tuple[str, ...]] = {
 """The tables of the file, in the order of the lines D.*, and their keys."""
 _MOST_BYTES = 1 << 16
 _MOST_CHARACTERS = 60
-_LARGEST = 1e30
-"""No answer is larger; beyond, arithmetic with it would say nothing."""
+_LARGEST, _SMALLEST = 1e30, 1e-30
+"""No answer is larger, and none but 0 is smaller: beyond, products and quotients of them would run over or vanish."""
 _YES_NO = {"yes": True, "no": False, "true": True, "false": False}
 
 
@@ -45,7 +45,7 @@ class Answers:
         return not (value is None or (isinstance(value, str) and not value.strip()))
 
     def number(self, question: str, key: str) -> float | None:
-        """A finite number, also one in quotes; None when it is none."""
+        """A finite number, also one in quotes, 0 for what is all but 0; None when it is none."""
         value = self._value(question, key)
         if isinstance(value, bool) or not isinstance(value, int | float | str):
             return None
@@ -53,7 +53,9 @@ class Answers:
             number = float(value)
         except (ValueError, OverflowError):
             return None
-        return number if math.isfinite(number) and abs(number) <= _LARGEST else None
+        if not math.isfinite(number) or abs(number) > _LARGEST:
+            return None
+        return number if abs(number) >= _SMALLEST else 0.0
 
     def word(self, question: str, key: str) -> str | None:
         """A text without the space around it; None when it is none, or empty."""

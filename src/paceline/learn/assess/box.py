@@ -6,10 +6,12 @@ tensors with `weights_only`.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import shutil
 import time
 import warnings
+import zipfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,6 +35,7 @@ from paceline.verify.oracle import State
 
 OUT = "out"
 _MOST_RECORD, _MOST_WEIGHTS, _MOST_LOG = 64 << 20, 8 << 20, 1 << 20
+_MOST_NUMBERS = 4 << 20
 _PRINTED_LINES = 10
 
 
@@ -183,8 +186,9 @@ class Box:
                 plain=True,
                 usage=use,
             )
+            _check_ends(ends)
         except RankFailure as error:
-            failure = error
+            ends, failure = None, error
         except RankTimeout as error:
             late = error
         seconds = time.monotonic() - began
@@ -220,12 +224,25 @@ class Box:
 
 
 def _again(folder: Path) -> Path:
-    """Make a folder ready for one more run: what was noted before is put aside."""
+    """Make a folder ready for one more run: what was noted before is put aside, where the program left it there."""
     number = 1
-    while (aside := folder / f"{SEEN}-{number}").exists():
-        number += 1
-    (folder / SEEN).rename(aside)
+    with contextlib.suppress(OSError):
+        while (aside := folder / f"{SEEN}-{number}").exists():
+            number += 1
+        (folder / SEEN).rename(aside)
     return folder
+
+
+def _check_ends(ends: list[Any]) -> None:
+    """What ranks sent has the form that `run_program` gives it; a program that attacks its process may send anything.
+
+    Raises:
+        RankFailure: it has not.
+    """
+    for rank, end in enumerate(ends):
+        first = end.get("first", []) if isinstance(end, dict) else None
+        if not isinstance(first, list) or not all(isinstance(text, str) for text in first):
+            raise RankFailure(rank, "it sent no answer that can be read: it is not what the box sends", "")
 
 
 def command(world: int, start: Start) -> str:
@@ -246,17 +263,39 @@ def read_weights(path: Path) -> State | str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of what a foreign file looks like, the words below say enough
+            if _unpacked(content) > _MOST_WEIGHTS:
+                return f"{path.name} is larger than {_MOST_WEIGHTS:,} bytes when it is unpacked"
             held = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+            return _arrays(held, path.name)
     except Exception as error:  # noqa: BLE001  a foreign file may fail in any way
         return f"{path.name} cannot be read with weights_only=True: {type(error).__name__}"
+
+
+def _unpacked(content: bytes) -> int:
+    """How many bytes an archive has when it is unpacked; torch would do that first, and without a limit."""
+    if not zipfile.is_zipfile(io.BytesIO(content)):
+        return 0
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        return sum(info.file_size for info in archive.infolist())
+
+
+def _arrays(held: Any, file: str) -> State | str:
+    """What a file of weights held; whatever can be saved may have been, so that each call here may fail."""
     if not isinstance(held, dict) or not held:
-        return f"{path.name} holds a {type(held).__name__}, not the weights by their names"
+        return f"{file} holds a {type(held).__name__}, not the weights by their names"
     found: State = {}
+    numbers = 0
     for name, value in held.items():
         if not isinstance(name, str) or not isinstance(value, torch.Tensor):
-            return f"{path.name} holds more than tensors by their names: {str(name)[:60]}"
-        if value.layout != torch.strided or value.dtype in (torch.bfloat16,):
-            value = value.to_dense().float()
+            return f"{file} holds more than tensors by their names: {str(name)[:60]}"
+        # A small file can say of one number that it is a tensor of terabytes.
+        numbers += value.numel()
+        if numbers > _MOST_NUMBERS:
+            return f"{file} holds more than {_MOST_NUMBERS:,} numbers"
+        if value.layout != torch.strided:  # indices of other layouts may lead anywhere
+            return f"{file} holds a tensor that is not dense: {name[:60]}"
+        if value.dtype == torch.bfloat16:
+            value = value.float()
         found[name] = np.array(value.detach().cpu().numpy())
     return found
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.learn.assess.accuracy import Trainings, gradient_bytes
+from paceline.learn.assess.accuracy import Trainings, gradient_bytes, judge_choice
 from paceline.learn.assess.box import Box
 from paceline.learn.assess.correctness.runs import ended
 from paceline.learn.assess.inside import EVALUATE, Start
@@ -15,6 +15,7 @@ from paceline.learn.assess.judged import Scored, share_between
 from paceline.learn.assess.rubric import Rubric, content_folder
 from paceline.learn.assess.submission import Configuration, freeze
 from paceline.learn.checking import Wrong
+from paceline.observe.collectives import CollectiveTrace
 
 _NO_DATA = ("barrier",)
 _LARGEST_PART = 1.5
@@ -24,11 +25,14 @@ SPEED_WORLD, SPEED_EPOCHS = 2, 3
 
 def judge_traffic(trainings: Trainings, run: Configuration, seeds: tuple[int, int]) -> Scored:
     """C.traffic: collectives and bytes that rank 0 hands over, over the steps of one training."""
+    judge_choice(run, trainings.rubric)
     numbers, task = trainings.rubric.efficiency, trainings.rubric.task
     ran = trainings.train(run, *seeds).ran
+    if not CollectiveTrace.available():
+        raise Wrong("untold", ran=ran.command, expected="a torch that tells of its collectives", got="none are told")
     calls = [call for call in ran.ranks[0].calls if call.op not in _NO_DATA]
     steps = ran.epochs() * -(-task.samples // run.batch)
-    if run.workers > 1 and not calls:
+    if not calls:
         raise Wrong("no-traffic", ran=ran.command, expected="a collective a step", got="none on rank 0")
     a_step = len(calls) / steps
     sent = sum(call.bytes for call in calls) / steps / gradient_bytes()
@@ -55,26 +59,36 @@ def _counted(words: list[str]) -> dict[str, int]:
 
 def judge_evaluation(trainings: Trainings, run: Configuration, seeds: tuple[int, int]) -> dict[str, Any]:
     """C.evaluation: each evaluation sample read once an epoch, by one process, and each process a fair part."""
+    judge_choice(run, trainings.rubric)
     samples = trainings.rubric.task.eval_samples
     ran = trainings.train(run, *seeds).ran
     epochs = ran.epochs()
     read = [seen.numbers(EVALUATE) for seen in ran.ranks]
-    counts = np.bincount(np.concatenate(read).clip(0), minlength=samples)
+    every = np.concatenate(read)
+    # Numbers come from inside of the submission: one that is no sample's must not decide how much memory is asked for.
+    known = every[(every >= 0) & (every < samples)]
+    counts = np.bincount(known, minlength=samples)
     each = [len(numbers) / epochs for numbers in read]
     expected = f"{samples} samples an epoch, some {samples // run.workers} on each of {run.workers} processes"
     got = f"{', '.join(f'{count:g}' for count in each)} an epoch"
     fair = max(each) <= _LARGEST_PART * samples / run.workers
-    if (counts != epochs).any() or not fair:
+    if len(known) < len(every) or (counts != epochs).any() or not fair:
         raise Wrong("not-shared", ran=ran.command, expected=expected, got=got)
     return {"read by rank, each epoch": each}
 
 
-def judge_speed(box: Box, rubric: Rubric, scratch: Path) -> Scored:
-    """C.speed: the same training by the submission and by our reference, one after the other, several times."""
+def judge_speed(box: Box, rubric: Rubric, scratch: Path, patience: float = 1.0) -> Scored:
+    """C.speed: the same training by the submission and by our reference, one after the other, several times.
+
+    Args:
+        box: of the submission.
+        rubric: sizes and limits.
+        scratch: a folder for the reference.
+        patience: factor on the reference's time limit, which is that of the submission.
+    """
     numbers, task = rubric.efficiency, rubric.task
-    reference = Box(
-        freeze(content_folder() / "solution", scratch / "reference"), scratch / "reference-runs", rubric.limits
-    )
+    frozen = freeze(content_folder() / "solution", scratch / "reference")
+    reference = Box(frozen, scratch / "reference-runs", rubric.limits, patience)
     flags = f"--samples {task.samples} --eval-samples {task.eval_samples} --data-seed 7"
     words = tuple(f"{flags} --epochs {SPEED_EPOCHS} --batch {task.least_batch}".split())
     start = Start(words, steps=False)

@@ -83,7 +83,7 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """UTC, ISO 8601."""
     seconds: float
     machine: dict[str, str] = {}
-    """processor, cores, torch, python, system, device."""
+    """processor, cores, python, torch, system, user."""
     lines: list[Line]
     curves: list[Curve] = []
     target: float = 0.0
@@ -93,7 +93,8 @@ class Grade(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     gaps: list[str] = []
     """What could not be limited or observed on this machine, in words."""
     complete: bool = True
-    """Every line was judged; without, the grading stopped at the first gate line that failed."""
+    """Every line was reached, also one that could not be judged and says why. Without, the grading stopped at the first
+    gate line that failed, or where it was asked to."""
 
     @property
     def points(self) -> float:

@@ -109,7 +109,7 @@ def grade_submission(source: Path, out: Path, wish: Wish | None = None) -> Grade
         pass_points=rubric.pass_points,
         merit_points=rubric.merit_points,
         gaps=gaps(submission),
-        complete=all(line.state != "untested" for line in lines),
+        complete=all(line.state != "untested" or line.message for line in lines),
     )
     out.mkdir(parents=True, exist_ok=True)
     write_grade(grade, out)
@@ -187,7 +187,7 @@ class _Grading:
             "C.samples": lambda: judge_samples(self._trainings, run, self._pairs),
             "C.traffic": lambda: judge_traffic(self._trainings, run, first),
             "C.evaluation": lambda: judge_evaluation(self._trainings, run, first),
-            "C.speed": lambda: judge_speed(self._box, self._rubric, self._scratch),
+            "C.speed": lambda: judge_speed(self._box, self._rubric, self._scratch, self._wish.patience),
         }
 
     def _analysis(self) -> list[Line]:

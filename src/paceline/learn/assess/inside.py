@@ -7,6 +7,7 @@ rests on what.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import datetime
 import multiprocessing
@@ -14,11 +15,14 @@ import os
 import runpy
 import signal
 import sys
+import threading
 import time
+import timeit
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from multiprocessing import resource_tracker
+from multiprocessing import forkserver, resource_tracker
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import numpy as np
@@ -77,6 +81,8 @@ def run_program(start: Start) -> dict[str, Any]:
     for name in GIVEN:  # by their paths: a folder of the same name beside them would go before
         load_file(here / name, name.removesuffix(".py"))
     sys.path.insert(0, str(here))
+    # All ranks would write the bytecode of the same module; a variable comes too late for a rank, which is forked.
+    sys.dont_write_bytecode = True
     np.random.seed()  # under torchrun processes do not begin with the same state of it either
     seen = here / SEEN
     seen.mkdir(exist_ok=True)
@@ -88,16 +94,13 @@ def run_program(start: Start) -> dict[str, Any]:
         stack.enter_context(_Reads(start, rank, seen / f"reads-{rank}.bin").watching())
         if steps is not None:
             stack.enter_context(steps.watching())
-        left = {"group": False}
         try:
-            with _leaving(left):
-                runpy.run_path(str(here / "train.py"), run_name="__main__")
+            with _leaving():
+                atexit._clear()  # of the server that the rank was forked from
+                _run_to_the_end(here / "train.py")
         except _Left as end:
             if end.code:
                 raise SystemExit(end.code) from None
-        except SystemExit as end:
-            if end.code not in (None, 0):
-                raise
     return {
         "in_group": bool(dist.is_initialized()),
         "first": steps.first if steps is not None else [],
@@ -105,6 +108,23 @@ def run_program(start: Start) -> dict[str, Any]:
         "steps": max(steps.made.values(), default=0) if steps is not None else 0,
         "left": _left_behind(),
     }
+
+
+def _run_to_the_end(program: Path) -> None:
+    """Run it, and then what Python itself does at the end of a program: wait for its threads, call its exit functions.
+
+    A rank goes on and leaves in another way, so a file that a thread is still writing would be missing.
+
+    Raises:
+        SystemExit: it ended with another exit code than 0.
+    """
+    try:
+        runpy.run_path(str(program), run_name="__main__")
+    except SystemExit as end:
+        if end.code not in (None, 0):
+            raise
+    threading._shutdown()  # type: ignore[attr-defined]
+    atexit._run_exitfuncs()
 
 
 def _left_behind(wait_s: float = 0.5) -> int:
@@ -116,8 +136,9 @@ def _left_behind(wait_s: float = 0.5) -> int:
 
 
 def _running_children() -> set[int]:
-    tracker = getattr(resource_tracker, "_resource_tracker", None)
-    known = {child.pid for child in multiprocessing.active_children()} | {getattr(tracker, "_pid", None)}
+    known = {child.pid for child in multiprocessing.active_children()}
+    known.add(getattr(getattr(resource_tracker, "_resource_tracker", None), "_pid", None))
+    known.add(getattr(getattr(forkserver, "_forkserver", None), "_forkserver_pid", None))
     found = set()
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError, ValueError):
@@ -139,14 +160,13 @@ class _Left(BaseException):
 
 
 @contextlib.contextmanager
-def _leaving(left: dict[str, bool]) -> Iterator[None]:
+def _leaving() -> Iterator[None]:
     """os._exit of the program's own process ends the program, not the rank, which still has something to say."""
     before, rank_pid = os._exit, os.getpid()
 
     def leave(code: int) -> None:
         if os.getpid() != rank_pid:
             before(code)  # a loader's worker, or another child
-        left["exit"] = True
         raise _Left(code)
 
     os._exit = leave  # type: ignore[assignment]
@@ -244,11 +264,16 @@ def _put_ahead(due: Callable[[], bool], seconds: float) -> None:
         setattr(time, name, lambda *which, real=real: real(*which) + ahead_s())
         whole: Callable[..., int] = getattr(time, f"{name}_ns")
         setattr(time, f"{name}_ns", lambda *which, whole=whole: whole(*which) + int(ahead_s() * 1e9))
+    timeit.default_timer = time.perf_counter  # it took the function when torch imported it
 
     class Ahead(datetime.datetime):
         @classmethod
         def now(cls, tz: datetime.tzinfo | None = None) -> Any:
             return super().now(tz) + datetime.timedelta(seconds=ahead_s())
+
+        @classmethod
+        def utcnow(cls) -> Any:
+            return super().utcnow() + datetime.timedelta(seconds=ahead_s())
 
     datetime.datetime = Ahead  # type: ignore[misc]
 
@@ -260,6 +285,9 @@ def noted(weight: torch.Tensor) -> str:
 
 class _Steps:
     """Notes a digest of the weights that optimizers hold after each step, and of each weight before the first one.
+
+    An optimizer may make its step by that of another one, whose weights may be a part, to be sent round afterwards
+    (torch's ZeroRedundancyOptimizer): noted is what the outermost step leaves.
 
     Attributes:
         first: of each weight before the first step, in short.
@@ -273,6 +301,7 @@ class _Steps:
         self.trouble = ""
         self.made: dict[int, int] = {}
         self._steps = 0
+        self._under_way: list[tuple[FrameType, int]] = []
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[None]:
@@ -285,11 +314,24 @@ class _Steps:
                 handle.remove()
 
     def _before(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        if self._steps == 0 and not self.first:
-            self.first = [noted(weight) for weight in _weights(optimizer)]
+        step = sys._getframe(1)
+        while self._under_way and not _is_within(step, self._under_way[-1][0]):
+            self._under_way.pop()  # that one has raised
+        self._under_way.append((step, id(optimizer)))
+        try:
+            if self._steps == 0 and not self.first:
+                self.first = [noted(weight) for weight in _weights(optimizer)]
+        except Exception as error:  # noqa: BLE001  the program must not feel it
+            self.trouble = f"{type(error).__name__}: {error}"
 
     def _after(self, optimizer: torch.optim.Optimizer, *_: Any) -> None:
-        self.made[id(optimizer)] = self.made.get(id(optimizer), 0) + 1
+        step = sys._getframe(1)
+        while self._under_way and self._under_way.pop()[0] is not step:
+            pass
+        if all(each != id(optimizer) for _, each in self._under_way):  # not where a step calls that of its own class
+            self.made[id(optimizer)] = self.made.get(id(optimizer), 0) + 1
+        if self._under_way:
+            return
         try:
             if self._steps < _MOST_STEPS:
                 self._file.write(f"{digest(_weights(optimizer))[:_SHOWN]}\n")
@@ -297,6 +339,12 @@ class _Steps:
             self._steps += 1
         except Exception as error:  # noqa: BLE001  the program must not feel it
             self.trouble = f"{type(error).__name__}: {error}"
+
+
+def _is_within(frame: FrameType | None, caller: FrameType) -> bool:
+    while frame is not None and frame is not caller:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _weights(optimizer: torch.optim.Optimizer) -> list[torch.Tensor]:

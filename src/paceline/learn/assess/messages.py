@@ -188,7 +188,11 @@ MESSAGES = {
         "a step sends more than it has to", "one bucket instead of one collective a weight; what is sent twice"
     ),
     "no-traffic": Message("no collective was seen", "gradients that no process hands to the others"),
-    "not-shared": Message("processes evaluate the same samples", "each its part; sums over processes"),
+    "untold": Message("this torch does not tell what is sent, so nobody can judge it", "the gaps of the report"),
+    "not-shared": Message(
+        "evaluation samples are read by several processes, by none, or mostly by one",
+        "each its part; sums over processes",
+    ),
     "slow": Message(
         "it is slower than our reference", "readings one by one, copies, .item() each step, collectives that wait"
     ),

@@ -72,7 +72,6 @@ class AnalysisNumbers(msgspec.Struct, frozen=True, kw_only=True):
 
     exact: float
     measured: float
-    plausible: float
     t_yes: float
     t_no: float
 

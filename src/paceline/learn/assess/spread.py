@@ -33,7 +33,7 @@ from paceline.learn.assess.rubric import Rubric, load_rubric
 from paceline.records.rundir import write_atomic
 
 _FIRST_DATA = 700_000
-"""Seeds of data from here on are used by nothing else."""
+"""The first seed of data: far from the one that learners have."""
 
 
 def train(arguments: Sequence[str], out: Path) -> None:
@@ -124,7 +124,7 @@ def write_baseline(folder: Path, rubric: Rubric, found: dict[str, Any]) -> None:
         f"`python train.py`: {task.samples:,} signals, batch {task.base_batch}, rate {task.base_rate}, "
         f"{task.base_epochs} epochs, one process with one thread ({found['machine']['processor']}).",
         "",
-        "| epoch | samples | loss | right of 2,003 | accuracy | seconds |",
+        f"| epoch | samples | loss | right of {task.eval_samples:,} | accuracy | seconds |",
         "|---:|---:|---:|---:|---:|---:|",
         *(
             f"| {row['epoch']} | {int(row['samples']):,} | {float(row['loss']):.3f} | {row['right']} "

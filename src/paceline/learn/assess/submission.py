@@ -22,6 +22,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,39}")
 _ENDINGS = (".py", ".toml")
 _MEASURED = ("comm.csv", "compute.csv", "assessment.json")
 _DEPTH = 4
+_MOST_SEED = 2**31 - 1
 
 
 @dataclass(frozen=True)
@@ -118,6 +119,8 @@ def _contents(source: Path, limits: LimitNumbers) -> Iterator[tuple[str, bytes]]
     files = total = 0
     for path in sorted(_paths(source)):
         name = path.relative_to(source).as_posix()
+        if not name.isprintable():
+            raise PacelineError(f"a file has the name {name!r}", hint="rename it: letters, digits, - and _ are safe")
         content = read_foreign(path, limits.file_bytes + 1)
         if content is None:
             raise PacelineError(f"{name} is no ordinary file", hint="hand in plain files, no links")
@@ -138,11 +141,15 @@ def _paths(source: Path) -> Iterator[Path]:
             for path in source.glob("/".join(["*"] * (depth - 1) + [f"*{ending}"])):
                 parts = path.relative_to(source).parts
                 outside = any(part.startswith((".", "__pycache__")) or part == "graded" for part in parts)
-                linked = any(folder.is_symlink() for folder in path.parents if folder.is_relative_to(source))
-                if not outside and not (linked and path.parent != source) and parts[0] != RUNS:
+                if not outside and not _behind_link(path, source) and parts[0] != RUNS:
                     yield path
-    yield from source.glob(f"{RUNS}/*/log.csv")
+    yield from (path for path in source.glob(f"{RUNS}/*/log.csv") if not _behind_link(path, source))
     yield from (source / name for name in _MEASURED if (source / name).exists())
+
+
+def _behind_link(path: Path, source: Path) -> bool:
+    """Whether a folder on the way to it is a link; the submission's own folder may be one."""
+    return any(folder.is_symlink() for folder in path.parents if folder != source and folder.is_relative_to(source))
 
 
 def read_config(content: bytes | None, rubric: Rubric) -> tuple[str, str, tuple[Configuration, ...]]:
@@ -191,6 +198,9 @@ def _configuration(run: dict[str, Any], number: int, rubric: Rubric) -> Configur
         return value
 
     task = rubric.task
+    seed = run.get("seed", 0)
+    if isinstance(seed, int) and abs(seed) > _MOST_SEED:  # more than torch can take, perhaps
+        raise PacelineError(f"{CONFIG}, run {name}: seed is too large", hint=f"a whole number, {_MOST_SEED} at most")
     return Configuration(
         name=name,
         workers=whole("workers", 1, task.most_workers),

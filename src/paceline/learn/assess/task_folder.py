@@ -11,7 +11,7 @@ import msgspec
 
 from paceline.learn.assess.planted import planted
 from paceline.learn.assess.rubric import content_folder
-from paceline.records.errors import PacelineError
+from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import write_atomic
 
 DEFAULT = "assessment"
@@ -34,8 +34,20 @@ def start(folder: Path) -> list[Path]:
     """Make the folder, or what is missing in it; what was made. Nothing that is there is overwritten.
 
     Raises:
-        PacelineError: something else is there.
+        PacelineError: something else is there, or nothing can be written there.
     """
+    try:
+        return _made(folder)
+    except OSError as error:
+        raise PacelineError(
+            f"{folder} cannot be made",
+            why=error.strerror or str(error),
+            hint="name a folder that you may write to",
+            exit_code=Exit.CANNOT_WRITE,
+        ) from error
+
+
+def _made(folder: Path) -> list[Path]:
     if folder.exists() and not folder.is_dir():
         raise PacelineError(f"{folder} is a file", hint="name a folder")
     if folder.is_dir() and any(folder.iterdir()) and not (folder / STATE).exists():
@@ -93,7 +105,7 @@ def read_state(folder: Path) -> FolderState:
         return msgspec.json.decode(path.read_bytes(), type=FolderState)
     except FileNotFoundError as error:
         raise PacelineError(f"{folder} is no folder of the assessment", hint="paceline learn assess start") from error
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise PacelineError(
             f"{path} cannot be read",
             why=str(error),
@@ -122,7 +134,8 @@ def begin_final(folder: Path, most: int) -> None:
     """
     state = read_state(folder)
     now = datetime.datetime.now(datetime.UTC)
-    recent = [each for each in map(_moment, state.finals) if each is not None and now - each < _DAY]
+    # Also of a clock that was set back since; but a time far ahead is none, and must not close the folder until then.
+    recent = [each for each in map(_moment, state.finals) if each is not None and abs(now - each) < _DAY]
     if len(recent) >= most:
         again = min(recent) + _DAY
         raise PacelineError(

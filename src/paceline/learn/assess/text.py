@@ -15,7 +15,7 @@ WIDTH = 100
 """Columns of a terminal."""
 NOT_REACHED = "not reached: stopped at the first gate line that failed; --all judges every line"
 NOT_ASKED = "not reached: the grading was asked to end before"
-NOT_JUDGED = "not judged on this machine"
+NOT_JUDGED = "not judged: the grader had nothing to hold them against"
 _MOST = 600
 """Characters of a value that are shown."""
 _PRINTED = 4000
@@ -112,14 +112,19 @@ def gate_in_words(grade: Grade) -> str:
 def untested_in_words(grade: Grade) -> str:
     """How many lines were not judged, why, and how many points they could give; empty where all were."""
     lines = [line for line in grade.lines if line.state == "untested"]
-    if not lines:
-        return ""
-    return f"{words.plural(len(lines), 'line')} with {number(total(lines)[1])} points {why_untested(grade)}"
+    found: dict[str, list[Line]] = {}
+    for line in lines:
+        found.setdefault(why_untested(grade, line), []).append(line)
+    said = []
+    for why, each in found.items():
+        names = f" ({', '.join(visible(line.id, 40, single=True) for line in each)})" if why == NOT_JUDGED else ""
+        said.append(f"{words.plural(len(each), 'line')} with {number(total(each)[1])} points {why}{names}")
+    return "; ".join(said)
 
 
-def why_untested(grade: Grade) -> str:
-    """Why lines were not judged."""
-    if grade.complete:
+def why_untested(grade: Grade, line: Line) -> str:
+    """Why a line was not judged: it was reached, and could not be, or it was not reached."""
+    if grade.complete or line.message:
         return NOT_JUDGED
     closed = any(line.gate and line.state in ("failed", "partly") for line in grade.lines)
     return NOT_REACHED if closed else NOT_ASKED
@@ -128,7 +133,7 @@ def why_untested(grade: Grade) -> str:
 def state_in_words(line: Line, complete: bool) -> str:
     """The state in a word or two."""
     if line.state == "untested":
-        return "not judged" if complete else "not reached"
+        return "not judged" if complete or line.message else "not reached"
     return line.state
 
 

@@ -7,6 +7,7 @@ objects. Numbers with a fraction are written as text by whoever needs one, so th
 from __future__ import annotations
 
 import json
+from collections import Counter
 from typing import Any, NoReturn
 
 LARGEST = 256 * 1024
@@ -27,7 +28,7 @@ def load(raw: bytes) -> Any:
         StrictJsonError: torn, no JSON, too large or deep, a name twice in an object, NaN, a fraction, a second value.
     """
     if len(raw) > LARGEST:
-        raise StrictJsonError(f"it has {len(raw)} bytes, and more than {LARGEST} are not read")
+        raise StrictJsonError(f"it has more than {LARGEST} bytes, and so many are not read")
     try:
         text = raw.decode("utf-8")
         value = json.loads(text, object_pairs_hook=_object, parse_float=_fraction, parse_int=_integer)
@@ -50,6 +51,18 @@ def canonical(value: Any) -> bytes:
     _look(value, 0)
     # What json escapes in text is exactly what RFC 8785 (3.2.2.2) wants; only the order of names is its own.
     return json.dumps(_sorted(value), separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8")
+
+
+def as_file(value: Any) -> bytes:
+    """For people to look at: in lines, and small enough to be read again.
+
+    Raises:
+        StrictJsonError: it would be larger than is read.
+    """
+    raw = json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False).encode("utf-8") + b"\n"
+    if len(raw) > LARGEST:
+        raise StrictJsonError(f"it would have {len(raw)} bytes, and more than {LARGEST} are not read")
+    return raw
 
 
 def _sorted(value: Any) -> Any:
@@ -91,8 +104,8 @@ def _text(value: Any) -> None:
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) != len(pairs):
-        names = [name for name, _ in pairs]
-        twice = next(name for name in names if names.count(name) > 1)
+        # Counted in one pass: a hostile object may have many thousand names.
+        twice = next(name for name, count in Counter(name for name, _ in pairs).items() if count > 1)
         raise StrictJsonError(f"the name {twice[:40]!r} stands twice in one object")
     return made
 
@@ -110,6 +123,8 @@ def _integer(text: str) -> int:
 def _spot(text: str, error: json.JSONDecodeError) -> str:
     if not text.strip():
         return "it is empty"
+    if text.startswith("\ufeff"):
+        return "a byte order mark stands in front of it: save it as UTF-8 without one"
     if error.msg.startswith("Extra data"):
         return f"something stands behind its end, in line {error.lineno}"
     if error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string"):

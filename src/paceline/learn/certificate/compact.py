@@ -104,11 +104,14 @@ def _verify(text: str, keys: Sequence[PublicKey]) -> Verdict:
         raise RefusedError("tampered", "The code was changed after it was signed, or was never signed by that key.")
     level = _LEVELS[found["level"]]
     points = f"{found['points']} of {found['most']} points, {_RESULTS[found['result']]}"
+    open_ = ["whose certificate it is: the name stands in the certificate only", "whether it was revoked"]
+    if level == "self-checked":
+        open_.insert(0, "the result: it was graded on the learner's own computer, where a grade can be invented")
     return Verdict(
         "valid" if level == "attested" else "self-checked",
         f"The key {fingerprint} signed this code: {points}, {level}.",
         proved=(f"a certificate with the digest {raw['digest'].hex()} and this result was signed by that key",),
-        open=("whose certificate it is: the name stands in the certificate only", "whether it was revoked"),
+        open=tuple(open_),
         level=level,
         id=f"urn:uuid:{uuid.UUID(bytes=raw['id'])}",
         result=points,

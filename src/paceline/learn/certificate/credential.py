@@ -13,10 +13,10 @@ from typing import Any
 import paceline
 from paceline.learn.assess.grade import PARTS, Grade, Line
 from paceline.learn.certificate import compact
-from paceline.learn.certificate.canonical import StrictJsonError
+from paceline.learn.certificate.canonical import StrictJsonError, as_file
 from paceline.learn.certificate.keys import PrivateKey
 from paceline.learn.certificate.proof import signed
-from paceline.learn.certificate.shape import FORMAT, LONGEST_NAME, decimal, facts, read, total
+from paceline.learn.certificate.shape import FORMAT, LONGEST_NAME, decimal, facts, read, total, unseen
 from paceline.learn.certificate.states import Level
 from paceline.records.errors import PacelineError
 
@@ -36,8 +36,6 @@ VOUCHED: dict[Level, str] = {
     "self-checked": "graded and signed on the learner's own computer, with the learner's own key; nobody else vouches",
     "attested": "the issuer vouches that the grading was run under the issuer's control",
 }
-_TURNED = set("\u202a\u202b\u202c\u202d\u202e\u2066\u2067\u2068\u2069")
-"""Signs that turn the direction of writing: with them a name can look like another text."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +88,7 @@ def issue(grade: Grade, holder: Holder, key: PrivateKey, now: datetime.datetime)
         document["paceline"]["code"] = compact.made(facts(document), key)
         document = signed(document, key, moment)
         read(document)
+        as_file(document)  # too large for its reader, it would be none
     except (StrictJsonError, ValueError) as error:
         raise PacelineError("the grade holds something that no certificate can hold", why=str(error)) from error
     return document
@@ -109,7 +108,8 @@ def clean_name(name: str, what: str) -> str:
     name = " ".join(unicodedata.normalize("NFC", name).split())
     if len(name) > LONGEST_NAME:
         raise PacelineError(f"{what} has {len(name)} signs", hint=f"at most {LONGEST_NAME}")
-    odd = [sign for sign in name if unicodedata.category(sign) in {"Cc", "Cs", "Co", "Cn"} or sign in _TURNED]
+    # Those that are none yet are refused here only: a later Python may know them, and signs with them.
+    odd = [*unseen(name), *(sign for sign in name if unicodedata.category(sign) in {"Cs", "Co", "Cn"})]
     if odd:
         raise PacelineError(f"{what} has a sign that cannot be seen: U+{ord(odd[0]):04X}", hint="type the name anew")
     return name

@@ -27,6 +27,8 @@ _ALPHABET = "123456789ABCDEFGHJKLMNPQRSTUVWXYZabcdefghijkmnopqrstuvwxyz"
 _MULTICODEC = bytes([0xED, 0x01])
 """Of an Ed25519 public key, in front of its 32 bytes (multicodec's table)."""
 _DID = "did:key:z"
+_PRIVATE = b"PRIVATE KEY-----"
+"""At the end of a line of PEM; an issuer may be called by its words."""
 _ISSUER = re.compile(r"^# issuer: (.+)$", re.MULTILINE)
 
 
@@ -142,7 +144,7 @@ def learner_key() -> PrivateKey:
         PacelineError: it cannot be read or made, or others can read it.
     """
     path = config_folder() / LEARNER
-    if not path.exists():
+    if not os.path.lexists(path):  # not `exists`, which fails in a folder that may not be entered
         made = new_key()
         with contextlib.suppress(FileExistsError):  # another process was quicker: then that one's is the key
             _write_private(path, made)
@@ -158,7 +160,7 @@ def make_pair(issuer: str, folder: Path) -> tuple[Path, Path]:
     stem = re.sub(r"[^\w.-]+", "-", issuer).strip("-.")[:40] or "issuer"
     private, public = folder / f"{stem}.key", folder / f"{stem}.pub"
     for path in (private, public):
-        if path.exists():
+        if os.path.lexists(path):
             raise PacelineError(f"{path} exists", hint="another --out, or another name: a key is never overwritten")
     key = new_key(issuer)
     try:
@@ -199,7 +201,7 @@ def read_private(path: Path) -> PrivateKey:
     from cryptography.hazmat.primitives.serialization import load_pem_private_key
 
     text, mode = _read(path)
-    if b"PRIVATE KEY" not in text:
+    if _PRIVATE not in text:
         raise PacelineError(f"{path} is no private key", hint="the file that ends with .key")
     if mode & 0o077:
         raise PacelineError(
@@ -237,7 +239,7 @@ def read_public(named: str) -> PublicKey:
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
     text, _ = _read(Path(named))
-    if b"PRIVATE KEY" in text:
+    if _PRIVATE in text:
         raise PacelineError(
             f"{named} is a private key", hint="the public one ends with .pub; give the private to nobody"
         )
@@ -282,7 +284,11 @@ def _write_private(path: Path, key: PrivateKey) -> None:
     from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
     pem = key.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    make_dirs(path.parent)
+    elsewhere = "another folder: --out, or XDG_CONFIG_HOME for your own key"
+    try:
+        make_dirs(path.parent)
+    except PacelineError as error:  # its own hint is about the folder of a training
+        raise PacelineError(error.what, why=error.why, hint=elsewhere, exit_code=error.exit_code) from error
     temporary = path.with_name(f".{path.name}.{os.urandom(8).hex()}")
     try:
         handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
@@ -301,7 +307,7 @@ def _write_private(path: Path, key: PrivateKey) -> None:
         raise PacelineError(
             f"cannot write {path}",
             why=error.strerror or str(error),
-            hint="another folder: --out, or XDG_CONFIG_HOME for your own key",
+            hint=elsewhere,
             exit_code=Exit.CANNOT_WRITE,
         ) from error
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from paceline.learn.certificate.canonical import StrictJsonError, load
+from paceline.learn.certificate.canonical import StrictJsonError, as_file, load
 from paceline.learn.certificate.credential import as_text, clean_name
 from paceline.learn.certificate.keys import PrivateKey, PublicKey
 from paceline.learn.certificate.proof import signed, signer
@@ -79,8 +79,19 @@ def revoke(raw: bytes | None, name: str, reason: str, key: PrivateKey, now: date
         now: the date.
 
     Raises:
-        PacelineError: the list is damaged or another's, the id is none or stands in it already, there is no reason.
+        PacelineError: the list is damaged, full or another's, the id is none or stands in it already, there is no
+            reason.
     """
+    try:
+        msgspec.convert(name, Urn)
+    except msgspec.ValidationError:
+        raise PacelineError(
+            f"{name[:80]!r} is no certificate's id",
+            hint="--id urn:uuid:... as it stands in the JSON; on the page, urn:uuid: is left out in front",
+        ) from None
+    reason = clean_name(reason, "the reason")
+    if not reason:
+        raise PacelineError("there is no reason", hint="--reason 'in a few words'")
     moment = as_text(now)
     issuer_name = key.public.issuer or key.public.fingerprint
     entries: list[dict[str, Any]] = []
@@ -95,21 +106,23 @@ def revoke(raw: bytes | None, name: str, reason: str, key: PrivateKey, now: date
         entries = msgspec.to_builtins(known.revoked)
         if known.entry(name) is not None:
             raise PacelineError(f"{name} is revoked already")
-    entry = {"id": name, "reason": clean_name(reason, "the reason"), "date": moment}
-    try:
-        msgspec.convert(entry, Entry)
-    except msgspec.ValidationError as error:
-        raise PacelineError(
-            "nothing was revoked", why=str(error), hint="--id urn:uuid:... as it stands in the certificate"
-        ) from None
     made = {
         "type": TYPE,
         "version": VERSION,
         "issuer": {"id": key.public.did, "type": ["Profile"], "name": issuer_name},
         "updated": moment,
-        "revoked": [*entries, entry],
+        "revoked": [*entries, {"id": name, "reason": reason, "date": moment}],
     }
-    return signed(made, key, moment)
+    document = signed(made, key, moment)
+    try:
+        as_file(document)
+    except StrictJsonError as error:
+        raise PacelineError(
+            "nothing was revoked: the list is full",
+            why=str(error),
+            hint="make a new key, attest with it what is still good, and publish that the old key is not",
+        ) from None
+    return document
 
 
 def _open(raw: bytes) -> tuple[RevocationList, bytes]:

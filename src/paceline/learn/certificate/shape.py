@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import hashlib
 import math
+import unicodedata
 from collections.abc import Iterable
 from decimal import Decimal
 from typing import Annotated, Any, Literal
@@ -19,12 +20,15 @@ from paceline.records.errors import PacelineError
 
 FORMAT = 1
 LONGEST_NAME = 100
-Number = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,8})(\.[0-9]{1,30})?$", max_length=40)]
-Points = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,4})(\.[0-9]{1,30})?$", max_length=40)]
+_JOINERS = "\u200c\u200d"
+"""Some scripts cannot be written without these two."""
+# Patterns end with \Z: behind $, a line break could stand.
+Number = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,8})(\.[0-9]{1,30})?\Z", max_length=40)]
+Points = Annotated[str, msgspec.Meta(pattern=r"^(0|[1-9][0-9]{0,4})(\.[0-9]{1,30})?\Z", max_length=40)]
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=2000)]
 Short = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
-Urn = Annotated[str, msgspec.Meta(pattern=r"^urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$")]
-Moment = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z$")]
+Urn = Annotated[str, msgspec.Meta(pattern=r"^urn:uuid:[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\Z")]
+Moment = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}Z\Z")]
 Letter = Literal["A", "B", "C", "D"]
 
 
@@ -191,6 +195,8 @@ def contradiction(certificate: Certificate) -> str:
     if [each.value for each in certificate.subject.result] != [*(part.points for part in ours.parts), ours.points]:
         return "its results are not its points"
     name = certificate.subject.name
+    if unseen(name) or unseen(certificate.issuer.name) or unseen(certificate.subject.achievement.name):
+        return "a name has signs that cannot be seen"
     if [each.value for each in certificate.subject.identifier] != ([name] if name else []):
         return "it names two people"
     if any(line.gate and line.state != "passed" for line in ours.lines) or float(ours.points) < ours.pass_points:
@@ -198,6 +204,11 @@ def contradiction(certificate: Certificate) -> str:
     if (ours.result == "merit") != (float(ours.points) >= ours.merit_points):
         return "its result is not that of its points"
     return ""
+
+
+def unseen(name: str) -> list[str]:
+    """Signs with which a name can look like another text: they control, turn the direction, break the line, or hide."""
+    return [sign for sign in name if unicodedata.category(sign) in {"Cc", "Cf", "Zl", "Zp"} and sign not in _JOINERS]
 
 
 def _totals(lines: list[Line]) -> tuple[str, str]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from paceline.learn.assess.text import visible
+
 State = Literal[
     "valid",
     "self-checked",
@@ -75,9 +77,10 @@ class Verdict:
 
 
 class RefusedError(Exception):
-    """Found on the way: the check ends here, with this state."""
+    """Found on the way: the check ends here, with this state. What it says may quote a hostile file."""
 
     def __init__(self, state: State, said: str) -> None:
+        said = visible(said, single=True)
         super().__init__(said)
         self.state: State = state
         self.said = said

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
+from paceline.learn.assess.text import visible
 from paceline.learn.certificate.canonical import StrictJsonError, load
 from paceline.learn.certificate.compact import body, verify_code
 from paceline.learn.certificate.keys import PublicKey
@@ -45,22 +47,29 @@ def verify(
         _, certificate, key = opened(raw)
     except RefusedError as refusal:
         return Verdict(refusal.state, refusal.said)
+    known: RevocationList | None = None
     try:
         _trusted(certificate, key, keys)
         known = read_list(revoked, keys, key) if revoked is not None else None
         _in_force(certificate, known, now or datetime.datetime.now(datetime.UTC))
     except RefusedError as refusal:
-        return _verdict(refusal.state, refusal.said, certificate, key)
+        return _verdict(refusal.state, refusal.said, certificate, key, known)
     said = f"{_who(certificate)} passed: {_result(certificate)}."
     said += f" {certificate.issuer.name} signed it, on {certificate.valid_from[:10]}."
     state: State = "valid"
     if certificate.paceline.level == "self-checked":
         state = "self-checked"
         said = (
-            f"The signature is right, but the key is the learner's own: {_who(certificate)} says to have passed, "
-            f"{_result(certificate)}. Nobody else vouches for it."
+            f"The signature is right, but the key is the learner's own: {_who(certificate)} claims to have passed, "
+            f"with {_result(certificate)}. Nobody else vouches for it."
         )
-    return _verdict(state, said, certificate, key, known)
+    verdict = _verdict(state, said, certificate, key, known)
+    called = next((each.issuer for each in keys if each.raw == key.raw and each.issuer), "")
+    if state == "valid" and called not in ("", certificate.issuer.name):
+        # Who trusts two keys must not read one issuer's certificate as the other's.
+        other = f"that its issuer is {certificate.issuer.name}: the file of the key that you gave says {called}"
+        return replace(verdict, open=(visible(other, single=True), *verdict.open))
+    return verdict
 
 
 def opened(raw: bytes) -> tuple[dict[str, Any], Certificate, PublicKey]:
@@ -72,7 +81,10 @@ def opened(raw: bytes) -> tuple[dict[str, Any], Certificate, PublicKey]:
     try:
         document = load(raw)
     except StrictJsonError as error:
-        raise RefusedError("unreadable", f"This is no JSON that could be signed: {error}.") from None
+        said = f"This is no JSON that could be signed: {error}."
+        if raw.lstrip().startswith((b"<", b"%PDF")):
+            said = "This is a page, which is a picture of a certificate: the certificate is the JSON file made with it."
+        raise RefusedError("unreadable", said) from None
     ours = document.get("paceline") if isinstance(document, dict) else None
     if not isinstance(ours, dict):
         raise RefusedError("foreign", "This is no certificate of Paceline: it has no member `paceline`.")
@@ -130,7 +142,7 @@ def _trusted(certificate: Certificate, key: PublicKey, keys: Sequence[PublicKey]
 def _in_force(certificate: Certificate, known: RevocationList | None, now: datetime.datetime) -> None:
     entry = known.entry(certificate.id) if known else None
     if entry is not None:
-        raise RefusedError("revoked", f"It was revoked on {entry.date[:10]}: {entry.reason}.")
+        raise RefusedError("revoked", f"It was revoked on {entry.date[:10]}: {entry.reason.rstrip('.')}.")
     if datetime.datetime.fromisoformat(certificate.valid_from) > now + _CLOCKS:
         raise RefusedError("not-yet-valid", f"It is valid from {certificate.valid_from}, which is in the future.")
 
@@ -153,7 +165,7 @@ def _verdict(
     elif state != "revoked":
         proved.append("that key is one of those that you gave: whoever holds it vouches for the grading")
         unproved.append("that the learner is who the name says, and worked alone: the issuer knows, or nobody")
-    if known is not None:
+    if known is not None and state != "revoked":
         proved.append(f"it is not on the issuer's revocation list of {known.updated[:10]}")
     elif state.startswith("list-"):
         unproved.append("that it was not revoked: the list cannot be used")

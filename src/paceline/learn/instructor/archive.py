@@ -7,7 +7,10 @@ unpacked. Only parts of a hand-in are taken; what else is in a zip is named and 
 from __future__ import annotations
 
 import datetime
+import lzma
+import os
 import stat
+import struct
 import unicodedata
 import zipfile
 import zlib
@@ -15,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
+from paceline.learn.assess.text import visible
 from paceline.learn.progress import FILE
 from paceline.records.errors import PacelineError
 
@@ -23,10 +27,17 @@ PARTS = (FILE, LETTER, "work", "assessment")
 MOST_FILES, MOST_FILE, MOST_BYTES = 4000, 64 << 20, 256 << 20
 _MOST_RATIO, _RATIO_FROM = 300, 8 << 20
 """Text of zeros packs 1000 to 1; logs and programs pack 10 to 1."""
-_LONGEST = 240
+_LONGEST, _LONGEST_NAME, _DEEPEST = 240, 1000, 12
 _SUFFIXES = (".py", ".toml", ".csv", ".json", ".jsonl", ".md", ".txt", ".log", ".ipynb")
 """What people write and programs log; checkpoints and data stay where they are."""
 _RUBBISH = ("__MACOSX", ".DS_Store", "__pycache__", ".ipynb_checkpoints", "Thumbs.db")
+
+
+_DAMAGED = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, struct.error, EOFError, OSError, MemoryError, NotImplementedError,
+    ValueError,
+)  # fmt: skip
+"""All that `zipfile` raises where a zip is damaged, by accident or with intent."""
 
 
 class Refused(Exception):  # noqa: N818  it is said of what somebody sent, and ends nothing
@@ -72,12 +83,15 @@ def from_zip(path: Path) -> Taken:
         Refused: it is no zip, or one that is not safe to unpack.
     """
     try:
+        packed = path.stat().st_size
+        if packed > MOST_BYTES:  # before its directory is read, all of which zipfile keeps in memory
+            raise Refused(f"it holds more than {MOST_BYTES >> 20} MiB")
         with zipfile.ZipFile(path) as file:
-            return _unpacked(file, path.stat().st_size)
-    except (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, UnicodeDecodeError) as error:
-        raise Refused(f"it is no zip that can be read ({error})") from error
+            return _unpacked(file, packed)
+    except _DAMAGED as error:
+        raise Refused(f"it is no zip that can be read ({visible(str(error), single=True)})") from error
     except RuntimeError as error:  # so zipfile says that a password is needed
-        raise Refused(f"it cannot be unpacked ({error})") from error
+        raise Refused(f"it cannot be unpacked ({visible(str(error), single=True)})") from error
 
 
 def _unpacked(file: zipfile.ZipFile, packed: int) -> Taken:
@@ -86,15 +100,18 @@ def _unpacked(file: zipfile.ZipFile, packed: int) -> Taken:
         raise Refused(f"it has more than {2 * MOST_FILES} entries")
     names = {entry.filename: _safe(entry) for entry in entries}
     files = [entry for entry in entries if not entry.is_dir() and not _rubbish(names[entry.filename])]
-    folded = [_folded(names[entry.filename]) for entry in files]
-    if len(set(folded)) < len(folded):
+    folded = {_folded(names[entry.filename]) for entry in files}
+    if len(folded) < len(files):
         raise Refused("it has a file twice")
+    if any(_folded(above) in folded for entry in files for above in names[entry.filename].parents):
+        raise Refused("it has a file and a folder of the same name")
     top = _top([names[entry.filename] for entry in files])
     taken = Taken()
     for entry in files:
-        inside = names[entry.filename].relative_to(top)
-        if inside.parts[0] not in PARTS:
-            taken.left.append(str(inside))
+        path = names[entry.filename]
+        inside = path.relative_to(top) if path.is_relative_to(top) else None
+        if inside is None or not _is_part(inside):
+            taken.left.append(str(inside or path))
             continue
         taken.add(str(inside), b"".join(_chunks(file, entry)))
         if taken.size > _RATIO_FROM and taken.size > _MOST_RATIO * packed:
@@ -118,14 +135,30 @@ def _safe(entry: zipfile.ZipInfo) -> PurePosixPath:
     kind = stat.S_IFMT(entry.external_attr >> 16)
     path = PurePosixPath(name)
     if kind and not (stat.S_ISREG(kind) or stat.S_ISDIR(kind)):
-        raise Refused(f"{name[:80]} is a link or another thing that is no file")
+        raise Refused(f"{name[:80]!r} is a link or another thing that is no file")
     if not name or path.is_absolute() or "\\" in name or ":" in name or ".." in path.parts:
         raise Refused(f"{name[:80]!r} points outside of it")
-    if not name.isprintable() or any(len(part.encode()) > _LONGEST for part in path.parts) or len(path.parts) > 12:
+    if not _writable(path):
         raise Refused(f"{name[:40]!r} is no name that every machine can write")
-    if not path.parts:
+    if not path.parts and not entry.is_dir():  # some programs pack the folder itself, as ./
         raise Refused("an entry has no name")
     return path
+
+
+def _writable(path: PurePosixPath) -> bool:
+    name = str(path)
+    short = all(len(part.encode(errors="replace")) <= _LONGEST for part in path.parts)
+    return (
+        name.isprintable()
+        and short
+        and len(name.encode(errors="replace")) <= _LONGEST_NAME
+        and (len(path.parts) <= _DEEPEST)
+    )
+
+
+def _is_part(path: PurePosixPath) -> bool:
+    """Whether a file of that name belongs to a hand-in: FILE and LETTER are files, the other parts are folders."""
+    return path.parts[0] in PARTS and (len(path.parts) == 1) == (path.parts[0] in (FILE, LETTER))
 
 
 def _folded(path: PurePosixPath) -> str:
@@ -152,28 +185,55 @@ def from_folder(folder: Path) -> Taken:
 
     Raises:
         Refused: it is larger than a hand-in may be.
+        OSError: a part of it cannot be read.
     """
     taken = Taken()
+    seen: set[str] = set()
     for part in PARTS:
         for path in _files(folder / part):
-            name = path.relative_to(folder)
-            if _rubbish(PurePosixPath(name.as_posix())) or name.parts[:2] == ("assessment", "graded"):
+            name = PurePosixPath(path.relative_to(folder).as_posix())
+            if _rubbish(name) or name.parts[:2] == ("assessment", "graded"):
                 continue
-            odd = path.is_symlink() or not path.is_file() or path.suffix.lower() not in _SUFFIXES
-            if odd or path.stat().st_size > MOST_FILE:
-                taken.left.append(name.as_posix())
+            # By the rules for zips: what is packed here must not be refused where it is unpacked.
+            fits = _writable(name) and not {"\\", ":"} & set(str(name)) and _is_part(name)
+            fits = fits and path.suffix.lower() in _SUFFIXES and _folded(name) not in seen
+            found = read_plain(path, MOST_FILE) if fits else None
+            if found is None:
+                taken.left.append(visible(str(name), single=True))
                 continue
-            at = datetime.datetime.fromtimestamp(path.stat().st_mtime, datetime.UTC)
-            taken.add(name.as_posix(), path.read_bytes(), at)
+            seen.add(_folded(name))
+            taken.add(str(name), *found)
     return taken
 
 
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_symlink() or path.is_file():
-        yield path
-    elif path.is_dir():
+def _files(path: Path, deep: int = 1) -> Iterator[Path]:
+    """All that is no folder below a path, and folders that are nested too deep to be gone through."""
+    if path.is_symlink() or not path.is_dir() or deep > _DEEPEST:
+        if path.is_symlink() or path.exists():
+            yield path
+    else:
         for each in sorted(path.iterdir()):
-            yield from _files(each)
+            yield from _files(each, deep + 1)
+
+
+def read_plain(path: Path, most: int) -> tuple[bytes, datetime.datetime | None] | None:
+    """Content and time, UTC, of an ordinary file; None where it is a link, a pipe or a device, or has more bytes.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    if path.is_symlink() or not path.is_file():
+        return None
+    # Its owner may put something else in its place meanwhile: no link is followed then, and no pipe waited for.
+    with os.fdopen(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK), "rb") as file:
+        about = os.fstat(file.fileno())
+        content = file.read(most + 1) if stat.S_ISREG(about.st_mode) else None
+    if content is None or len(content) > most:
+        return None
+    try:
+        return content, datetime.datetime.fromtimestamp(about.st_mtime, datetime.UTC)
+    except (ValueError, OverflowError, OSError):  # a time that no calendar has
+        return content, None
 
 
 def write_files(files: Mapping[str, bytes], folder: Path) -> None:

@@ -13,7 +13,17 @@ from typing import Literal
 
 import msgspec
 
-from paceline.learn.instructor.archive import LETTER, PARTS, Refused, Taken, from_folder, from_zip, write_files
+from paceline.learn.assess.text import visible
+from paceline.learn.instructor.archive import (
+    LETTER,
+    PARTS,
+    Refused,
+    Taken,
+    from_folder,
+    from_zip,
+    read_plain,
+    write_files,
+)
 from paceline.learn.instructor.classroom import Classroom
 from paceline.learn.instructor.hand_in import Letter, digest_of
 from paceline.learn.instructor.matching import whose
@@ -24,7 +34,9 @@ from paceline.records.errors import PacelineError
 from paceline.records.rundir import make_dirs
 
 RECEIVED = "received.json"
-_MOST_PROGRESS = 8 << 20
+_MOST_PROGRESS, _MOST_LETTER, _MOST_DONE = 8 << 20, 4096, 10**8 - 1
+_COPY = re.compile(r"\s*\(\d+\)$")
+"""What browsers append to a second download; it is nobody's id."""
 _NO_NAME = {"progress", "hand-in", "handin", "paceline-course", "course", "assessment", ""}
 
 State = Literal["taken", "same", "older", "refused"]
@@ -101,22 +113,42 @@ def _named(people: Sequence[Person], learner: str) -> str:
 
 def _expanded(source: Path) -> Iterator[Path]:
     """A source, or what a folder of several holds."""
-    if not source.exists():
+    if not source.exists() and not source.is_symlink():
         raise PacelineError(f"there is no {source}")
     if not source.is_dir() or _is_course(source):
         yield source
         return
-    inside = sorted(each for each in source.iterdir() if not each.name.startswith("."))
+    try:
+        inside = _inside(source)
+    except OSError as error:
+        raise PacelineError(f"{source} cannot be read", why=error.strerror or str(error)) from error
     for each in inside:
-        if each.is_dir() and not _is_course(each):
+        if each.is_dir() and not each.is_symlink() and not _is_course(each):
             # As a learning platform lays it out: a folder a learner, what they sent in it.
-            yield from sorted(one for one in each.iterdir() if one.suffix == ".zip" or _is_course(one))
-        elif each.is_dir() or each.suffix in (".zip", ".json"):
+            try:
+                yield from (one for one in _inside(each) if _may_be(one, deep=True))
+            except OSError:
+                yield each  # which is refused, and why
+        elif _may_be(each):
             yield each
 
 
+def _inside(folder: Path) -> list[Path]:
+    return sorted(each for each in folder.iterdir() if not each.name.startswith("."))
+
+
+def _may_be(path: Path, *, deep: bool = False) -> bool:
+    """Whether it looks like something that somebody sent; deeper, other JSON files than a progress are passed over."""
+    suffix = path.suffix.lower()
+    known = suffix == ".zip" or (suffix == ".json" and (not deep or path.stem.lower().startswith("progress")))
+    return known or _is_course(path)
+
+
 def _is_course(path: Path) -> bool:
-    return path.is_dir() and ((path / FILE).is_file() or (path / "assessment" / "train.py").is_file())
+    try:
+        return path.is_dir() and ((path / FILE).is_file() or (path / "assessment" / "train.py").is_file())
+    except OSError:  # a folder that may not be looked into
+        return False
 
 
 def _take(room: Classroom, people: Sequence[Person], source: Path, learner: str | None) -> Result:
@@ -128,7 +160,7 @@ def _take(room: Classroom, people: Sequence[Person], source: Path, learner: str 
     made_at = letter.made_at if letter else taken.newest.isoformat(timespec="seconds") if taken.newest else ""
     taken_at = utc_now()
     received = Received(
-        source=source.name,
+        source=visible(source.name, single=True),
         digest=digest_of(taken.files),
         taken_at=taken_at,
         made_at=made_at,
@@ -153,16 +185,26 @@ def _take(room: Classroom, people: Sequence[Person], source: Path, learner: str 
 def _read(source: Path) -> Taken:
     if source.is_symlink():
         raise Refused("it is a link")
+    try:
+        return _content(source)
+    except OSError as error:
+        raise Refused(f"it cannot be read ({error.strerror or error})") from error
+
+
+def _content(source: Path) -> Taken:
     if source.is_dir():
         return from_folder(source)
+    if not source.is_file():
+        raise Refused("it is no ordinary file")
     if source.suffix.lower() == ".zip":
         return from_zip(source)
     if source.suffix.lower() != ".json":
         raise Refused("it is neither a zip, nor a progress.json, nor a course folder")
-    if source.stat().st_size > _MOST_PROGRESS:
+    found = read_plain(source, _MOST_PROGRESS)
+    if found is None:
         raise Refused("it is larger than any progress.json")
     taken = Taken()
-    taken.add(FILE, source.read_bytes(), datetime.datetime.fromtimestamp(source.stat().st_mtime, datetime.UTC))
+    taken.add(FILE, *found)
     return taken
 
 
@@ -172,6 +214,8 @@ def _progress(taken: Taken) -> Progress:
         if "assessment/train.py" not in taken.files:
             raise Refused(f"it has neither {FILE} nor assessment/train.py")
         return Progress()
+    if len(taken.files[FILE]) > _MOST_PROGRESS:
+        raise Refused(f"its {FILE} is larger than any")
     try:
         found = msgspec.json.decode(taken.files[FILE], type=Progress)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -182,7 +226,7 @@ def _progress(taken: Taken) -> Progress:
 
 
 def _letter(taken: Taken) -> Letter | None:
-    if LETTER not in taken.files:
+    if LETTER not in taken.files or len(taken.files[LETTER]) > _MOST_LETTER:
         return None
     try:
         return msgspec.json.decode(taken.files[LETTER], type=Letter)
@@ -193,7 +237,8 @@ def _letter(taken: Taken) -> Letter | None:
 def _names(source: Path, letter: Letter | None) -> list[str]:
     """What may say whose it is, the best first."""
     found = [letter.learner] if letter is not None and letter.learner else []
-    for name in (source.stem if source.is_file() else source.name, source.resolve().parent.name):
+    own = _COPY.sub("", source.stem if source.is_file() else source.name)
+    for name in (own, source.resolve().parent.name):
         if name.casefold() not in _NO_NAME and name not in found:
             found.append(name)
     return found
@@ -215,7 +260,7 @@ def _put(room: Classroom, learner: str, taken: Taken, received: Received) -> Non
     target = room.of(learner)
     staged = Path(tempfile.mkdtemp(prefix=".incoming-", dir=room.collected))
     try:
-        staged.chmod(0o755)
+        staged.chmod(room.collected.stat().st_mode & 0o777)  # as any folder here; a temporary one is for its owner
         write_files(taken.files, staged)
         for part in PARTS:
             if part != LETTER and not (staged / part).exists() and (target / part).exists():
@@ -280,7 +325,8 @@ def _last_done(progress: Progress) -> str:
 def _done(progress: Progress) -> int:
     """How much was tried: it only grows, also where no time is noted."""
     tried = sum(max(0, each.attempts) + max(0, each.hints) for each in progress.exercises.values())
-    return tried + sum(max(0, quiz.tries) for quiz in progress.quizzes.values())
+    tried += sum(max(0, quiz.tries) for quiz in progress.quizzes.values())
+    return min(tried, _MOST_DONE)  # of eight digits: it is compared as text
 
 
 def _what(taken: Taken) -> str:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paceline.learn.assess.grade import FILE, PARTS, Grade, read_grade, write_grade
+from paceline.learn.assess.text import visible
 from paceline.learn.content import load_course
 from paceline.learn.instructor.classroom import Classroom
 from paceline.learn.instructor.roster import Person, read_roster
@@ -101,10 +102,15 @@ def _one(room: Classroom, person: Person, grader: Grader, *, again: bool, attest
             if not certificate.exists():
                 certificate = attest(grade, person, out)
     except PacelineError as error:
-        return Graded(person, "failed", said=error.what + (f" ({error.why})" if error.why else ""))
+        return Graded(person, "failed", said=_shown(error.what + (f" ({error.why})" if error.why else "")))
     except Exception as error:  # noqa: BLE001  a defect that one submission brings out must not cost the others theirs
-        return Graded(person, "failed", said=f"{type(error).__name__}: {error}")
+        return Graded(person, "failed", said=_shown(f"{type(error).__name__}: {error}"))
     return Graded(person, state, grade, certificate=certificate)
+
+
+def _shown(said: str) -> str:
+    """Why a grading failed, on one line; it may quote what a learner wrote."""
+    return visible(said, 400, single=True)
 
 
 def _held(out: Path, digest: str) -> Grade | None:
@@ -148,6 +154,8 @@ def in_quarantine(folder: Path, out: Path) -> Grade:
     """
     from paceline.launch.quarantine import judging_environment, run_quarantined
 
+    failed = out / FAILED
+    failed.unlink(missing_ok=True)  # of a grading that was killed before it could be read
     with tempfile.TemporaryDirectory(prefix="paceline-grade-") as scratch:
         words = [sys.executable, "-P", "-m", "paceline.learn.instructor.grade_one", str(folder.resolve())]
         code = run_quarantined(
@@ -155,7 +163,6 @@ def in_quarantine(folder: Path, out: Path) -> Grade:
         )
     if code in _STOPPED:
         raise KeyboardInterrupt
-    failed = out / FAILED
     if failed.is_file():
         said = failed.read_text(encoding="utf-8", errors="replace")
         failed.unlink()

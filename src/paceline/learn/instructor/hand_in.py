@@ -37,7 +37,8 @@ class HandIn:
         files: in it.
         size: in bytes.
         assessment: whether it holds one.
-        left: files that were not taken: links, those that are too large, and what is neither code nor text.
+        left: files that were not taken: links, those that are too large, what is neither code nor text, and names
+            that not every machine can write.
     """
 
     path: Path
@@ -56,10 +57,14 @@ def make_hand_in(workspace: Workspace, out: Path, learner: str = "") -> HandIn:
         learner: an id or a name, for whoever collects; may be empty.
 
     Raises:
-        PacelineError: the folder holds more than a hand-in may.
+        PacelineError: the folder holds more than a hand-in may, or a file of it cannot be read.
     """
     try:
         taken = from_folder(workspace.path)
+    except OSError as error:
+        raise PacelineError(
+            f"{error.filename or workspace.path} cannot be read", why=error.strerror or str(error)
+        ) from error
     except Refused as error:
         raise PacelineError(
             f"{workspace.path} cannot be handed in",

@@ -50,7 +50,7 @@ def histogram(values: Sequence[float], outcome: float | None) -> Histogram | Non
         low, high = low - margin, high + margin
     elif log:
         margin = min(2.0, math.exp((math.log(high) - math.log(low)) * _MARGIN))
-        low, high = low / margin, high * margin
+        low, high = low / margin or low, high * margin  # never 0, which has no logarithm
     else:
         margin = _MARGIN * (high - low)
         low, high = low - margin, high + margin

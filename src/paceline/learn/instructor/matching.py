@@ -4,32 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from paceline.learn.assess.text import visible
 from paceline.learn.instructor.archive import Refused
 from paceline.learn.instructor.roster import Person, plain_name
 
+_LONGEST = 200
+
 
 def whose(people: Sequence[Person], names: Iterable[str]) -> str:
-    """The learner whose id or name stands in one of these names.
+    """The learner whose id or name stands in these names.
 
     Raises:
-        Refused: nobody's, or that of several.
+        Refused: nobody's, that of several, or of another one in each: what is in a zip says whoever made it, what is on
+            it may be what a platform says.
     """
-    tried = list(names)
-    for name in tried:
-        words = plain_name(name).split()
-        found = [person for person in people if _stands_in(plain_name(person.id).split(), words)]
-        if not found:
-            by_name = [(person, plain_name(person.name).split()) for person in people]
-            found = [person for person, theirs in by_name if _stands_in(theirs, words) or set(theirs) <= set(words)]
-            # Of Anna Berg and Anna Berg Moser, the longer name is the one that was meant.
-            most = max((len(plain_name(person.name).split()) for person in found), default=0)
-            found = [person for person in found if len(plain_name(person.name).split()) == most]
-        if len(found) == 1:
-            return found[0].id
-        if found:
-            raise Refused(f"{name!r} may be {' or '.join(person.id for person in found)}; --as says which")
-    shown = " nor ".join(repr(name) for name in tried[:2]) or "its name"
-    raise Refused(f"nobody in the roster is called like {shown}; --as ID says whose it is")
+    tried = [visible(name, _LONGEST, single=True) for name in names]
+    said = {name: found for name in tried if (found := _called(people, name))}
+    if not said:
+        shown = " nor ".join(repr(name) for name in tried[:2]) or "its name"
+        raise Refused(f"nobody in the roster is called like {shown}; --as ID says whose it is")
+    agreed = [person.id for person in people if all(person.id in found for found in said.values())]
+    if len(agreed) == 1:
+        return agreed[0]
+    may_be = " and ".join(f"{name!r} may be {' or '.join(found)}" for name, found in said.items())
+    raise Refused(f"{may_be}; --as says which")
+
+
+def _called(people: Sequence[Person], name: str) -> list[str]:
+    """Ids of those whose id stands in a name, or else whose name does."""
+    words = plain_name(name).split()
+    if found := [person.id for person in people if _stands_in(plain_name(person.id).split(), words)]:
+        return found
+    by_name = [(person.id, theirs) for person in people if (theirs := plain_name(person.name).split())]
+    fitting = [(own, theirs) for own, theirs in by_name if set(theirs) <= set(words)]
+    # Of Anna Berg and Anna Berg Moser, the longer name is the one that was meant.
+    most = max((len(theirs) for _, theirs in fitting), default=0)
+    return [own for own, theirs in fitting if len(theirs) == most]
 
 
 def _stands_in(wanted: Sequence[str], words: Sequence[str]) -> bool:

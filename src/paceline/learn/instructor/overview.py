@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import unicodedata
 from collections.abc import Callable, Iterator
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from paceline.learn.assess.grade import PARTS
+from paceline.learn.assess.text import columns
 from paceline.learn.content import Exercise
 from paceline.learn.instructor.histogram import Histogram, histogram
 from paceline.learn.instructor.page import render
@@ -242,7 +242,7 @@ def _drawn(frame: Histogram, outcome: float | None) -> dict[str, Any]:
 def _marks(standing: Standing, *, anonymous: bool) -> Iterator[str]:
     """A line a learner, a sign an exercise: the heat map without colours."""
     labs = standing.begun_labs
-    width = min(_NAME, max(_columns(called(each, anonymous=anonymous)) for each in standing.present))
+    width = min(_NAME, max(columns(called(each, anonymous=anonymous)) for each in standing.present))
     yield f"{'':<{width}}  " + "  ".join(f"{lab.id:<{len(lab.exercises)}}" for lab in labs)
     for learner in standing.present:
         parts = []
@@ -274,15 +274,8 @@ def _graded(standing: Standing, *, anonymous: bool) -> Iterator[str]:
             yield f"  {name}  {learner.grade.result:<7} {learner.grade.points:>5.1f} points"
 
 
-def _columns(text: str) -> int:
-    """Columns that a text takes in a terminal."""
-    return sum(
-        0 if unicodedata.combining(sign) else 2 if unicodedata.east_asian_width(sign) in "WF" else 1 for sign in text
-    )
-
-
 def padded(text: str, width: int) -> str:
     """A text cut or filled up to that many columns."""
-    while _columns(text) > width:
+    while columns(text) > width:
         text = text[:-2] + "…"
-    return text + " " * (width - _columns(text))
+    return text + " " * (width - columns(text))

@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from paceline.learn.assess.text import visible
+from paceline.learn.instructor.archive import read_plain
 from paceline.records.errors import PacelineError
 
 _LINE = re.compile(r"\s*(ok|note|no)\s+(\S+)\s+(.*)")
@@ -45,15 +47,17 @@ def read_room(folder: Path) -> list[Machine]:
     paths = sorted(path for path in folder.glob("*.txt") if path.is_file()) if folder.is_dir() else []
     if not paths:
         raise PacelineError(f"there is no *.txt in {folder}", hint="paceline learn instructor room says what to run")
-    return [Machine(path.stem, _parts(path)) for path in paths]
+    return [Machine(visible(path.stem, _LONGEST, single=True), _parts(path)) for path in paths]
 
 
 def _parts(path: Path) -> dict[str, tuple[str, str]]:
-    if path.stat().st_size > _MOST_BYTES:
-        return {}
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    try:
+        held = read_plain(path, _MOST_BYTES)
+    except OSError:
+        held = None
+    lines = held[0].decode(errors="replace").splitlines() if held is not None else []
     found = [_LINE.fullmatch(line) for line in lines]
-    return {each[2]: (each[1], each[3]) for each in found if each is not None}
+    return {each[2]: (each[1], each[3]) for each in found if each is not None and each[2].isprintable()}
 
 
 def as_text(machines: list[Machine]) -> str:
@@ -70,7 +74,6 @@ def as_text(machines: list[Machine]) -> str:
             lines.append(f"{machine.name}: no line of doctor is in its file")
         for name, (state, said) in machine.parts.items():
             if state == "no":
-                shown = "".join(sign if sign.isprintable() else " " for sign in said)[:_LONGEST]
-                lines.append(f"{machine.name}: {name}: {shown}")
+                lines.append(f"{machine.name}: {name}: {visible(said, _LONGEST, single=True)}")
     ready = sum(machine.ready for machine in machines)
     return "\n".join([*lines, f"{ready} of {len(machines)} machines are ready"])

@@ -134,6 +134,10 @@ class _Reader:
         self.made: list[str] = []
         self.bad: list[str] = []
         self._known = {person.key: person for person in held}
+        self._by_name: dict[str, list[Person]] = {}
+        for person in held:
+            self._by_name.setdefault(person.key[0], []).append(person)
+        self._spelt = {person.id.casefold(): person.id for person in held}
         self._taken = {person.id.casefold() for person in held}
         self._ids: dict[str, int] = {}
         self._persons: dict[tuple[str, str], int] = {}
@@ -144,6 +148,7 @@ class _Reader:
         if trouble := _trouble(name, email, given):
             self.bad.append(f"line {line}: {trouble}")
             return
+        given = self._spelt.get(given.casefold(), given)
         person = Person(given, name, email)
         if given.casefold() in self._ids:
             self.bad.append(f"line {line}: the id {given} stands in line {self._ids[given.casefold()]} already")
@@ -152,14 +157,21 @@ class _Reader:
             self.bad.append(f"line {line}: {name} stands in line {self._persons[person.key]} already")
             return
         if not given:
-            before = self._known.get(person.key)
-            person = Person(before.id if before is not None else self._free(), name, email)
+            before = self._before(person)
+            person = Person(before.id, name, email or before.email) if before else Person(self._free(), name, email)
             if before is None:
                 self.made.append(person.id)
         self._ids[person.id.casefold()] = line
         self._persons[person.key] = line
         self._taken.add(person.id.casefold())
         self.people.append(person)
+
+    def _before(self, person: Person) -> Person | None:
+        """Who this was so far: of the same name and address, or of that name alone where one has no address."""
+        alike = self._by_name.get(person.key[0], [])
+        if person.key in self._known or len(alike) != 1:
+            return self._known.get(person.key)
+        return alike[0] if not (person.email and alike[0].email) and alike[0].id.casefold() not in self._ids else None
 
     def _free(self) -> str:
         number = 1

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import itertools
 import re
 import zoneinfo
 from collections.abc import Iterator
@@ -39,7 +38,7 @@ def pauses(text: str) -> list[Pause]:
     found = []
     for word in [] if text.strip() in ("", "none") else text.split(","):
         at, _, minutes = word.strip().partition("/")
-        if not minutes.strip().isdigit() or not 0 < int(minutes) <= 240:
+        if not minutes.strip().isdecimal() or not 0 < int(minutes) <= 240:
             raise PacelineError(f"{word.strip()} is no break", hint="time and minutes: --breaks 10:30/15,12:30/60")
         found.append(Pause(clock(at), int(minutes), "Lunch" if int(minutes) >= 40 else "Break"))
     return found
@@ -62,14 +61,25 @@ def zone(name: str) -> zoneinfo.ZoneInfo:
 def as_text(plan: Plan) -> str:
     """A table a day, then what is left over or does not fit; no newline at the end."""
     lines = [plan.title]
-    days = itertools.groupby(plan.slots, key=lambda slot: slot.start.date())
-    for number, (date, slots) in enumerate(days):
+    for number, slots in enumerate(_days(plan.slots)):
+        date = slots[0].start.date()
         lines += ["", f"{date:%A %d %B %Y}" if len(plan.slack_min) == 1 else f"day {number + 1} · {date:%A %d %B %Y}"]
-        lines += list(_table(list(slots)))
+        lines += list(_table(slots))
         lines.append(_left(plan.slack_min[number], plan))
     minutes = shares(plan)
     said = ", ".join(f"{kind} {minutes[kind]} min" for kind in ("lab", "assessment", "break") if kind in minutes)
     return "\n".join([*lines, "", f"in all: {said}", *_advice(plan), *(f"note: {note}" for note in plan.notes)])
+
+
+def _days(slots: list[Slot]) -> list[list[Slot]]:
+    """The rows of each day: those that follow each other without a gap, also over midnight."""
+    days: list[list[Slot]] = []
+    for slot in slots:
+        if days and days[-1][-1].end == slot.start:
+            days[-1].append(slot)
+        else:
+            days.append([slot])
+    return days
 
 
 def _table(slots: list[Slot]) -> Iterator[str]:
@@ -109,7 +119,7 @@ def ranges(exercises: list[str]) -> str:
     for each in exercises:
         lab, _, number = each.partition(".")
         before = runs[-1][-1].partition(".") if runs else ("", "", "")
-        if before[0] == lab and before[2].isdigit() and int(before[2]) + 1 == int(number):
+        if before[0] == lab and before[2].isdecimal() and number.isdecimal() and int(before[2]) + 1 == int(number):
             runs[-1].append(each)
         else:
             runs.append([each])

@@ -126,10 +126,13 @@ def compare(room: Classroom, given: Path | None = None, threshold: float = THRES
         room: the class.
         given: the program that all began with.
         threshold: from which similarity on a pair is listed, 0 to 1.
+
+    Raises:
+        PacelineError: the given program cannot be read.
     """
     known = {person.id: person for person in read_roster(room)}
     people = [known.get(name, Person(name, name)) for name in room.handed_in()]
-    common = fingerprint(given.read_text(encoding="utf-8")) if given is not None else frozenset()
+    common = _given(given) if given is not None else frozenset()
     prints: list[tuple[Person, frozenset[int]]] = []
     skipped: list[tuple[Person, str]] = []
     logs: dict[str, list[tuple[Person, str]]] = {}
@@ -163,6 +166,13 @@ def compare(room: Classroom, given: Path | None = None, threshold: float = THRES
     )
 
 
+def _given(path: Path) -> frozenset[int]:
+    try:
+        return fingerprint(_text(path))
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        raise PacelineError(f"{path} is no Python program that can be read", why=str(error)) from error
+
+
 def _pairs(prints: Sequence[tuple[Person, frozenset[int]]]) -> Iterator[Pair]:
     for (one, first), (other, second) in itertools.combinations(prints, 2):
         yield Pair(one, other, len(first & second) / len(first | second), min(len(first), len(second)))
@@ -170,7 +180,7 @@ def _pairs(prints: Sequence[tuple[Person, frozenset[int]]]) -> Iterator[Pair]:
 
 def _text(path: Path) -> str:
     if path.stat().st_size > _MOST_BYTES:
-        raise PacelineError("it is too large")
+        raise PacelineError(f"{path} is too large")
     return path.read_text(encoding="utf-8", errors="replace")
 
 

@@ -25,6 +25,8 @@ from paceline.records.errors import PacelineError
 STUCK_MIN, STUCK_TRIES = 15, 5
 """More than this many minutes, or failed checks, on one exercise that has not passed."""
 
+_MOST = 9999
+"""The file is the learner's own: a number in it may have a thousand digits, which no median can be made of."""
 _MESSAGE = re.compile(r"[a-z0-9-]{1,40}")
 
 CellState = Literal["passed", "shown", "trying", "read", "none"]
@@ -226,7 +228,7 @@ def _cells(progress: Progress, labs: Sequence[Lab], made_at: str) -> dict[str, C
 
 def _cell(state: ExerciseProgress, made_at: str, *, later: bool) -> Cell:
     passed = state.passed_at is not None
-    tries = max(state.attempts, 0)
+    tries = min(max(state.attempts, 0), _MOST)
     kind: CellState
     if state.solution_seen:
         kind = "shown"
@@ -237,7 +239,7 @@ def _cell(state: ExerciseProgress, made_at: str, *, later: bool) -> Cell:
     return Cell(
         state=kind,
         passed=passed,
-        tries=max(1, state.attempts_to_pass or 1) if passed else tries,
+        tries=min(max(1, state.attempts_to_pass or 1), _MOST) if passed else tries,
         hints=min(max(state.hints, 0), 3),
         minutes=_minutes(state.first_at, state.passed_at or made_at),
         # The file is the learner's own: what is no id is not shown.
@@ -275,8 +277,9 @@ def _share(lab: Lab, learners: Sequence[Learner]) -> LabShare:
         cells = [learner.cells[each.id] for each in lab.exercises if each.id in learner.cells]
         quiz = learner.progress.quizzes.get(lab.id) if learner.progress is not None else None
         if quiz is not None and quiz.tries > 0:
-            questions = max(questions, quiz.questions)
-            quizzes.append(min(max(quiz.best, 0), max(quiz.questions, 0)))
+            asked = min(max(quiz.questions, 0), _MOST)
+            questions = max(questions, asked)
+            quizzes.append(min(max(quiz.best, 0), asked))
         begun += any(cell.state != "none" for cell in cells) or quiz is not None
         solved = sum(cell.passed for cell in cells)
         passed += solved

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from paceline.learn.assess.text import visible
+from paceline.learn.instructor.archive import read_plain
 from paceline.learn.instructor.page import render
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import write_atomic
@@ -145,11 +147,15 @@ def read_answers(folder: Path) -> Collected:
             continue
         try:
             code, answers = _read(path)
+        except RecursionError:
+            refused.append((visible(path.name, single=True), "it is nested too deep"))
+            continue
         except (ValueError, OSError) as error:  # TOML's own errors are ValueErrors
-            refused.append((path.name, str(error) or type(error).__name__))
+            said = visible(str(error) or type(error).__name__, single=True)
+            refused.append((visible(path.name, single=True), said))
             continue
         if not (answers.before or answers.after or answers.ratings or answers.texts):
-            refused.append((path.name, "it holds no answers"))
+            refused.append((visible(path.name, single=True), "it holds no answers"))
         elif code:
             by_code.setdefault(code, []).append(answers)
         else:
@@ -177,9 +183,10 @@ def _read(path: Path) -> tuple[str, Answers]:
     Raises:
         ValueError: it is no answer file.
     """
-    if path.is_symlink() or path.stat().st_size > _MOST_BYTES:
-        raise ValueError("it is a link, or too large")
-    found = tomllib.loads(path.read_bytes().decode("utf-8-sig"))
+    content = read_plain(path, _MOST_BYTES)
+    if content is None:
+        raise ValueError("it is no ordinary file, or too large")
+    found = tomllib.loads(content[0].decode("utf-8-sig"))
     if not any(isinstance(found.get(name), dict) for name in (*_HALVES, "ratings", "texts")):
         raise ValueError("it is no answer file of this survey")
     code = str(found.get("code", "")).strip().casefold()

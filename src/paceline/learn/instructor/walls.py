@@ -81,4 +81,4 @@ def _shown(text: str) -> str:
 
 def _number(key: str) -> int:
     tail = key.partition(".")[2]
-    return int(tail) if tail.isdigit() else 0
+    return int(tail) if tail.isdecimal() else 0

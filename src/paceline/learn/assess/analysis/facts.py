@@ -14,21 +14,8 @@ from paceline.learn.assess.rubric import Rubric
 
 SEEDS = (0, 1, 2)
 """Of the comparison in D.evidence; answers.toml names them."""
-
-
-@dataclass(frozen=True)
-class Speed:
-    """The grader's own measurement, on its own machine.
-
-    Attributes:
-        message_s: of an all-reduce of `message_bytes` between two processes.
-        message_bytes: about those of the gradient.
-        compute_s: of a step of one process by itself with a batch of 32.
-    """
-
-    message_s: float
-    message_bytes: int
-    compute_s: float
+_LARGEST_SEED = 2**62
+"""Torch takes no seed of 64 bits and more, and an epoch's number is added to it."""
 
 
 @dataclass(frozen=True)
@@ -45,9 +32,8 @@ class Facts:
         planted: what hang.txt shows; None when no such file was given out.
         comm: lines of the learner's comm.csv, values as text.
         compute: of their compute.csv.
-        speed: measured by the grader; None leaves out whether a measurement is plausible.
         one_device: held accuracy of one device; used where no configuration of theirs is one.
-        final: the answer to D.hang stays untold, since hang.txt stays the same.
+        final: the answer to D.hang stays untold. The grader always sets it, since hang.txt stays the same.
     """
 
     runs: Sequence[Mapping[str, Any]]
@@ -59,7 +45,6 @@ class Facts:
     planted: Planted | None = None
     comm: Sequence[Mapping[str, str]] = ()
     compute: Sequence[Mapping[str, str]] = ()
-    speed: Speed | None = None
     one_device: float | None = None
     final: bool = False
 
@@ -85,9 +70,9 @@ class Facts:
 
 
 def own_seed(run: Mapping[str, Any]) -> int:
-    """The seed that a configuration names; 0 without."""
+    """The seed that a configuration names; 0 without, and where no program can use what stands there."""
     seed = run.get("seed", 0)
-    return seed if isinstance(seed, int) and not isinstance(seed, bool) else 0
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) and abs(seed) <= _LARGEST_SEED else 0
 
 
 def reruns(answers: Answers, runs: Sequence[Mapping[str, Any]], chosen: str) -> list[tuple[str, int]]:

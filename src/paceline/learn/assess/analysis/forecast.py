@@ -37,7 +37,7 @@ def judge_forecast(answers: Answers, facts: Facts) -> Line:
     alpha, beta, compute = (number_of(answers, "forecast", key)[0] for key in _KEYS[:3])
     parts = [
         _alpha(answers, facts, fits, messages),
-        _beta(answers, facts, fits, messages),
+        _beta(answers, facts, fits),
         _compute(answers, facts, steps),
         _speed(answers, facts, (alpha, beta, compute), steps),
     ]
@@ -138,10 +138,10 @@ def _alpha(answers: Answers, facts: Facts, fits: tuple[Range, Range] | None, poi
             return "forecast-unweighted"
         return "forecast-alpha"
 
-    return _measured(answers, facts, "alpha_s", fits[0] if fits else None, wrong, _message_off(facts, points))
+    return _measured(answers, facts, "alpha_s", fits[0] if fits else None, wrong)
 
 
-def _beta(answers: Answers, facts: Facts, fits: tuple[Range, Range] | None, points: Points) -> Part:
+def _beta(answers: Answers, facts: Facts, fits: tuple[Range, Range] | None) -> Part:
     def wrong(value: float, allowed: Range) -> str:
         def fits_as(number: float) -> bool:
             return _inside(number, allowed, facts.rubric.analysis.measured)
@@ -152,7 +152,7 @@ def _beta(answers: Answers, facts: Facts, fits: tuple[Range, Range] | None, poin
             return "forecast-beta-unit"
         return "forecast-beta-bits" if fits_as(value / 8) else "forecast-beta"
 
-    return _measured(answers, facts, "beta_bytes_per_s", fits[1] if fits else None, wrong, _message_off(facts, points))
+    return _measured(answers, facts, "beta_bytes_per_s", fits[1] if fits else None, wrong)
 
 
 def _compute(answers: Answers, facts: Facts, points: Points) -> Part:
@@ -171,22 +171,7 @@ def _compute(answers: Answers, facts: Facts, points: Points) -> Part:
             else "forecast-compute"
         )
 
-    allowed = compute_fits(points)
-    off = facts.speed is not None and allowed is not None and _off(facts, sum(allowed) / 2, facts.speed.compute_s)
-    return _measured(answers, facts, "compute_s", allowed, wrong, off)
-
-
-def _message_off(facts: Facts, points: Points) -> bool:
-    """Whether the times of messages are far from those that the grader measured."""
-    if facts.speed is None or message_fits(points) is None:
-        return False
-    level, slope = fit_line(points)
-    return _off(facts, max(level, 0.0) + max(slope, 0.0) * facts.speed.message_bytes, facts.speed.message_s)
-
-
-def _off(facts: Facts, theirs: float, ours: float) -> bool:
-    factor = facts.rubric.analysis.plausible
-    return not ours / factor <= theirs <= ours * factor
+    return _measured(answers, facts, "compute_s", compute_fits(points), wrong)
 
 
 def _measured(
@@ -195,7 +180,6 @@ def _measured(
     key: str,
     allowed: Range | None,
     wrong: Callable[[float, Range], str],
-    off: bool,
 ) -> Part:
     """A number that has to agree with the learner's own file."""
     number, problem = number_of(answers, "forecast", key)
@@ -208,7 +192,7 @@ def _measured(
     expected = f"{low:.3g} to {high:.3g}, as your times say"
     if number is not None and not _inside(number, allowed, facts.rubric.analysis.measured):
         problem = wrong(number, allowed)
-    return Part(key, problem or ("forecast-implausible" if off else ""), expected, got)
+    return Part(key, problem, expected, got)
 
 
 def _speed(answers: Answers, facts: Facts, own: tuple[float | None, float | None, float | None], steps: Points) -> Part:

@@ -39,6 +39,7 @@ _RUNS = {
     "target-once": Message("there it had the target for the first time, and lost it again", "two epochs running"),
     "target-best": Message("this is the best or the last epoch", "the first time, not the best"),
     "target-epoch": Message("it was in another epoch", "right / counted of each line of log.csv, from the top"),
+    "cheapest-few": Message("there are fewer configurations than the task asks for", "more [[runs]] in config.toml"),
     "cheapest-somebody": Message("some configurations did get there", "right / counted of each line of each log.csv"),
     "cheapest-failed": Message("this configuration could not be trained again", "whether it runs from config.toml"),
     "cheapest-never": Message(
@@ -82,9 +83,6 @@ _FORECAST = {
     ),
     "forecast-no-steps": Message(
         "compute.csv is missing or has no batch around 32", "measure.py, and both of its files in this folder"
-    ),
-    "forecast-implausible": Message(
-        "the times are far from what such a machine takes", "measure again, with nothing else running"
     ),
     "forecast-intercept": Message("this is the level of the line, which holds two latencies", "t = 2 alpha + n / beta"),
     "forecast-alpha-unit": Message("it is in another unit", "seconds"),

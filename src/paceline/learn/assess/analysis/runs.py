@@ -69,7 +69,7 @@ def _steps(curve: Curve) -> list[int]:
 
 
 def judge_cheapest(answers: Answers, facts: Facts) -> Line:
-    """Whoever needs no more than one epoch beyond the fewest is right as well."""
+    """Whoever needs no more than one epoch beyond the fewest is right as well; of too few there is nothing to choose."""
     curves = {name: curve for name in facts.names if (curve := facts.curve(name)) is not None and curve.accuracy}
     if not curves:
         return untested(facts, "D.cheapest", "no configuration was trained again")
@@ -82,10 +82,13 @@ def judge_cheapest(answers: Answers, facts: Facts) -> Line:
     word, problem = word_of(answers, "cheapest", "run")
     if word is not None and word not in good and not (word == NONE and not there):
         problem = _wrong_run(word, facts, curves, there)
+    part = Part("run", problem, " or ".join(good) or f'"{NONE}"', answers.shown("cheapest", "run"))
+    if not problem and len(facts.names) < (least := facts.rubric.task.least_runs):
+        part = Part("", "cheapest-few", f"{least} configurations or more", f"{len(facts.names)} in config.toml")
     return line_of(
         facts,
         "D.cheapest",
-        [Part("run", problem, " or ".join(good) or f'"{NONE}"', answers.shown("cheapest", "run"))],
+        [part],
         ran=f"samples until {facts.target:.3f} was held: "
         + ", ".join(f"{name} {'never' if samples is None else f'{samples:,}'}" for name, samples in needed.items()),
         evidence={"samples": needed, "right": good},

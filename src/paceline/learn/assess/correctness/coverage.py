@@ -39,7 +39,8 @@ def judge_epochs(ran: Ran, trial: Trial, epochs: list[list[Numbers]]) -> list[li
     setting = trial.setting
     shares = []
     for epoch, parts in enumerate(epochs):
-        counts = np.bincount(np.concatenate(parts).clip(0), minlength=setting.samples)
+        # The last place is for numbers that no sample has; a program may have tried any.
+        counts = np.bincount(np.concatenate(parts).clip(0, setting.samples), minlength=setting.samples + 1)
         _judge_counts(ran, setting.samples, parts, counts, epoch)
         shares.append([len(part) for part in parts])
     expected = [np.asarray(signals().order(setting.samples, setting.seed, epoch)) for epoch in range(len(epochs))]
@@ -97,7 +98,8 @@ def _epochs(seen: RankSeen, count: int) -> list[Numbers] | None:
 
 def _judge_counts(ran: Ran, samples: int, parts: list[Numbers], counts: Numbers, epoch: int) -> None:
     expected = f"each of {samples} samples once in epoch {epoch}, all processes together"
-    twice, never = int((counts > 1).sum()), int((counts == 0).sum())
+    outside = int(counts[samples])
+    twice, never = int((counts[:samples] > 1).sum()) + outside, int((counts[:samples] == 0).sum())
     if not twice and not never:
         return
     total = sum(len(part) for part in parts)

@@ -27,7 +27,7 @@ def judge_resume(trials: Trials) -> dict[str, Any]:
     told = f"{killed.command}, killed in epoch {_KILLED_IN}, then --resume"
     if killed.ended:
         raise Wrong("kill-missed", ran=told, expected=f"a process that reads in epoch {_KILLED_IN}", got="an early end")
-    _was_killed(killed, told)
+    _was_killed(killed, told, len(killed.ranks[trial.world - 1].numbers(TRAIN)) >= reads)
     resumed = trials.box.run(trial.world, Start((*setting.arguments(), "--resume")), again_in=killed.folder)
     try:
         ended(resumed)
@@ -45,13 +45,18 @@ def judge_resume(trials: Trials) -> dict[str, Any]:
     return {told: f"the weights of an undisturbed training after epoch {setting.epochs - 1}"}
 
 
-def _was_killed(ran: Ran, told: str) -> None:
+def _was_killed(ran: Ran, told: str, due: bool) -> None:
     """By us, and by nothing else.
+
+    Args:
+        ran: the run.
+        told: how it is called.
+        due: the process had read so much that it was killed; others may have complained of that first.
 
     Raises:
         Failed: it failed by itself before.
     """
-    if ran.failure is not None and "SIGKILL" in ran.failure.message:
+    if ran.failure is not None and (due or "SIGKILL" in ran.failure.message):
         return
     try:
         ended(ran)

@@ -46,7 +46,7 @@ def groups(grade: Grade) -> list[dict[str, Any]]:
                 "name": part_name(letter),
                 # Why lines were not judged is said once a part, below the first of them.
                 "told_at": lines.index(first) if first else -1,
-                "reason": why_untested(grade),
+                "reason": why_untested(grade, first) if first else "",
                 "points": f"{number(points)} of {number(most)}",
                 "rows": rows,
             }

@@ -98,7 +98,7 @@ def _trust(grade: Grade) -> dict[str, Any]:
     digests = [
         ("submission", _short(grade.submission)),
         ("grader", _short(grade.grader)),
-        ("chosen number" if _chosen(grade) else "drawn afterwards", _short(grade.nonce) or "nothing"),
+        ("drawn afterwards" if grade.kind == "final" else "number", _short(grade.nonce) or "nothing"),
         ("course", visible(grade.course, 60, single=True)),
     ]
     return {
@@ -109,14 +109,14 @@ def _trust(grade: Grade) -> dict[str, Any]:
             for name, value in list(grade.machine.items())[:40]
         ],
         "gaps": [visible(gap, 400, single=True) for gap in grade.gaps[:40]],
-        "fresh": bool(grade.nonce) and not _chosen(grade),
+        "fresh": bool(grade.nonce) and grade.kind == "final",
     }
 
 
 def _again(grade: Grade) -> list[tuple[str, str]]:
     practice = "paceline learn assess --practice"
     rows = [("After a change, as often as you like", practice)]
-    if seed := _chosen(grade):
+    if seed := _number(grade):
         rows.append(("The same numbers again", f"{practice} --seed {seed}"))
     if not grade.complete:
         rows.append(("Every line, also behind a gate line that failed", f"{practice} --all"))
@@ -124,8 +124,8 @@ def _again(grade: Grade) -> list[tuple[str, str]]:
     return rows
 
 
-def _chosen(grade: Grade) -> str:
-    """The number that a practice was given instead of one that is drawn; empty where one was drawn."""
+def _number(grade: Grade) -> str:
+    """The number that repeats a practice, given or drawn; empty where there is none, as in a final."""
     found = re.fullmatch(r"practice-(\d{1,20})", grade.nonce)
     return found[1] if found else ""
 
