@@ -12,13 +12,13 @@ from paceline.launch.pool import RankFailure
 from paceline.learn.assess.box import Block, Ran, RankSeen
 from paceline.learn.assess.correctness.coverage import epochs_of, judge_epochs
 from paceline.learn.assess.correctness.drawing import Trial
-from paceline.learn.assess.correctness.numbers import read_log
+from paceline.learn.assess.correctness.numbers import _judge_training, read_log
 from paceline.learn.assess.correctness.resuming import _was_killed
 from paceline.learn.assess.correctness.runs import ended
-from paceline.learn.assess.correctness.stopping import _deceiving, _new_level, _stops_after
+from paceline.learn.assess.correctness.stopping import _deceiving, _new_level, _parts_differ, _stops_after
 from paceline.learn.assess.inside import EVALUATE, TRAIN
 from paceline.learn.assess.kit import signals
-from paceline.learn.assess.oracle import Setting
+from paceline.learn.assess.oracle import Setting, Truth
 from paceline.learn.checking import Wrong
 
 SAMPLES, BATCH, WORLD, EPOCHS = 101, 16, 3, 3
@@ -86,6 +86,7 @@ FAULTS = {
     "same-order": lambda epoch, rank: share_of(order(0), rank),
     "other-order": lambda epoch, rank: share_of(np.random.default_rng(epoch + 50).permutation(SAMPLES), rank),
     "unequal-parts": lambda epoch, rank: order(epoch) if rank == 1 else [],
+    "evaluates-on-training": lambda epoch, rank: [*share_of(order(epoch), rank), *range(rank, 30, WORLD)],
     "not-read": lambda epoch, rank: order(0) if epoch == 0 and rank == 0 else [],
 }
 
@@ -93,7 +94,7 @@ FAULTS = {
 @pytest.mark.parametrize("message", FAULTS)
 def test_each_fault_of_reading_has_its_own_message(message: str) -> None:
     """What was read says what is wrong with it."""
-    ran = run(FAULTS[message], evaluates=message != "not-read")
+    ran = run(FAULTS[message], evaluates=message not in ("not-read", "evaluates-on-training"))
     with pytest.raises(Wrong) as wrong:
         judge_epochs(ran, TRIAL, epochs_of(ran, TRIAL))
     assert wrong.value.message == message
@@ -195,3 +196,40 @@ def test_an_accuracy_that_ends_a_training_ends_it_before_the_last_epoch_can(seed
         assert end == ends(alone)
         assert end < len(right)
         assert any(value >= alone for value in right[: end - 2])
+
+
+def hits(*epochs: str) -> list[np.ndarray]:
+    """Which evaluation samples are right, an epoch each: 1 and 0."""
+    return [np.array([each == "1" for each in epoch]) for epoch in epochs]
+
+
+@pytest.mark.parametrize(
+    ("epochs", "shows"),
+    [
+        # Two right of four twice, from the epochs 1 and 2 on; then better, so that it is not what all have.
+        (["0000", "1010", "1010", "1111", "1111"], False),  # blocks agree with all, so that fault would not show
+        (["0000", "1100", "1100", "1111", "1111"], False),  # every second one agrees
+        (["0000", "1000", "1000", "1111", "1111"], True),
+    ],
+)
+def test_it_is_known_whether_a_decision_by_the_own_part_would_show(epochs: list[str], shows: bool) -> None:
+    """A process that looks at its own part may come to the same end by chance; such a trial tells nothing."""
+    trial = Trial(Setting(SAMPLES, 4, BATCH, len(epochs), "plain", seed=4, data_seed=9), 2)
+    assert _parts_differ(trial, hits(*epochs)) is shows
+
+
+def test_a_loss_of_nothing_is_told_as_such() -> None:
+    """And not as a mean that is a little off."""
+    row = {"loss": float("nan"), "samples": 0.0, "steps": 0.0, "lr": 0.0}
+    ran = run(lambda epoch, rank: share_of(order(epoch), rank))
+    with pytest.raises(Wrong) as wrong:
+        _judge_training(Known(), ran, TRIAL, 0, row)
+    assert wrong.value.message == "nan-loss"
+
+
+class Known:
+    """Truths of one trial."""
+
+    def truth(self, trial: Trial) -> Truth:
+        """Nothing is compared with it."""
+        return Truth({}, [], [1.0] * EPOCHS, [0] * EPOCHS)

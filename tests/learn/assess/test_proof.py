@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from paceline.learn.assess.analysis.messages import MESSAGES as ANALYSIS
 from paceline.learn.assess.cell import read_cells
 from paceline.learn.assess.correctness.coverage import _NEARLY, _nearly
 from paceline.learn.assess.grade import Grade
-from paceline.learn.assess.matrix import Case, cases, grade_case, judging_digest, main, of_right, of_wrong
+from paceline.learn.assess.matrix import Case, _is_done, cases, grade_case, judging_digest, main, of_right, of_wrong
 from paceline.learn.assess.matrix_page import render
 from paceline.learn.assess.messages import MESSAGES
 from paceline.learn.assess.proof import CHEAT, REFUSED, TRAP, Wrong, build, program, right_names, wrongs
@@ -119,6 +120,25 @@ def test_a_verdict_needs_the_right_line_and_the_right_message() -> None:
     assert of_wrong(replace(wrong, line=REFUSED, messages=("a link",)), None, "x is a link") == ""
     assert of_right(grade_of({}), "") == ""
     assert "A.stop" in of_right(grade_of({"A.stop": "stop-own"}), "")
+
+
+def test_a_cell_is_graded_again_when_something_else_is_expected_of_it(tmp_path: Path) -> None:
+    """An old record says nothing about a new expectation."""
+    case = Case("link-handed-in", 1, BY_NAME["link-handed-in"])
+    cell = grade_case(case)
+    assert cell.problem == ""
+    assert _is_done(cell, case, cell.judging)
+    assert not _is_done(cell, case, "other rules")
+    for other in (replace(case.wrong, messages=("another",)), replace(case.wrong, also=("A.runs",))):
+        assert not _is_done(cell, replace(case, wrong=other), cell.judging)
+
+
+def test_who_attacks_its_user_is_graded_by_root_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """As an ordinary user it would be that user's own session."""
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    with pytest.raises(PacelineError, match="kills-everybody is graded by root only"):
+        main(["--only", "kills-everybody", "--records", str(tmp_path)])
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_readings_ahead_are_in_order_and_another_order_is_not() -> None:

@@ -241,6 +241,7 @@ for number in range(25_000):
     ),
     Wrong(
         name="kills-everybody",
+        attacks_user=True,
         line="A.runs",
         messages=("died",),
         edits=(_at_end("os.kill(-1, 9)"),),

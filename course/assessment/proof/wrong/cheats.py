@@ -278,7 +278,7 @@ WRONG = [
     Wrong(
         name="child-goes-on-after-the-kill",
         line="A.resume",
-        messages=("no-weights",),
+        messages=("epoch-skipped",),
         edits=(
             _first(
                 """

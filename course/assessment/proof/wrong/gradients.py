@@ -215,7 +215,7 @@ WRONG = [
     Wrong(
         name="micro-steps-not-divided",
         line="A.oracle",
-        messages=("unequal",),
+        messages=("times-pieces",),
         edits=(
             program(
                 "        signals, labels = data.batch(own.tolist())  # a list of plain numbers is read much faster"

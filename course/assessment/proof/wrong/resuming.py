@@ -161,7 +161,7 @@ WRONG = [
     Wrong(
         name="epoch-done-before-it-is",
         line="A.resume",
-        messages=("no-weights",),
+        messages=("epoch-skipped",),
         edits=(
             program(
                 "        loss = train_epoch(model, optimizer, train_data, batches, rates)\n",
@@ -226,7 +226,7 @@ WRONG = [
     Wrong(
         name="resumes-one-epoch-too-late",
         line="A.resume",
-        messages=("no-weights",),
+        messages=("epoch-skipped",),
         edits=(program(_LOADED, 'optimizer_state, rows = held["optimizer"], [*held["rows"], held["rows"][-1]]\n'),),
         fault="F99",
         why="the epoch in which it was killed is left out",

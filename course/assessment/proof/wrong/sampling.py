@@ -334,7 +334,7 @@ WRONG = [
     Wrong(
         name="wrong-data-for-evaluation",
         line="A.coverage",
-        messages=("padded",),
+        messages=("evaluates-on-training",),
         edits=(
             program(
                 "eval_data = Signals(options.eval_samples, seed=options.data_seed + 1_000_000)",

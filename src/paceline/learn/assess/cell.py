@@ -26,6 +26,8 @@ class Cell(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The first line that did not give all of its points; empty when there is none."""
     message: str = ""
     got: str = ""
+    expected: str = ""
+    """Digest of what was to be said of a wrong one: line, messages, and how far it was to be judged."""
     problem: str = ""
     """Why that is not as it should be; empty when it is."""
     points: dict[str, float] = {}

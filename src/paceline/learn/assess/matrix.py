@@ -56,6 +56,15 @@ class Case:
         return "" if self.wrong.until == REFUSED else self.wrong.until
 
     @property
+    def expected(self) -> str:
+        """Digest of what decides whether its grade is as it should be; empty for a right one, which has to pass."""
+        if self.wrong is None:
+            return ""
+        wrong = self.wrong
+        said = repr((wrong.line, wrong.messages, wrong.also, wrong.patience))
+        return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+    @property
     def file(self) -> str:
         """Of its record."""
         return f"{self.name}_seed{self.seed}.json"
@@ -172,6 +181,7 @@ def _cell(case: Case, digest: str, grade: Grade | None, said: str, problem: str,
         failed=REFUSED if said else "" if failed is None else failed.id,
         message="" if failed is None else failed.message,
         got=said if failed is None else failed.got,
+        expected=case.expected,
         problem=problem,
         points={} if grade is None else {line.id: line.points for line in grade.lines if line.state != "untested"},
         until=case.until,
@@ -201,6 +211,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     done = {} if options.again else {cell.file: cell for cell in read_cells(cells)}
     judging, began, problems = judging_digest(), time.monotonic(), 0
     wanted = list(cases(options.only, options.seeds, options.gate))
+    _must_be_safe(wanted)
     for number, case in enumerate(wanted, start=1):
         cell, fresh = done.get(case.file), ""
         if cell is None or not _is_done(cell, case, judging):
@@ -218,10 +229,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 1 if problems else 0
 
 
+def _must_be_safe(wanted: Sequence[Case]) -> None:
+    attacking = [case.name for case in wanted if case.wrong is not None and case.wrong.attacks_user]
+    if attacking and os.geteuid() != 0:
+        raise PacelineError(
+            f"{attacking[0]} is graded by root only",
+            why="it attacks whoever it runs as, and only root can give it a user of its own",
+            hint="a container or a virtual machine, or --only others",
+        )
+
+
 def _is_done(cell: Cell, case: Case, judging: str) -> bool:
-    """It is of this case, judged as far, and by the same rules."""
-    as_far = cell.until in ("", case.until)
-    return cell.judging == judging and as_far and cell.submission == _digest_of(case)
+    """It is of this case, judged as far, by the same rules, and held against the same expectation."""
+    as_far, same = cell.until in ("", case.until), cell.expected == case.expected
+    return cell.judging == judging and as_far and same and cell.submission == _digest_of(case)
 
 
 def _digest_of(case: Case) -> str:

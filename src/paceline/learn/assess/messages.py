@@ -51,7 +51,14 @@ MESSAGES = {
         "data[i] or data.batch([...]) in every epoch, of Signals",
     ),
     "everybody-sees-all": Message("every process goes through all samples", "each takes its part of each batch"),
-    "padded": Message("samples were read twice in an epoch", "a sampler that fills up, so that all have equally many"),
+    "padded": Message(
+        "samples were read twice in an epoch",
+        "a sampler that fills up, so that all have equally many; what is read before the training",
+    ),
+    "evaluates-on-training": Message(
+        "the evaluation reads training samples, and none of its own",
+        "Signals(eval_samples, seed=data_seed + 1_000_000) is what it counts on",
+    ),
     "dropped": Message(
         "samples were not read in an epoch", "drop_last; the last, smaller batch; a division that cuts off"
     ),
@@ -89,6 +96,10 @@ MESSAGES = {
     "times-world": Message(
         "steps are as many times too long as there are processes", "DDP has averaged already; a sum has to be divided"
     ),
+    "times-pieces": Message(
+        "steps are twice, three or four times too long",
+        "pieces of a batch: their means are added, and not divided by how many they are",
+    ),
     "divided-twice": Message(
         "steps are too short, as many times as there are processes", "what is divided by their number, and how often"
     ),
@@ -111,7 +122,8 @@ MESSAGES = {
     ),
     "no-momentum": Message("the steps are those of SGD without momentum", "--momentum"),
     "unequal": Message(
-        "the weights are not those of one process", "the loss, the gradients, the rate, the order of steps"
+        "the weights are not those of one process",
+        "the loss, the gradients, what is rounded on its way, the rate, the order of steps",
     ),
     "unequal-variant": Message(
         "the weights are right for the plain network, and not for this one",
@@ -127,6 +139,7 @@ MESSAGES = {
         "the loss is near that of all processes' samples, but it is not their mean",
         "sums and counts over all processes; a mean of means weighs samples differently",
     ),
+    "nan-loss": Message("the loss is nan", "a mean over nothing: a process that has no sample"),
     "wrong-loss": Message(
         "the loss is not the mean over the epoch's samples", "loss times samples, summed, divided once"
     ),
@@ -158,6 +171,10 @@ MESSAGES = {
     # A.resume
     "not-resumed": Message("it could not go on after a kill", "what the checkpoint holds, and who reads it"),
     "anew": Message("it began anew", "--resume: the epochs that are complete are not trained again"),
+    "epoch-skipped": Message(
+        "an epoch was left out after the kill",
+        "when the checkpoint says that an epoch is complete: not before it is; and with which one it goes on",
+    ),
     "resume-differs": Message(
         "after a kill it ends with other weights", "momentum, buffers, the epoch's order: all of it, on every process"
     ),

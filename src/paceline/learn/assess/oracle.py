@@ -111,12 +111,22 @@ def truth(setting: Setting) -> Truth:
 
 def count_right(setting: Setting, state: State) -> int:
     """Right answers of these weights on the evaluation samples of a setting."""
-    return right_answers(setting.variant, state, setting.eval_samples, setting.data_seed + EVAL_SEED)
+    return int(which_right(setting, state).sum())
+
+
+def which_right(setting: Setting, state: State) -> NDArray[np.bool_]:
+    """Of each evaluation sample of a setting, whether these weights are right."""
+    seed = setting.data_seed + EVAL_SEED
+    return _hits(setting.variant, state, setting.eval_samples, seed)
 
 
 def right_answers(variant: str, state: State, samples: int, seed: int) -> int:
     """Right answers of these weights on drawn samples, in the weights' own precision."""
-    return int((scores(variant, state, samples, seed).argmax(axis=1) == labels(samples, seed)).sum())
+    return int(_hits(variant, state, samples, seed).sum())
+
+
+def _hits(variant: str, state: State, samples: int, seed: int) -> NDArray[np.bool_]:
+    return np.asarray(scores(variant, state, samples, seed).argmax(axis=1) == labels(samples, seed))
 
 
 def labels(samples: int, seed: int) -> NDArray[np.int64]:

@@ -47,6 +47,7 @@ class Wrong:
         links: symbolic links, by name.
         also: lines that may fail instead, earlier, depending on what is drawn.
         patience: factor on the time limits of the grader; below 1 where a run never ends.
+        attacks_user: it harms whatever runs as the same user, so that only root may grade it, who gives it one.
     """
 
     name: str
@@ -60,6 +61,7 @@ class Wrong:
     links: Mapping[str, str] = field(default_factory=dict)
     also: tuple[str, ...] = ()
     patience: float = 1.0
+    attacks_user: bool = False
 
     @property
     def until(self) -> str:

@@ -69,7 +69,7 @@ def _steps(curve: Curve) -> list[int]:
 
 
 def judge_cheapest(answers: Answers, facts: Facts) -> Line:
-    """Whoever needs no more than one epoch beyond the fewest is right as well; of too few there is nothing to choose."""
+    """Whoever needs no more than one epoch beyond the fewest is right as well; of too few nothing can be chosen."""
     curves = {name: curve for name in facts.names if (curve := facts.curve(name)) is not None and curve.accuracy}
     if not curves:
         return untested(facts, "D.cheapest", "no configuration was trained again")

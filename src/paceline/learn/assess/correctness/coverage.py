@@ -105,9 +105,13 @@ def _judge_counts(ran: Ran, samples: int, parts: list[Numbers], counts: Numbers,
     total = sum(len(part) for part in parts)
     got = f"{total} readings: {twice} samples more than once, {never} never"
     if total == 0:
-        raise Wrong("not-read", ran=ran.command, expected=expected, got="no sample was read")
+        others = sum(len(block.numbers) for seen in ran.ranks for block in seen.blocks if block.role != TRAIN)
+        got = f"no sample was read, but {others} of other data" if others else "no sample was read"
+        raise Wrong("not-read", ran=ran.command, expected=expected, got=got)
     if len(parts) > 1 and all(len(np.unique(part)) >= samples * 0.98 for part in parts):
         raise Wrong("everybody-sees-all", ran=ran.command, expected=expected, got=got)
+    if twice and not any(block.role == EVALUATE for seen in ran.ranks for block in seen.blocks):
+        raise Wrong("evaluates-on-training", ran=ran.command, expected=expected, got=got)
     if twice and never:
         raise Wrong("overlap", ran=ran.command, expected=expected, got=got)
     if twice:

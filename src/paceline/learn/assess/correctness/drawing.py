@@ -30,7 +30,7 @@ class Drawn:
         variants: the tied network on two ranks with one sample in the last batch; the frozen one on four with fewer
             samples in it than ranks; batch norms on three.
         even: as `first`, but everything divides evenly: tells what a failure is about.
-        stop: where accuracy is to end the training; two ranks. Several, since not every one has epochs that deceive.
+        stop: where accuracy is to end the training; two ranks. Several, since not in every one a wrong decision shows.
         clocks: where a clock is to end it; three ranks.
         resume: with batch norms, two or three ranks.
     """
@@ -75,7 +75,7 @@ def draw(seed: int) -> Drawn:
             Trial(setting(with_rest(three, int(numbers.integers(2, 12))), three, "norm", 2), 3),
         ),
         even=Trial(setting(24 * 8, 24, "plain", 2), 3),
-        stop=tuple(Trial(setting(int(numbers.choice(PRIMES)), 20, "plain", 8, rate=0.2), 2) for _ in range(4)),
+        stop=tuple(Trial(setting(int(numbers.choice(PRIMES)), 20, "plain", 8, rate=0.2), 2) for _ in range(6)),
         clocks=Trial(setting(int(numbers.choice(PRIMES)), 31, "plain", 5), 3),
         resume=Trial(setting(with_rest(20, 7), 20, "norm", 4), int(numbers.integers(2, 4))),
     )

@@ -91,6 +91,8 @@ def _judge_training(trials: Trials, ran: Ran, trial: Trial, epoch: int, row: dic
     setting = trial.setting
     known = trials.truth(trial)
     expected = f"epoch {epoch}: loss {known.losses[epoch]:.9g}, the mean over {setting.samples} samples"
+    if math.isnan(row["loss"]):
+        raise Wrong("nan-loss", ran=ran.command, expected=expected, got="nan")
     if not math.isclose(row["loss"], known.losses[epoch], rel_tol=_LOSS_TOLERANCE):
         near = math.isclose(row["loss"], known.losses[epoch], rel_tol=0.25)
         message = "own-loss" if near and trial.world > 1 else "wrong-loss"

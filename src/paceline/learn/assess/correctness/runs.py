@@ -17,7 +17,13 @@ _MISMATCH = ("op.preamble.length <= op.nbytes", "Received data size doesn't matc
 _LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 _MEMORY = ("MemoryError", "can't allocate memory", "Cannot allocate memory")
 _TOO_MUCH = ("File too large", "No space left", "it left more files in its folder")
-_NETWORK = ("Network is unreachable", "Temporary failure in name resolution", "Name or service not known", "URLError")
+_NETWORK = (
+    "Network is unreachable",
+    "Temporary failure in name resolution",
+    "Name or service not known",
+    "No address associated with hostname",
+    "URLError",
+)
 
 
 class Failed(Wrong):

@@ -165,6 +165,8 @@ def _computed(trial: Trial, ours: State, epoch: int) -> str:
             replace(setting, rate=setting.rate * setting.batch / world),
         ],
     }
+    # Of times-world, the first one, those with as many pieces as processes are already told.
+    ways["times-pieces"] = [replace(setting, rate=setting.rate * pieces) for pieces in (2, 3, 4)]
     if world == 1:
         ways = {"no-momentum": ways["no-momentum"]}
     for message, tried in ways.items():
