@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,17 @@ from pathlib import Path
 import pytest
 
 Paceline = Callable[..., subprocess.CompletedProcess[str]]
+
+
+def pytest_configure() -> None:
+    """Tests that send signals work in the background as well, where shells start programs that ignore them."""
+    for number, handler in (
+        (signal.SIGINT, signal.default_int_handler),
+        (signal.SIGQUIT, signal.SIG_DFL),
+        (signal.SIGHUP, signal.SIG_DFL),
+    ):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 @pytest.fixture

@@ -126,6 +126,7 @@ def test_the_summary_gives_medians_and_the_speedup(tmp_path, monkeypatch):
     assert "| 0.90 | paceline train | 3 of 3 | 1.0 (1.0 to 1.0) |" in text
 
 
+@pytest.mark.slow
 def test_the_tutorial_run_counts_every_test_sample_on_two_ranks(tmp_path):
     """Under torchrun it prints a line an epoch with all test samples, odd in number, and stops at its last epoch."""
     root = synthetic_root(tmp_path, train=200, test=51)

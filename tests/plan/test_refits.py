@@ -26,6 +26,7 @@ def drawn_truth(generator):
     )
 
 
+@pytest.mark.slow
 def test_four_of_five_intervals_hold_a_truth_that_only_priors_speak_of(monkeypatch: pytest.MonkeyPatch) -> None:
     """Steps of 8 and 64 workers, from runs of one worker with 3 % of noise: 80 % of truths, and not nearly all."""
     monkeypatch.setattr("paceline.plan.refits.REFITS", 30)

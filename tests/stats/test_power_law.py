@@ -74,6 +74,7 @@ def test_ninety_per_cent_intervals_hold_the_truth(truth, noise, size):
     assert np.median([(each.high - each.low) / wanted for each in found]) < 0.5
 
 
+@pytest.mark.slow
 def test_an_interval_for_new_runs_holds_them():
     """A run scatters around the curve, so its interval is wider than the curve's, and holds about nine in ten."""
     generator = np.random.default_rng(2)

@@ -103,7 +103,14 @@ def full_batch(base: str, lr: float, momentum: float, steps: int, monitor: str =
     return {"ratios": [value / limit for value, limit in pairs], "weights": done["parameters"]}
 
 
-@pytest.mark.parametrize(("lr", "momentum"), [(0.4, 0.0), (0.8, 0.0), (0.6, 0.5)])
+@pytest.mark.parametrize(
+    ("lr", "momentum"),
+    [
+        pytest.param(0.4, 0.0, marks=pytest.mark.slow),
+        pytest.param(0.8, 0.0, marks=pytest.mark.slow),
+        (0.6, 0.5),
+    ],
+)
 def test_full_batch_training_rises_to_the_edge_and_hovers_there(lr: float, momentum: float, tmp_path: Path) -> None:
     """After 1,200 steps the last ten measurements are within 5 % of the limit, from well below it at first."""
     (found,) = run_ranks(full_batch, 1, str(tmp_path), lr, momentum, 1200, timeout_s=200)

@@ -64,6 +64,11 @@ def schedule(
     place = schedule.zone(timezone) if timezone is not None else None
     if preset not in (None, "workshop"):
         raise PacelineError(f"there is no preset {preset}", hint="--preset workshop")
+    own = [name for name, said in (("end", end), ("breaks", breaks), ("assessment", assessment)) if said is not None]
+    if preset is not None and own:
+        raise PacelineError(
+            f"--preset workshop goes without --{own[0]}", why="its blocks and minutes are the original's"
+        )
     if preset is not None:
         plan = original.original_day(course, first, begins, gone)
     else:

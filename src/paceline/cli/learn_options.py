@@ -14,7 +14,7 @@ Dir = Annotated[Path | None, typer.Option("--dir", help="The course folder. [def
 Json = Annotated[bool, typer.Option("--json", help="Print a JSON object instead.")]
 TrackName = Annotated[str | None, typer.Option("--track", help="Only the labs of this track.")]
 Name = Annotated[str, typer.Argument(metavar="EXERCISE", help="Its id, as L4.2.")]
-Patience = Annotated[float, typer.Option(help="Factor on all time limits, for slow machines.", min=0.1)]
+Patience = Annotated[float, typer.Option(help="Factor on all time limits, for slow machines.", min=0.1, max=100)]
 
 
 def open_workspace(folder: Path | None) -> Workspace:

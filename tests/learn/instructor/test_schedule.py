@@ -226,6 +226,13 @@ def test_a_day_that_no_class_has_is_refused(date: str, capsys: pytest.CaptureFix
     assert "is no date" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["--end", "17:00"], ["--breaks", "none"], ["--assessment", "0"]])
+def test_what_the_originals_day_decides_by_itself_is_refused(words: list[str], capsys: pytest.CaptureFixture) -> None:
+    """Rather than left aside without a word."""
+    assert call(["learn", "instructor", "schedule", "--preset", "workshop", *words]) == 2
+    assert f"--preset workshop goes without {words[0]}" in capsys.readouterr().err
+
+
 def test_ids_in_a_row_are_shortened() -> None:
     """Across a lab nothing is joined."""
     assert ranges(["L1.1", "L1.2", "L1.3", "L1.5", "L2.6"]) == "L1.1-L1.3, L1.5, L2.6"
