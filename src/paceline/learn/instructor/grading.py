@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import datetime
 import hashlib
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from paceline.learn.assess.grade import FILE, PARTS, Grade, read_grade, write_grade
 from paceline.learn.assess.text import visible
@@ -182,6 +181,7 @@ def attesting(key: Path, issuer: str | None) -> Attest:
     Raises:
         PacelineError: the key cannot be used, or nobody says whose it is.
     """
+    from paceline.learn.certificate.canonical import as_file
     from paceline.learn.certificate.credential import Holder, issue
     from paceline.learn.certificate.keys import read_private
     from paceline.learn.certificate.page import as_html
@@ -195,8 +195,7 @@ def attesting(key: Path, issuer: str | None) -> Attest:
 
     def attest(grade: Grade, person: Person, out: Path) -> Path:
         holder = Holder(person.name, "attested", named, course.title)
-        document: dict[str, Any] = issue(grade, holder, signer, datetime.datetime.now(datetime.UTC))
-        raw = json.dumps(document, indent=1, ensure_ascii=False).encode() + b"\n"
+        raw = as_file(issue(grade, holder, signer, datetime.datetime.now(datetime.UTC)))
         page = as_html(*opened(raw))
         write_atomic(out / "certificate.html", page.encode())
         write_atomic(out / CERTIFICATE, raw)
