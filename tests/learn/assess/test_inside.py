@@ -10,18 +10,24 @@ from paceline.learn.assess.box import Box, Ran
 from paceline.learn.assess.inside import Start
 from paceline.learn.assess.rubric import load_rubric
 from paceline.learn.assess.submission import freeze
+from paceline.learn.checking import Wrong
 from tests.learn.assess.test_submission import handed_in
 
 pytestmark = pytest.mark.serial
 
 
-def ran(program: str, tmp_path: Path, start: Start | None = None, **files: str) -> Ran:
-    """A program of a few lines in the box, which came to its end."""
+def boxed(program: str, tmp_path: Path, **files: str) -> Box:
+    """A program of a few lines in the box."""
     source = handed_in(tmp_path / "in")
     (source / "train.py").write_text("import pathlib, sys\nout = pathlib.Path('out')\nout.mkdir()\n" + program)
     for name, text in files.items():
         (source / f"{name}.py").write_text(text)
-    box = Box(freeze(source, tmp_path / "frozen"), tmp_path / "runs", load_rubric().limits)
+    return Box(freeze(source, tmp_path / "frozen"), tmp_path / "runs", load_rubric().limits)
+
+
+def ran(program: str, tmp_path: Path, start: Start | None = None, **files: str) -> Ran:
+    """It is run once, and came to its end."""
+    box = boxed(program, tmp_path, **files)
     found = box.run(1, start or Start(()))
     assert found.ended, found.failure or found.late
     return found
@@ -127,3 +133,14 @@ def test_a_rank_writes_no_bytecode(tmp_path: Path) -> None:
     found = ran("import helper\n(out / 'said').write_text(str(sys.dont_write_bytecode))\n", tmp_path, helper="X = 1\n")
     assert (found.folder / "out" / "said").read_text() == "True"
     assert found.ranks[0].writes == ["out/said"]
+
+
+def test_a_program_that_hangs_again_and_again_is_not_run_for_ever(tmp_path: Path) -> None:
+    """A grading of all lines would wait for each of some thirty runs; two tell what there is to tell."""
+    box = boxed("import time\nwhile '--well' not in sys.argv:\n    time.sleep(0.1)\n", tmp_path)
+    assert box.run(1, Start(()), timeout_s=2.0).late is not None
+    assert box.run(1, Start(("--well",)), timeout_s=30.0).ended
+    assert box.run(1, Start(()), timeout_s=2.0).late is not None
+    with pytest.raises(Wrong) as wrong:
+        box.run(1, Start(("--well",)))
+    assert (wrong.value.message, wrong.value.got) == ("hung-before", "2 runs before this one hung")

@@ -30,6 +30,7 @@ from paceline.learn.assess.inside import SEEN, Start, run_program
 from paceline.learn.assess.kit import GIVEN, kit_folder
 from paceline.learn.assess.rubric import LimitNumbers
 from paceline.learn.assess.submission import Submission, read_rows
+from paceline.learn.checking import Wrong
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.verify.oracle import State
 
@@ -37,6 +38,7 @@ OUT = "out"
 _MOST_RECORD, _MOST_WEIGHTS, _MOST_LOG = 64 << 20, 8 << 20, 1 << 20
 _MOST_NUMBERS = 4 << 20
 _PRINTED_LINES = 10
+_MOST_HANGS = 2
 
 
 @dataclass(frozen=True)
@@ -150,7 +152,7 @@ class Box:
     def __init__(self, submission: Submission, scratch: Path, limits: LimitNumbers, patience: float = 1.0) -> None:
         self.submission = submission
         self._scratch, self._limits, self._patience = scratch, limits, patience
-        self._runs = 0
+        self._runs = self._hangs = 0
 
     def run(self, world: int, start: Start, timeout_s: float | None = None, again_in: Path | None = None) -> Ran:
         """Run it.
@@ -160,7 +162,13 @@ class Box:
             start: how; `--out out` is added.
             timeout_s: for all of it; the rubric's by default.
             again_in: folder of an earlier run, to go on there.
+
+        Raises:
+            Wrong: two runs hung before. One says where it hangs, two that it is not that run; more cost time only.
         """
+        if self._hangs >= _MOST_HANGS:
+            told = command(world, start)
+            raise Wrong("hung-before", ran=told, expected="an end", got=f"{self._hangs} runs before this one hung")
         folder = self._fresh() if again_in is None else _again(again_in)
         limits = Limits(
             folder,
@@ -190,7 +198,7 @@ class Box:
         except RankFailure as error:
             ends, failure = None, error
         except RankTimeout as error:
-            late = error
+            late, self._hangs = error, self._hangs + 1
         seconds = time.monotonic() - began
         return Ran(
             folder=folder,

@@ -13,6 +13,9 @@ MESSAGES = {
     ),
     "died": Message("a process ended in the middle", "a signal, os._exit, or memory that ran out"),
     "hang": Message("it did not come to an end", "the card: it says where each process stood. Lab 6"),
+    "hung-before": Message(
+        "it was not run any more: each further run would take as long", "what the lines before say of the hang"
+    ),
     "left": Message(
         "a process waited for another one that had left", "loops that end at different times on different processes"
     ),

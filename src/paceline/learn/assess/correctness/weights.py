@@ -12,7 +12,7 @@ import torch
 from paceline.learn.assess.box import Ran
 from paceline.learn.assess.correctness.drawing import Trial
 from paceline.learn.assess.correctness.files import weights_of
-from paceline.learn.assess.correctness.runs import Failed, Trials
+from paceline.learn.assess.correctness.runs import Trials
 from paceline.learn.assess.inside import noted
 from paceline.learn.assess.oracle import truth
 from paceline.learn.checking import Wrong
@@ -192,7 +192,7 @@ def _of_first(trials: Trials) -> str:
     even = trials.drawn.even
     try:
         ran = trials.run(even)
-    except Failed:
+    except Wrong:
         return "unequal"
     known = trials.truth(even)
     state = ran.weights(0)
@@ -207,6 +207,6 @@ def _of_first(trials: Trials) -> str:
 def _right(trials: Trials, trial: Trial) -> bool:
     try:
         state = trials.run(trial).weights(0)
-    except Failed:
+    except Wrong:
         return False
     return not isinstance(state, str) and compare(state, trials.truth(trial).states[0]).equal()
