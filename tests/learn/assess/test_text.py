@@ -7,7 +7,7 @@ import unicodedata
 import msgspec
 import pytest
 
-from paceline.learn.assess.text import as_text, columns, folded, line_text, visible
+from paceline.learn.assess.text import as_text, closed_by, columns, folded, line_text, visible
 from tests.learn.assess import grades
 
 replace = msgspec.structs.replace
@@ -175,3 +175,12 @@ def test_whoever_saw_the_lines_as_they_came_gets_the_parts_only():
     assert "A Correctness, " in short
     assert all(f" {line.id} " not in short for line in grade.lines)
     assert short.endswith(as_text(grade).rpartition("\n\n  failed")[2])
+
+
+def test_what_closed_the_gate_fits_into_a_row_of_a_table():
+    """The first line, its message, and how many more there are."""
+    two = {name: {"state": "failed", "points": 0.0, "message": "hang"} for name in ("A.runs", "A.stop")}
+
+    assert closed_by(grades.grade(lines=grades.lines(two))) == "A.runs (hang) and 1 more"
+    assert closed_by(grades.failed()).startswith("A.oracle (")
+    assert closed_by(grades.grade()) == ""

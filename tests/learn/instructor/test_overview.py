@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from paceline.cli.main import call
-from paceline.learn.assess.grade import Grade, Line, write_grade
+from paceline.learn.assess.grade import Grade, Line, State, write_grade
 from paceline.learn.content import Course
 from paceline.learn.instructor import overview
 from paceline.learn.instructor.classroom import Classroom
@@ -247,19 +247,37 @@ def test_numbers_that_nobody_can_have_cost_nobody_the_page(tmp_path: Path, whole
     assert huge not in shown + page
 
 
-def test_grades_are_shown(room: Classroom, whole: Course) -> None:
-    """Each part, and who waits for one."""
-    lines = [Line(id="A.x", title="t", most=40, points=40, gate=True, state="passed")]
+def graded(gate: State) -> Grade:
+    """With 75.5 points where the line of the gate passed."""
+    lines = [
+        Line(
+            id="A.x",
+            title="t",
+            most=40,
+            points=40 * (gate == "passed"),
+            gate=True,
+            state=gate,
+            message="" if gate == "passed" else "hang",
+        )
+    ]
     lines.append(Line(id="B.x", title="t", most=60, points=35.5, state="partly"))
-    grade = Grade(
+    return Grade(
         kind="final", submission="s", grader="g", course="1", started_at=at(1), seconds=1, lines=lines, pass_points=70
     )
-    write_grade(grade, room.graded / "p003")
+
+
+def test_grades_are_shown(room: Classroom, whole: Course) -> None:
+    """Each part, what closed the gate, and who waits for one."""
+    write_grade(graded("passed"), room.graded / "p003")
+    write_grade(graded("failed"), room.graded / "p001")
     (room.of("p004") / "assessment").mkdir()
     (room.of("p004") / "assessment" / "train.py").write_text("")
     _, text, page = seen(room, whole)
 
-    assert re.search(r"Жанна Ли +passed +75.5 points", text)
+    assert re.search(r"Жанна Ли +passed +75.5 points$", text, re.MULTILINE)
+    assert re.search(r"failed +35.5 points  gate closed by A\.x \(hang\)$", text, re.MULTILINE)
+    assert "<td>open</td>" in page
+    assert "<td>closed by A.x (hang)</td>" in page
     assert "35.5 of 60" in page
     assert "Handed in, not graded: <bdi>محمد الفاتح</bdi>" in page
 
@@ -278,10 +296,14 @@ def test_the_command_writes_the_page_into_the_folder(room: Classroom, capsys: py
 @pytest.mark.skipif(chromium() is None, reason="needs a Chromium on PATH")
 @pytest.mark.parametrize("width", [1280, 390])
 def test_nothing_is_wider_than_the_window(room: Classroom, whole: Course, tmp_path: Path, width: int) -> None:
-    """Only the map scrolls, in its own frame. Measured by a browser, in a copy without the policy."""
+    """Only tables scroll, in their own frames, and no name is broken up. Measured by a browser, without the policy."""
+    write_grade(graded("passed"), room.graded / "p003")
     page = seen(room, whole)[2]
     page = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", page)
-    measure = "<script>document.title = 'W' + document.documentElement.scrollWidth + '/' + innerWidth</script></body>"
+    measure = (
+        "<script>document.title = 'W' + document.documentElement.scrollWidth + '/' + innerWidth + '/' + "
+        "Math.round(document.querySelector('.marks tbody th').getBoundingClientRect().height)</script></body>"
+    )
     (tmp_path / "p.html").write_text(page.replace("</body>", measure))
     program = chromium()
     assert program is not None
@@ -297,8 +319,9 @@ def test_nothing_is_wider_than_the_window(room: Classroom, whole: Course, tmp_pa
          "--dump-dom", frame.as_uri()],
         capture_output=True, text=True, check=True, timeout=60,
     )  # fmt: skip
-    found = re.search(r"W(\d+)/(\d+)", done.stdout)
+    found = re.search(r"W(\d+)/(\d+)/(\d+)", done.stdout)
 
     assert found is not None, done.stdout[:300]
     assert int(found[2]) == width
     assert int(found[1]) <= width
+    assert int(found[3]) < 60

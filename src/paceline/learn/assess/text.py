@@ -103,10 +103,23 @@ def gate_in_words(grade: Grade) -> str:
         return ""
     if grade.gate:
         return f"gate open: its {words.plural(len(lines), 'line')} passed"
-    closed = [visible(line.id, 40, single=True) for line in lines if line.state in ("failed", "partly")]
+    closed = [visible(line.id, 40, single=True) for line in _closing(grade)]
     if not closed:
         return "gate closed: not all of its lines were judged"
     return f"gate closed by {', '.join(closed)}: whoever fails one of its lines does not pass"
+
+
+def closed_by(grade: Grade) -> str:
+    """The first line that closes the gate, its message, and how many more do: "A.runs (hang) and 6 more"; or empty."""
+    closing = _closing(grade)
+    if not closing:
+        return ""
+    said = visible(f"{closing[0].id} ({closing[0].message})" if closing[0].message else closing[0].id, 80, single=True)
+    return said + (f" and {len(closing) - 1} more" if closing[1:] else "")
+
+
+def _closing(grade: Grade) -> list[Line]:
+    return [line for line in grade.lines if line.gate and line.state in ("failed", "partly")]
 
 
 def untested_in_words(grade: Grade) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.learn.assess.grade import FILE, PARTS, Grade, read_grade, write_grade
-from paceline.learn.assess.text import visible
+from paceline.learn.assess.text import closed_by, visible
 from paceline.learn.content import load_course
 from paceline.learn.instructor.classroom import Classroom
 from paceline.learn.instructor.roster import Person, read_roster
@@ -216,7 +216,9 @@ def summary(results: list[Graded]) -> str:
             lines.append(f"{name}  not graded: {each.said}")
             continue
         parts = "  ".join(f"{each.grade.part(letter)[0]:>5.1f}" for letter in PARTS)
-        lines.append(f"{name}  {each.grade.result:<8} {each.grade.points:>6.1f}  {parts}")
+        closed = closed_by(each.grade)
+        said = f"{name}  {each.grade.result:<8} {each.grade.points:>6.1f}  {parts}"
+        lines.append(said + (f"  closed by {closed}" if closed else ""))
     grades = [each.grade for each in results if each.grade is not None]
     passed = sum(grade.passed for grade in grades)
     return "\n".join([*lines, f"{passed} of {len(results)} passed"])

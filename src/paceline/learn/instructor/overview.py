@@ -7,7 +7,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from paceline.learn.assess.grade import PARTS
-from paceline.learn.assess.text import columns
+from paceline.learn.assess.text import closed_by, columns
 from paceline.learn.content import Exercise
 from paceline.learn.instructor.histogram import Histogram, histogram
 from paceline.learn.instructor.page import render
@@ -88,6 +88,7 @@ def as_page(standing: Standing, means: Means, title: str, *, anonymous: bool = F
         median=median,
         walls=[_wall(wall) for wall in standing.walls],
         parts=list(PARTS.items()),
+        closed_by=closed_by,
         graded=[(called(each, anonymous=anonymous), each.grade) for each in standing.learners if each.grade],
         waiting=[
             called(each, anonymous=anonymous) for each in standing.learners if each.handed_in and each.grade is None
@@ -271,7 +272,9 @@ def _graded(standing: Standing, *, anonymous: bool) -> Iterator[str]:
     for learner in graded:
         if learner.grade is not None:
             name = padded(called(learner, anonymous=anonymous), _NAME)
-            yield f"  {name}  {learner.grade.result:<7} {learner.grade.points:>5.1f} points"
+            closed = closed_by(learner.grade)
+            said = f"  {name}  {learner.grade.result:<7} {learner.grade.points:>5.1f} points"
+            yield said + (f"  gate closed by {closed}" if closed else "")
 
 
 def padded(text: str, width: int) -> str:
