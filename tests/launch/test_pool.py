@@ -1,6 +1,7 @@
 """The pool of warm ranks: results, failures, limits, and nothing left behind."""
 
 import contextlib
+import multiprocessing
 import os
 import pickle
 import signal
@@ -17,7 +18,7 @@ import torch.distributed as dist
 
 from paceline.launch import pool
 from paceline.launch.pool import RankFailure, RankTimeout, run_ranks
-from paceline.launch.rank import load_function
+from paceline.launch.rank import Job, load_function, serve
 
 
 @dataclass(frozen=True)
@@ -291,3 +292,16 @@ def test_a_rank_0_that_returns_at_once_does_not_leave_the_others_searching(monke
 
     monkeypatch.setattr(pool, "_plain_main", slowly)
     assert run_ranks(place, 3, group=False, timeout_s=10) == ["0", "1", "2"]
+
+
+def test_a_rank_whose_caller_was_stopped_meanwhile_goes_without_a_word(tmp_path, capfd):
+    """Ctrl-C between the start of a rank and its first step: what it was to write into is gone."""
+    job = Job("math", None, "sqrt", pickle.dumps((4.0,)), dict(os.environ), 5.0, str(tmp_path / "cleared-up"))
+    context = multiprocessing.get_context("fork")
+    _, theirs = context.Pipe()
+    process = context.Process(target=serve, args=(theirs, job, 0, 1, 1))
+    process.start()
+    process.join(30)
+
+    assert process.exitcode == 1
+    assert capfd.readouterr().err == ""

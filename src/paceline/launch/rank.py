@@ -94,7 +94,11 @@ def serve(channel: Connection, job: Job, rank: int, world: int, endpoint: socket
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
         leave(1)
-    with stack_file(job.stacks, rank).open("w") as stacks:
+    try:
+        stacks = stack_file(job.stacks, rank).open("w")
+    except FileNotFoundError:  # the caller was stopped meanwhile, and has cleared up already: nobody wants an answer
+        leave(1)
+    with stacks:
         if job.plain:
             _hold_only(channel.fileno(), stacks.fileno(), *([] if isinstance(endpoint, int) else [endpoint.fileno()]))
         faulthandler.register(stack_signal(), file=stacks, all_threads=True)
