@@ -128,13 +128,18 @@ def test_what_cannot_be_graded_is_said_in_one_message(words: list[str], said: st
     assert not (tmp_path / "assessment" / "graded").exists()
 
 
-def test_a_submission_that_cannot_be_graded_leaves_no_result(tmp_path: Path) -> None:
-    """The message names the file; the folder of the results is gone again."""
+def refused(kind: str, tmp_path: Path) -> None:
+    """A new folder with a slip of the pen in config.toml is not graded, and the message names the file."""
     start(tmp_path / "assessment")
     (tmp_path / "assessment" / "config.toml").write_text("chosen = 3\n")
-    done = paceline("--practice", cwd=tmp_path)
+    done = paceline(kind, cwd=tmp_path)
     assert done.returncode == 2
     assert "config.toml has no [[runs]]" in done.stderr
+
+
+def test_a_submission_that_cannot_be_graded_leaves_no_result(tmp_path: Path) -> None:
+    """The message names the file; the folder of the results is gone again."""
+    refused("--practice", tmp_path)
     assert not list((tmp_path / "assessment" / "graded").iterdir())
 
 
@@ -153,11 +158,7 @@ def test_results_are_not_written_behind_a_link(kind: str, tmp_path: Path) -> Non
 
 def test_a_final_of_a_folder_that_is_refused_does_not_count(tmp_path: Path) -> None:
     """A slip of the pen in config.toml costs none of the three."""
-    start(tmp_path / "assessment")
-    (tmp_path / "assessment" / "config.toml").write_text("chosen = 3\n")
-    done = paceline("--final", cwd=tmp_path)
-    assert done.returncode == 2
-    assert "config.toml has no [[runs]]" in done.stderr
+    refused("--final", tmp_path)
     assert read_state(tmp_path / "assessment").finals == []
     assert not (tmp_path / "assessment" / "graded").exists()
 

@@ -38,7 +38,7 @@ class Scored:
 
 
 def judged(line: RubricLine, judge: Callable[[], dict[str, Any] | Scored]) -> Line:
-    """Call a judge; whatever happens in it becomes the line.
+    """Call a judge; what it finds, or what it finds wrong, becomes the line. Any other error is a defect of ours.
 
     Args:
         line: of the rubric.

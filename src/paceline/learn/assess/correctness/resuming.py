@@ -67,11 +67,14 @@ def _was_killed(ran: Ran, told: str, due: bool) -> None:
 
 def _judge_work(ran: Ran, trial: Trial, told: str) -> None:
     """Two epochs are left, not four."""
-    samples = trial.setting.samples
     left = trial.setting.epochs - _KILLED_IN
-    read = sum(len(seen.numbers(TRAIN)) for seen in ran.ranks)
-    if read > samples * (left + 0.5):
-        raise Wrong("anew", ran=told, expected=f"{left} epochs after the kill", got=f"{read / samples:.1f} epochs")
+    read = _epochs_read(ran, trial)
+    if read > left + 0.5:
+        raise Wrong("anew", ran=told, expected=f"{left} epochs after the kill", got=f"{read:.1f} epochs")
+
+
+def _epochs_read(ran: Ran, trial: Trial) -> float:
+    return sum(len(seen.numbers(TRAIN)) for seen in ran.ranks) / trial.setting.samples
 
 
 def _judge_weights(trials: Trials, ran: Ran, trial: Trial, told: str) -> None:
@@ -80,7 +83,7 @@ def _judge_weights(trials: Trials, ran: Ran, trial: Trial, told: str) -> None:
         try:
             weights = weights_of(ran, epoch)
         except Wrong as wrong:
-            read = sum(len(seen.numbers(TRAIN)) for seen in ran.ranks) / trial.setting.samples
+            read = _epochs_read(ran, trial)
             if wrong.message == "no-weights" and read < trial.setting.epochs - _KILLED_IN - 0.5:
                 wrong = Wrong("epoch-skipped", ran=told, expected=wrong.expected, got=f"{read:.1f} epochs were trained")
             raise wrong from None

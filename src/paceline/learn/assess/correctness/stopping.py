@@ -43,7 +43,7 @@ def by_clock(trials: Trials) -> dict[str, Any]:
 
 def by_accuracy(trials: Trials) -> dict[str, Any]:
     """The accuracy is one that an epoch by itself, or a process by its own part, has before two epochs running do."""
-    trial = most_telling(trials)
+    trial = _most_telling(trials)
     setting = trial.setting
     right = trials.truth(trial).right
     flag = _flag(right, setting.eval_samples)
@@ -55,7 +55,7 @@ def by_accuracy(trials: Trials) -> dict[str, Any]:
     return {told: f"{expected} epochs on all processes"}
 
 
-def most_telling(trials: Trials) -> Trial:
+def _most_telling(trials: Trials) -> Trial:
     """The first of the drawn trials in which no wrong decision comes to the right epoch, or what is nearest to that."""
     points = {}
     for trial in trials.drawn.stop:
