@@ -68,7 +68,7 @@ class Facts:
 
 
 def own_seed(run: Mapping[str, Any]) -> int:
-    """The seed that a configuration names; 0 without, or where it is no whole number. Larger than torch takes is refused."""
+    """The seed that a configuration names, which is refused where torch cannot take it; 0 without a whole number."""
     seed = run.get("seed", 0)
     return seed if isinstance(seed, int) and not isinstance(seed, bool) else 0
 
