@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from paceline.learn.content import Course, load_course
-from paceline.learn.prove import complete, prove
+from paceline.learn.prove import complete, main, prove
 from tests.learn.conftest import SMALL
 
 Broken = Callable[[str, str], Course]
@@ -95,3 +95,15 @@ def test_what_a_lab_lacks_is_said(broken: Broken) -> None:
         "L1.2 is complete": "it lacks explanation",
         "L1 has a quiz of 5": "2 questions",
     }
+
+
+def test_problems_stand_at_the_end_again(
+    course: Course, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Whoever sees only the last lines of a log sees them, not only how many there are."""
+    monkeypatch.setattr("paceline.learn.prove.load_course", lambda: course)
+    assert main(["L1.1", "--quick"]) == 1
+    *tried, count, again = capsys.readouterr().out.splitlines()
+    assert count.startswith("1 problem, again here in ")
+    assert again in tried
+    assert again.startswith("NO  L1 has a quiz of 5")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import itertools
 import sys
 import tempfile
 import time
@@ -127,28 +128,35 @@ def execute(course: Course, lab: Lab) -> Proof:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try everything that was asked for; how many problems there are."""
+    """Try everything that was asked for; how many problems there are.
+
+    Problems are said where they are met and again at the end, where whoever reads the last lines of a log sees them.
+    """
     options = _options(arguments)
     course = load_course()
     named = [word.upper() for word in options.names]
     wanted = [lab for lab in course.labs if not named or any(word.partition(".")[0] == lab.id for word in named)]
     make_ready()
-    began, problems = time.monotonic(), 0
-    for lab in wanted:
-        proofs: list[Iterator[Proof]] = [complete(course, lab)]
-        for exercise in lab.exercises:
-            if not named or lab.id in named or exercise.id in named:
-                proofs.append(prove(course, exercise, repeats=options.repeats, quick=options.quick))
-        if options.notebooks:
-            proofs.append(execute(course, lab) for _ in range(1))
-        for group in proofs:
-            for proof in group:
-                problems += bool(proof.problem)
-                _say(
-                    f"{'NO ' if proof.problem else 'ok '} {proof.name}  {proof.seconds:.1f} s  {proof.problem}".rstrip()
-                )
-    _say(f"{problems} problem{'' if problems == 1 else 's'} in {time.monotonic() - began:.0f} s")
-    return min(problems, 1)
+    began, problems = time.monotonic(), list[str]()
+    for proof in itertools.chain.from_iterable(_proofs(course, lab, named, options) for lab in wanted):
+        line = f"{'NO ' if proof.problem else 'ok '} {proof.name}  {proof.seconds:.1f} s  {proof.problem}".rstrip()
+        _say(line)
+        problems += [line] * bool(proof.problem)
+    _say("\n".join([f"{_count(problems)} in {time.monotonic() - began:.0f} s", *problems]))
+    return min(len(problems), 1)
+
+
+def _proofs(course: Course, lab: Lab, named: Sequence[str], options: argparse.Namespace) -> Iterator[Proof]:
+    yield from complete(course, lab)
+    for exercise in lab.exercises:
+        if not named or lab.id in named or exercise.id in named:
+            yield from prove(course, exercise, repeats=options.repeats, quick=options.quick)
+    if options.notebooks:
+        yield execute(course, lab)
+
+
+def _count(problems: Sequence[str]) -> str:
+    return f"{len(problems)} problem{'' if len(problems) == 1 else 's'}{', again here' if problems else ''}"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
