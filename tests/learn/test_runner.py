@@ -28,8 +28,8 @@ def total(value):
     tensor = torch.tensor([value])
     if dist.get_rank() == 0:
         dist.all_reduce(tensor)
-    while dist.get_rank() == 1:
-        time.sleep(0.01)
+    if dist.get_rank() == 1:
+        time.sleep(600)
     return tensor.item()
 """
 IMPORTS_ANOTHER = """import torch
@@ -40,6 +40,17 @@ def total(value):
     tensor = torch.tensor([twice(value)])
     dist.all_reduce(tensor)
     return tensor.item() / 2
+"""
+
+TO_NOBODY = """import torch
+import torch.distributed as dist
+
+def total(value):
+    tensor = torch.tensor([value])
+    if dist.get_rank() == 0:
+        dist.OP(tensor, PEER)
+    dist.all_reduce(tensor)
+    return tensor.item()
 """
 
 
@@ -99,6 +110,20 @@ def test_a_hang_names_the_rank_and_the_line(checked: Callable[..., Outcome]) -> 
     )
     assert "rank 1   has called 0 collectives, stands at L1_2.py:10, in total" in outcome.failed.card
     assert outcome.untested == ["and so do three"]
+
+
+@pytest.mark.parametrize(
+    ("op", "peer"), [("send", 2), ("send", 5), ("send", -1), ("recv", 2), ("recv", 5), ("recv", -1)]
+)
+def test_a_send_to_a_rank_that_does_not_exist_is_said(checked: Callable[..., Outcome], op: str, peer: int) -> None:
+    """gloo does not say so: the process dies, or it waits for ever, by chance."""
+    failed = checked(TO_NOBODY.replace("OP", op).replace("PEER", str(peer)), "L1.2", patience=0.3).failed
+
+    assert failed.message == "no-such-rank"
+    did = "sends to" if op == "send" else "receives from"
+    assert failed.got == f"rank 0 {did} {'a rank below 0' if peer < 0 else f'rank {peer}'}"
+    assert failed.expected == "rank 0 to 1"
+    assert failed.where == "L1_2.py:7"
 
 
 def test_an_answer_may_import_another_exercise(checked: Callable[..., Outcome]) -> None:

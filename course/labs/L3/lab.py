@@ -186,12 +186,17 @@ def tree_broadcast(tensor, src):
 # + src = 0
 # + virtual = dist.get_rank()
 
-# %% exercise="L3.2" part="wrong" expects="hang"
+# %% exercise="L3.2" part="wrong" expects="no-such-rank"
 # the solution, but
 # - if virtual < step and virtual + step < world:
 # + if virtual < step:
 # - dist.send(tensor, (virtual + step + src) % world)
 # + dist.send(tensor, virtual + step + src)
+
+# %% exercise="L3.2" part="wrong" expects="hang"
+# the solution, but
+# - if virtual < step and virtual + step < world:
+# + if virtual < step:
 
 # %% exercise="L3.2" part="wrong" expects="not-everywhere"
 # the solution, but

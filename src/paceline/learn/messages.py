@@ -22,6 +22,10 @@ GENERAL = {
         "a process found that another one had left, while it still waited for it",
         "loops that end at different times, and returns that not every process takes",
     ),
+    "no-such-rank": Message(
+        "it sends to a rank, or receives from one, that the group does not have",
+        "the number of the other rank: from 0 to the world size - 1, often by % world size",
+    ),
     "mismatch": Message(
         "ranks met in different collectives: tensors of different size came together",
         "a collective that not every rank calls, or calls in another order",

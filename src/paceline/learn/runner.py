@@ -94,8 +94,12 @@ def _test(each: Property, answer: Answer, checks: Checks) -> Verdict:
     except Wrong as wrong:
         return _verdict(each, answer, checks, wrong)
     except RankFailure as failure:
-        return _verdict(each, answer, checks, _of_failure(failure, answer))
+        meant = _of_failure(failure, answer)
+        stray = _to_nobody(answer) if meant.message in ("died", "left") else None
+        return _verdict(each, answer, checks, stray or meant)
     except RankTimeout as late:
+        if (stray := _to_nobody(answer)) is not None:
+            return _verdict(each, answer, checks, stray)
         hang = Wrong("hang", expected=f"an end within {late.timeout_s:g} s", got="none")
         return _verdict(each, answer, checks, hang, _card(late, answer))
     except PacelineError:
@@ -163,6 +167,30 @@ def _of_failure(failure: RankFailure, answer: Answer) -> Wrong:
     return Wrong("raised", got=f"{failure.message}{on_rank}", where=where)
 
 
+def _to_nobody(answer: Answer) -> Wrong | None:
+    """The first send to a rank, or receive from one, that does not exist; None where there is none.
+
+    gloo does not check it: it reads past its table of connections, and the rank dies or waits for ever, as it happens.
+    """
+    for rank, path in _by_rank(answer, "trace-*.jsonl"):
+        for call in read_trace(path.parent, rank)[0]:
+            # A number below 0 is none in the trace. A receive from any rank has another name.
+            if call.op in ("send", "recv") and (call.root is None or call.root >= call.size):
+                other = "a rank below 0" if call.root is None else f"rank {call.root}"
+                did = f"{'sends to' if call.op == 'send' else 'receives from'} {other}"
+                where = "" if call.place is None else f"{Path(call.place.path).name}:{call.place.line}"
+                return Wrong(
+                    "no-such-rank", expected=f"rank 0 to {call.size - 1}", got=f"rank {rank} {did}", where=where
+                )
+    return None
+
+
+def _by_rank(answer: Answer, pattern: str) -> list[tuple[int, Path]]:
+    """Files of the last call by rank, which their names end with."""
+    found = [] if answer.last is None else answer.last.glob(pattern)
+    return sorted((int(end), path) for path in found if (end := path.stem.rpartition("-")[2]).isdecimal())
+
+
 def _place(traceback: str, answer: Answer) -> str:
     """The innermost line of the learner's files in a traceback."""
     if answer.last is None:
@@ -192,9 +220,7 @@ def _card(late: RankTimeout, answer: Answer) -> str:
 
 def _printed(answer: Answer, rank: int | None = None) -> str:
     """The end of what a rank printed; without one, of what the first rank that printed anything did."""
-    if answer.last is None:
-        return ""
-    for path in sorted(answer.last.glob("rank-*.out" if rank is None else f"rank-{rank}.out")):
+    for _, path in _by_rank(answer, "rank-*.out" if rank is None else f"rank-{rank}.out"):
         with path.open("rb") as file:
             file.seek(0, 2)
             file.seek(max(0, file.tell() - _PRINTED_BYTES))
