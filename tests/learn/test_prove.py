@@ -104,6 +104,6 @@ def test_problems_stand_at_the_end_again(
     monkeypatch.setattr("paceline.learn.prove.load_course", lambda: course)
     assert main(["L1.1", "--quick"]) == 1
     *tried, count, again = capsys.readouterr().out.splitlines()
-    assert count.startswith("1 problem, again here in ")
+    assert count.startswith("1 problem in ")
     assert again in tried
     assert again.startswith("NO  L1 has a quiz of 5")

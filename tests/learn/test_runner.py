@@ -112,9 +112,7 @@ def test_a_hang_names_the_rank_and_the_line(checked: Callable[..., Outcome]) -> 
     assert outcome.untested == ["and so do three"]
 
 
-@pytest.mark.parametrize(
-    ("op", "peer"), [("send", 2), ("send", 5), ("send", -1), ("recv", 2), ("recv", 5), ("recv", -1)]
-)
+@pytest.mark.parametrize(("op", "peer"), [("send", 2), ("send", 5), ("send", -1), ("recv", 2), ("recv", 5)])
 def test_a_send_to_a_rank_that_does_not_exist_is_said(checked: Callable[..., Outcome], op: str, peer: int) -> None:
     """gloo does not say so: the process dies, or it waits for ever, by chance."""
     failed = checked(TO_NOBODY.replace("OP", op).replace("PEER", str(peer)), "L1.2", patience=0.3).failed
@@ -124,6 +122,24 @@ def test_a_send_to_a_rank_that_does_not_exist_is_said(checked: Callable[..., Out
     assert failed.got == f"rank 0 {did} {'a rank below 0' if peer < 0 else f'rank {peer}'}"
     assert failed.expected == "rank 0 to 1"
     assert failed.where == "L1_2.py:7"
+
+
+def test_a_receive_from_any_rank_is_none_from_a_rank_that_does_not_exist(checked: Callable[..., Outcome]) -> None:
+    """It names no rank either; nobody sends, so it hangs."""
+    failed = checked(TO_NOBODY.replace("OP", "recv").replace(", PEER", ""), "L1.2", patience=0.3).failed
+
+    assert failed.message == "hang"
+
+
+def test_a_process_that_spoils_its_trace_and_dies_has_died(checked: Callable[..., Outcome]) -> None:
+    """What an answer may write is read with care."""
+    spoils = """import os
+
+def total(value):
+    open(f"trace-{os.environ['RANK']}.jsonl", "w").write('{"type": "collective", "seq": "x"}\\n\\x00 {nothing\\n')
+    os._exit(3)
+"""
+    assert checked(spoils, "L1.2").failed.message == "died"
 
 
 def test_an_answer_may_import_another_exercise(checked: Callable[..., Outcome]) -> None:

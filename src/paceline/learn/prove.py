@@ -141,8 +141,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for proof in itertools.chain.from_iterable(_proofs(course, lab, named, options) for lab in wanted):
         line = f"{'NO ' if proof.problem else 'ok '} {proof.name}  {proof.seconds:.1f} s  {proof.problem}".rstrip()
         _say(line)
-        problems += [line] * bool(proof.problem)
-    _say("\n".join([f"{_count(problems)} in {time.monotonic() - began:.0f} s", *problems]))
+        if proof.problem:
+            problems.append(line)
+    count = f"{len(problems)} problem{'' if len(problems) == 1 else 's'}"
+    _say("\n".join([f"{count} in {time.monotonic() - began:.0f} s", *problems]))
     return min(len(problems), 1)
 
 
@@ -153,10 +155,6 @@ def _proofs(course: Course, lab: Lab, named: Sequence[str], options: argparse.Na
             yield from prove(course, exercise, repeats=options.repeats, quick=options.quick)
     if options.notebooks:
         yield execute(course, lab)
-
-
-def _count(problems: Sequence[str]) -> str:
-    return f"{len(problems)} problem{'' if len(problems) == 1 else 's'}{', again here' if problems else ''}"
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:

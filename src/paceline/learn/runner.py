@@ -174,8 +174,9 @@ def _to_nobody(answer: Answer) -> Wrong | None:
     """
     for rank, path in _by_rank(answer, "trace-*.jsonl"):
         for call in read_trace(path.parent, rank)[0]:
-            # A number below 0 is none in the trace. A receive from any rank has another name.
-            if call.op in ("send", "recv") and (call.root is None or call.root >= call.size):
+            # A number below 0 is none in the trace, as that of a receive from any rank is.
+            beyond = call.root is not None and call.root >= call.size
+            if (call.op == "send" and (beyond or call.root is None)) or (call.op == "recv" and beyond):
                 other = "a rank below 0" if call.root is None else f"rank {call.root}"
                 did = f"{'sends to' if call.op == 'send' else 'receives from'} {other}"
                 where = "" if call.place is None else f"{Path(call.place.path).name}:{call.place.line}"
