@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from paceline.learn.content import Course, load_course
-from paceline.learn.prove import complete, main, prove
+from paceline.learn.outcome import Outcome
+from paceline.learn.prove import complete, main, prove, soak
+from paceline.learn.runner import check
 from tests.learn.conftest import SMALL
 
 Broken = Callable[[str, str], Course]
@@ -29,6 +34,16 @@ def broken(tmp_path: Path) -> Broken:
         return load_course(folder)
 
     return make
+
+
+@pytest.fixture
+def moody(tmp_path: Path) -> Course:
+    """The small course with a check that takes a wrong answer for right where its random number is below 0."""
+    folder = tmp_path / "course"
+    shutil.copytree(SMALL, folder)
+    checks = folder / "labs" / "L1" / "checks.py"
+    checks.write_text(checks.read_text().replace("if got == 3 * x:", "if x > 0 and got == 3 * x:"))
+    return load_course(folder)
 
 
 def problems(course: Course, exercise: str = "L1.1", repeats: int = 1) -> dict[str, str]:
@@ -107,3 +122,69 @@ def test_problems_stand_at_the_end_again(
     assert count.startswith("1 problem in ")
     assert again in tried
     assert again.startswith("NO  L1 has a quiz of 5")
+
+
+def test_a_soak_finds_the_verdict_that_depends_on_random_numbers(
+    moody: Course, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some of the times; the other answers are as they should be as often as they were tried."""
+    clock, seeds = itertools.count(), itertools.count()
+
+    def numbered(*arguments: Any, seed: None, **options: Any) -> Outcome:
+        return check(*arguments, seed=next(seeds), **options)
+
+    monkeypatch.setattr("paceline.learn.prove.check", numbered)
+    monkeypatch.setattr("paceline.learn.prove.time", SimpleNamespace(monotonic=lambda: float(next(clock))))
+    # The clock is read twice an attempt and once a round, so five rounds of five attempts last 55.
+    found = {each.name: each.problem for each in soak(moody, moody.exercise("L1.1"), seconds=55, quick=True)}
+    assert next(seeds) == 5 * 5
+    problem = found.pop("L1.1 wrong answer thrice, 5 times")
+    bad = int(problem.split()[0])
+    assert 0 < bad < 5
+    assert problem.startswith(f"{bad} of 5 times, first: said other, not thrice; seed ")
+    assert found == {
+        "L1.1 starter, 5 times": "",
+        "L1.1 solution, 5 times": "",
+        "L1.1 wrong answer other, 5 times": "",
+        "L1.1 wrong answer missing-name, 5 times": "",
+    }
+
+
+def test_the_same_seed_gives_the_same_verdicts(moody: Course) -> None:
+    """Some seeds find the fault and some don't; a seed does one or the other."""
+    exercise = moody.exercise("L1.1")
+
+    def said(seed: int) -> str:
+        found = {each.name: each.problem for each in prove(moody, exercise, repeats=1, quick=True, seed=seed)}
+        return found["L1.1 wrong answer thrice"]
+
+    first = [said(seed) for seed in range(6)]
+    assert first == [said(seed) for seed in range(6)]
+    assert "" in first
+    assert any(first)
+
+
+def test_the_quick_proof_has_the_same_random_numbers_each_time(
+    course: Course, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Other ones for each attempt; without the option they are fresh."""
+    monkeypatch.setattr("paceline.learn.prove.load_course", lambda: course)
+    seeds: list[int | None] = []
+
+    def recorded(*arguments: Any, seed: int | None, **options: Any) -> Outcome:
+        seeds.append(seed)
+        return check(*arguments, seed=seed, **options)
+
+    monkeypatch.setattr("paceline.learn.prove.check", recorded)
+
+    def drawn(*arguments: str) -> list[int | None]:
+        seeds.clear()
+        main(["L1.1", *arguments])
+        return list(seeds)
+
+    first = drawn("--quick")
+    assert None not in first
+    assert len(set(first)) == len(first) == 5
+    assert drawn("--quick") == first == drawn("--quick", "--seed", "0")
+    assert not set(first) & set(drawn("--quick", "--seed", "1"))
+    assert set(drawn("--repeats", "1")) == {None}

@@ -1,12 +1,17 @@
 """`make course`: is the course what it promises? Each exercise is proved with the answers that its master holds.
 
-    python -m paceline.learn.prove [L1 L4.2 ...] [--quick] [--notebooks] [--repeats N]
+    python -m paceline.learn.prove [L1 L4.2 ...] [--quick] [--notebooks] [--repeats N] [--seed N] [--soak SECONDS]
 
 - the starter fails, with the message that it should fail with
 - the solution passes, on fresh random numbers each time
 - every wrong answer is rejected, with its own message
 - nothing is missing: task, three hints, explanation, three wrong answers, a quiz, titles, ids, what the text refers to
 - with `--notebooks`, every notebook with the solutions in it is executed from top to bottom, without network
+
+A learner's check draws fresh random numbers, so a verdict must not depend on them. `--soak` tries every answer of an
+exercise again and again, for so many seconds, and says how many of how many times it was not as it should be: that is
+where rare wrong verdicts are found. `--quick` has the same random numbers each time, so that whoever runs it to see
+whether a change broke something isn't told by chance.
 """
 
 from __future__ import annotations
@@ -17,8 +22,9 @@ import itertools
 import sys
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from paceline.learn.checking import load_checks
@@ -72,35 +78,87 @@ def complete(course: Course, lab: Lab) -> Iterator[Proof]:
     yield Proof(f"{lab.id} has a quiz of {QUESTIONS}", problem)
 
 
-def prove(course: Course, exercise: Exercise, *, repeats: int, quick: bool) -> Iterator[Proof]:
+@dataclass(frozen=True)
+class Attempt:
+    """An answer out of the master, and what is to be said of it.
+
+    Attributes:
+        name: which one.
+        code: its text; none where there can be no verdict, since the message does not exist.
+        expects: the message; empty where it is to pass.
+    """
+
+    name: str
+    code: str | None
+    expects: str
+
+
+def attempts(course: Course, exercise: Exercise) -> list[Attempt]:
     """Starter, solution and wrong answers of one exercise."""
     lab = course.lab_of(exercise)
     parts = material(read_master(course.lab_folder(lab) / "lab.py"))[exercise.id]
     known = {**GENERAL, **load_checks(course, exercise).messages}
+    starter = Attempt("starter", compose(exercise, parts.task, parts.starter), parts.starter_expects)
+    solution = Attempt("solution", compose(exercise, parts.task, parts.solution), "")
+    wrong = [
+        Attempt(
+            f"wrong answer {each.expects}",
+            compose(exercise, parts.task, each.source) if each.expects in known else None,
+            each.expects,
+        )
+        for each in parts.wrong
+    ]
+    return [starter, solution, *wrong]
+
+
+def prove(course: Course, exercise: Exercise, *, repeats: int, quick: bool, seed: int | None = None) -> Iterator[Proof]:
+    """Each attempt once, but the solution `repeats` times; with random numbers from `seed`, or fresh ones."""
+    for each in attempts(course, exercise):
+        times = repeats if each.name == "solution" else 1
+        for number in range(times):
+            name = f"{each.name}, time {number + 1}" if each.name == "solution" else each.name
+            own = None if seed is None else _own_seed(seed, exercise, name)
+            yield _tried(course, exercise, replace(each, name=name), quick=quick, seed=own)
+
+
+def soak(course: Course, exercise: Exercise, *, seconds: float, quick: bool) -> Iterator[Proof]:
+    """Every attempt in turn with fresh random numbers, until the time is up and each was made once.
+
+    Yields one proof for each attempt: how often it was made, how often it was not as it should be, and the first time.
+    """
+    began, rounds = time.monotonic(), list[list[Proof]]()
+    wanted = attempts(course, exercise)
+    while not rounds or time.monotonic() - began < seconds:
+        rounds.append([_tried(course, exercise, each, quick=quick, seed=None) for each in wanted])
+    for made in zip(*rounds, strict=True):
+        bad = [each.problem for each in made if each.problem]
+        told = f"{len(bad)} of {len(made)} times, first: {bad[0]}" if bad else ""
+        yield Proof(f"{made[0].name}, {len(made)} times", told, sum(each.seconds for each in made))
+
+
+def _tried(course: Course, exercise: Exercise, attempt: Attempt, *, quick: bool, seed: int | None) -> Proof:
+    name = f"{exercise.id} {attempt.name}"
+    if attempt.code is None:
+        return Proof(name, "there is no such message")
     with tempfile.TemporaryDirectory(prefix="paceline-prove-") as folder:
+        # Confined ranks, which read it, are another user where this process is root.
         Path(folder).chmod(0o755)
+        path = Path(folder) / exercise.file_name
+        path.write_text(attempt.code, encoding="utf-8")
+        began = time.monotonic()
+        outcome = check(course, exercise, path, quick=quick, seed=seed)
+    failed = outcome.failed
+    said = "" if failed is None else failed.message
+    problem = ""
+    if said != attempt.expects:
+        about = "" if failed is None else f" (got {failed.got}; where {failed.where}; {failed.printed[-300:]})"
+        problem = f"said {said or 'passed'}, not {attempt.expects or 'passed'}; seed {outcome.seed}{about}"
+    return Proof(name, problem, time.monotonic() - began)
 
-        def tried(name: str, code: str, expects: str) -> Proof:
-            path = Path(folder) / exercise.file_name
-            path.write_text(compose(exercise, parts.task, code), encoding="utf-8")
-            began = time.monotonic()
-            outcome = check(course, exercise, path, quick=quick)
-            failed = outcome.failed
-            said = "" if failed is None else failed.message
-            problem = ""
-            if said != expects:
-                about = "" if failed is None else f" (got {failed.got}; where {failed.where}; {failed.printed[-300:]})"
-                problem = f"said {said or 'passed'}, not {expects or 'passed'}; seed {outcome.seed}{about}"
-            return Proof(f"{exercise.id} {name}", problem, time.monotonic() - began)
 
-        yield tried("starter", parts.starter, parts.starter_expects)
-        for number in range(repeats):
-            yield tried(f"solution, time {number + 1}", parts.solution, "")
-        for each in parts.wrong:
-            if each.expects not in known:
-                yield Proof(f"{exercise.id} wrong answer {each.expects}", "there is no such message")
-            else:
-                yield tried(f"wrong answer {each.expects}", each.source, each.expects)
+def _own_seed(seed: int, exercise: Exercise, name: str) -> int:
+    """Other random numbers for each attempt: with the same ones, all would stand and fall together."""
+    return zlib.crc32(f"{seed} {exercise.id} {name}".encode()) % 2**31
 
 
 def execute(course: Course, lab: Lab) -> Proof:
@@ -152,7 +210,10 @@ def _proofs(course: Course, lab: Lab, named: Sequence[str], options: argparse.Na
     yield from complete(course, lab)
     for exercise in lab.exercises:
         if not named or lab.id in named or exercise.id in named:
-            yield from prove(course, exercise, repeats=options.repeats, quick=options.quick)
+            if options.soak:
+                yield from soak(course, exercise, seconds=options.soak, quick=options.quick)
+            else:
+                yield from prove(course, exercise, repeats=options.repeats, quick=options.quick, seed=options.seed)
     if options.notebooks:
         yield execute(course, lab)
 
@@ -163,7 +224,11 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="leave out sweeps; each solution once")
     parser.add_argument("--notebooks", action="store_true", help="execute the notebooks, too")
     parser.add_argument("--repeats", type=int, help=f"of each solution [default: {REPEATS}, with --quick 1]")
+    parser.add_argument("--seed", type=int, help="of all random numbers [default: fresh ones, with --quick 0]")
+    parser.add_argument("--soak", type=float, metavar="SECONDS", help="try each exercise for so long")
     options = parser.parse_args(arguments)
+    if options.seed is None and options.quick:
+        options.seed = 0
     options.repeats = options.repeats or (1 if options.quick else REPEATS)
     return options
 
