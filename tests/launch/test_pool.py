@@ -1,6 +1,7 @@
 """The pool of warm ranks: results, failures, limits, and nothing left behind."""
 
 import contextlib
+import ctypes
 import multiprocessing
 import os
 import pickle
@@ -64,6 +65,13 @@ def dies_on(rank, how):
         if how == "signal":
             os.kill(os.getpid(), signal.SIGKILL)
         os._exit(3)
+    dist.barrier()
+
+
+def crashes_on(rank):
+    """Read memory that is not there on one rank, while the others wait for it."""
+    if dist.get_rank() == rank:
+        ctypes.string_at(0)
     dist.barrier()
 
 
@@ -192,6 +200,27 @@ def test_a_rank_that_dies_is_named_and_not_the_one_that_lost_its_peer(how, words
 
     assert caught.value.rank == 1
     assert words in caught.value.message
+
+
+def test_a_rank_that_crashes_says_where_it_stood():
+    """A signal leaves no traceback; faulthandler writes the stack."""
+    with pytest.raises(RankFailure) as caught:
+        run_ranks(crashes_on, 2, 1, timeout_s=30.0)
+
+    assert (caught.value.rank, caught.value.traceback) == (1, "")
+    assert "was killed by SIGSEGV" in caught.value.message
+    line = f'test_pool.py", line {crashes_on.__code__.co_firstlineno + 3} in crashes_on'
+    assert line in caught.value.stack
+    assert line in "".join(caught.value.__notes__)
+    assert line in pickle.loads(pickle.dumps(caught.value)).stack
+
+
+def test_a_rank_that_ends_by_itself_has_no_stack():
+    """Neither does one that nothing can be asked of."""
+    for how in ("exit", "signal"):
+        with pytest.raises(RankFailure) as caught:
+            run_ranks(dies_on, 1, 0, how, timeout_s=30.0)
+        assert caught.value.stack == ""
 
 
 def test_sys_exit_on_a_rank_is_a_failure():

@@ -131,6 +131,22 @@ def test_a_receive_from_any_rank_is_none_from_a_rank_that_does_not_exist(checked
     assert failed.message == "hang"
 
 
+def test_a_crash_in_compiled_code_names_the_line(checked: Callable[..., Outcome]) -> None:
+    """There is no traceback; on several ranks the one that crashed is the one that is told of."""
+    crash = """import ctypes
+import os
+
+def total(value):
+    if os.environ["RANK"] == "1":
+        ctypes.string_at(0)
+    return value
+"""
+    failed = checked(crash, "L1.2").failed
+
+    assert (failed.message, failed.where) == ("died", "L1_2.py:6, in total")
+    assert failed.got == "it was killed by SIGSEGV before it answered"
+
+
 def test_a_process_that_spoils_its_trace_and_dies_has_died(checked: Callable[..., Outcome]) -> None:
     """What an answer may write is read with care."""
     spoils = """import os

@@ -116,14 +116,17 @@ def card(hang: Hang, timeout_s: float | None = None, root: Path | None = None) -
     return "\n".join(lines)
 
 
-def place_in(stack: str) -> Place | None:
+def place_in(stack: str, folder: Path | None = None) -> Place | None:
     """The user's innermost own line in what faulthandler wrote; the thread that it calls current comes first.
+
+    With a folder, only lines of files in it are the user's.
 
     Threads of libraries have no such line, so the first that has one is the one in question.
     """
     for thread in _threads(stack):
         for frame in _FRAME.finditer(thread):
-            if not is_foreign(frame["path"]):
+            own = not is_foreign(frame["path"]) if folder is None else Path(frame["path"]).is_relative_to(folder)
+            if own:
                 return Place(path=frame["path"], line=int(frame["line"]), function=frame["function"])
     return None
 
@@ -180,14 +183,8 @@ def _standing(hang: Hang, rank: int, root: Path | None) -> str:
         parts.append(f"has called {_count(hang.issued[rank])}")
     place = hang.where.get(rank) or (hang.waiting[rank].place if rank in hang.waiting else None)
     if place is not None:
-        parts.append(f"stands at {_shown(place, root)}")
+        parts.append(f"stands at {place if root is None else place.below(root)}")
     return ", ".join(parts)
-
-
-def _shown(place: Place, root: Path | None) -> str:
-    if root is not None and Path(place.path).is_relative_to(root):
-        return str(Place(path=str(Path(place.path).relative_to(root)), line=place.line, function=place.function))
-    return str(place)
 
 
 def _why(hang: Hang) -> str:

@@ -64,18 +64,20 @@ class RankFailure(PacelineError):  # noqa: N818  the word its readers use
         rank: which one failed first.
         message: the exception's type and message, or how the rank died.
         traceback: of the rank, as text; empty when it died.
+        stack: of all its threads, as faulthandler writes it, when a signal such as SIGSEGV killed it; empty otherwise.
     """
 
-    def __init__(self, rank: int, message: str, traceback: str) -> None:
+    def __init__(self, rank: int, message: str, traceback: str, stack: str = "") -> None:
         super().__init__(f"rank {rank} failed: {message}", exit_code=Exit.FAILED)
         self.rank = rank
         self.message = message
         self.traceback = traceback
-        if traceback:
-            self.add_note(f"On rank {rank}:\n{traceback}")
+        self.stack = stack
+        if traceback or stack:
+            self.add_note(f"On rank {rank}:\n{traceback or stack}")
 
     def __reduce__(self) -> tuple[object, ...]:
-        return (RankFailure, (self.rank, self.message, self.traceback))
+        return (RankFailure, (self.rank, self.message, self.traceback, self.stack))
 
 
 class RankTimeout(PacelineError):  # noqa: N818
@@ -247,16 +249,16 @@ def _collect(
     waiting = {each.rank: each for each in ranks}
     while waiting:
         ready = wait([each.channel for each in waiting.values()], max(0.0, deadline - time.monotonic()))
-        _take(waiting, answers)
+        _take(waiting, answers, stacks)
         failed = {rank: answer for rank, answer in answers.items() if answer.error}
         if failed:
-            _blame(failed, waiting, answers)
+            _blame(failed, waiting, answers, stacks)
         # Whoever sends bit by bit is always ready.
         if waiting and (not ready or time.monotonic() > deadline):
             raise RankTimeout({rank: _stack(each, stacks) for rank, each in waiting.items()}, timeout_s)
 
 
-def _take(waiting: dict[int, _Rank], answers: dict[int, Answer]) -> None:
+def _take(waiting: dict[int, _Rank], answers: dict[int, Answer], stacks: str) -> None:
     """Move every rank that has something to say from `waiting` to `answers`."""
     for rank, each in list(waiting.items()):
         try:
@@ -265,7 +267,7 @@ def _take(waiting: dict[int, _Rank], answers: dict[int, Answer]) -> None:
             ended = _how_it_ended(each.process)
             if each.plain is not None and each.process.exitcode is None:
                 raise RankFailure(rank, f"it sent no answer that can be read: it {ended}", "") from None
-            raise RankFailure(rank, f"it {ended} before it answered", "") from None
+            raise RankFailure(rank, f"it {ended} before it answered", "", _written(stack_file(stacks, rank))) from None
         except Unreadable as why:
             raise RankFailure(rank, f"it sent no answer that can be read: {why}", "") from None
         if answer is not None:
@@ -301,14 +303,14 @@ def _cpu_s(process: ForkServerProcess) -> float | None:
     return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
 
 
-def _blame(failed: Mapping[int, Answer], waiting: dict[int, _Rank], answers: dict[int, Answer]) -> None:
+def _blame(failed: Mapping[int, Answer], waiting: dict[int, _Rank], answers: dict[int, Answer], stacks: str) -> None:
     rank = min(failed, key=lambda each: failed[each].at_s)
     if "peer" in failed[rank].error:
         # Perhaps it was pulled down by one that died: then `_take` raises for that one.
         end = time.monotonic() + _DEATH_NOTICE_S
         while waiting and (left := end - time.monotonic()) > 0:
             wait([each.channel for each in waiting.values()], left)
-            _take(waiting, answers)
+            _take(waiting, answers, stacks)
         # Word of a broken connection may come before word of what broke it.
         told = {each: answer for each, answer in answers.items() if answer.error and "peer" not in answer.error}
         rank = min(told, key=lambda each: told[each].at_s, default=rank)
@@ -346,9 +348,16 @@ def _stack(each: _Rank, stacks: str) -> str:
         if (now := path.stat().st_size) == size > 0:
             break
         size = now
-    with path.open(errors="replace") as file:
-        said = file.read(_STACK_CHARACTERS)
-    return said or "(it did not say: stopped, or in the kernel)"
+    return _written(path) or "(it did not say: stopped, or in the kernel)"
+
+
+def _written(stack: Path) -> str:
+    """What a rank wrote into its file; empty where it had not come so far."""
+    try:
+        with stack.open(errors="replace") as file:
+            return file.read(_STACK_CHARACTERS)
+    except FileNotFoundError:
+        return ""
 
 
 def _dismiss(ranks: Sequence[_Rank], patience_s: float) -> None:

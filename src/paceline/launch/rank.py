@@ -46,7 +46,7 @@ class Job:
         arguments: its positional arguments, pickled: they are read after the module, which may define their types.
         env: the whole environment, without what belongs to one rank.
         patience_s: after which gloo gives up by itself; longer than the caller's patience.
-        stacks: a directory into which a rank writes its stack when it is asked to.
+        stacks: a directory into which a rank writes its stack when it is asked to, or dies of a signal.
         limits: under which the function runs; None for none.
         group: join the group of all ranks; without, only the store for it is there, as for a script under torchrun.
         plain: the function is not believed: its answer is JSON, and it holds nothing of the server that it came from.
@@ -102,6 +102,7 @@ def serve(channel: Connection, job: Job, rank: int, world: int, endpoint: socket
         if job.plain:
             _hold_only(channel.fileno(), stacks.fileno(), *([] if isinstance(endpoint, int) else [endpoint.fileno()]))
         faulthandler.register(stack_signal(), file=stacks, all_threads=True)
+        faulthandler.enable(file=stacks, all_threads=True)  # where it stood when a signal killed it
         port = endpoint if isinstance(endpoint, int) else endpoint.getsockname()[1]
         os.environ.clear()
         os.environ.update({**job.env, **rank_environment(rank, world, port)})

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import time
 from collections.abc import Callable
@@ -16,9 +15,9 @@ from paceline.learn.checking import Checks, MissingName, Property, Wrong, load_c
 from paceline.learn.content import Course, Exercise
 from paceline.learn.messages import GENERAL
 from paceline.learn.outcome import Outcome, Verdict
+from paceline.learn.places import place_of
 from paceline.records.errors import PacelineError
 
-_FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
 _PRINTED_LINES, _PRINTED_BYTES = 8, 4096
 _MISMATCH = ("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size")
 """What gloo says, in an exception or before it aborts."""
@@ -135,7 +134,7 @@ def _of_failure(failure: RankFailure, answer: Answer) -> Wrong:
     said = failure.message.splitlines()[-1]  # a syntax error comes with its line before
     kind, _, text = said.partition(":")
     name = kind.rpartition(".")[2].strip()
-    where = _place(failure.traceback, answer)
+    where = place_of(failure, answer.last)
     if name == "Wrong":  # judged over there, by a check of ours
         cause = failure.__cause__
         return cause if isinstance(cause, Wrong) else Wrong("unusable", got=failure.message)
@@ -160,7 +159,7 @@ def _of_failure(failure: RankFailure, answer: Answer) -> Wrong:
             "left", expected="all processes go on together", got=f"rank {failure.rank} lost another", where=where
         )
     if not failure.traceback:
-        return Wrong("died", got=failure.message)
+        return Wrong("died", got=failure.message, where=where)
     on_rank = f" on rank {failure.rank}" if failure.rank else ""
     if not where:
         return Wrong("unusable", got=f"{failure.message}{on_rank}")
@@ -190,18 +189,6 @@ def _by_rank(answer: Answer, pattern: str) -> list[tuple[int, Path]]:
     """Files of the last call by rank, which their names end with."""
     found = [] if answer.last is None else answer.last.glob(pattern)
     return sorted((int(end), path) for path in found if (end := path.stem.rpartition("-")[2]).isdecimal())
-
-
-def _place(traceback: str, answer: Answer) -> str:
-    """The innermost line of the learner's files in a traceback."""
-    if answer.last is None:
-        return ""
-    found = [frame for frame in _FRAME.finditer(traceback) if Path(frame["path"]).parent == answer.last]
-    if not found:
-        return ""
-    frame = found[-1]
-    within = f", in {frame['function']}" if frame["function"] and frame["function"] != "<module>" else ""
-    return f"{Path(frame['path']).name}:{frame['line']}{within}"
 
 
 def _card(late: RankTimeout, answer: Answer) -> str:

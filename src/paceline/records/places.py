@@ -26,6 +26,13 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
         within = f", in {self.function}" if self.function and self.function != "<module>" else ""
         return f"{self.path}:{self.line}{within}"
 
+    def below(self, folder: Path) -> Place:
+        """The same line with its path relative to a folder; itself where the file is not in that folder."""
+        path = Path(self.path)
+        return (
+            msgspec.structs.replace(self, path=str(path.relative_to(folder))) if path.is_relative_to(folder) else self
+        )
+
 
 @cache
 def is_foreign(path: str) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from paceline.learn.assess.box import Box, Ran
+from paceline.learn.assess.correctness.runs import ended
 from paceline.learn.assess.inside import Start
 from paceline.learn.assess.rubric import load_rubric
 from paceline.learn.assess.submission import freeze
@@ -54,6 +55,14 @@ def test_exit_functions_are_not_called_where_a_program_leaves_at_once(tmp_path: 
     """os._exit passes them over."""
     found = ran("import atexit, os\natexit.register((out / 'exit').touch)\nos._exit(0)\n", tmp_path)
     assert not (found.folder / "out" / "exit").exists()
+
+
+def test_a_crash_in_compiled_code_names_the_line(tmp_path: Path) -> None:
+    """A signal leaves no traceback."""
+    box = boxed("def main():\n    ctypes.string_at(0)\n\nimport ctypes\nmain()\n", tmp_path)
+    with pytest.raises(Wrong) as wrong:
+        ended(box.run(1, Start(())))
+    assert (wrong.value.message, wrong.value.where) == ("died", "train.py:5, in main")
 
 
 CLOCKS = """

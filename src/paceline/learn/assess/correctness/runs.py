@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from pathlib import Path
 
 from paceline.learn.assess.box import Box, Ran
 from paceline.learn.assess.correctness.drawing import Drawn, Trial
 from paceline.learn.assess.inside import Start
 from paceline.learn.assess.oracle import Truth, truth
 from paceline.learn.checking import Wrong
+from paceline.learn.places import place_of
 
-_FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:, in (?P<function>.+))?$', re.MULTILINE)
 _MISMATCH = ("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size")
 _LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
 _MEMORY = ("MemoryError", "can't allocate memory", "Cannot allocate memory")
@@ -89,7 +87,7 @@ def _kind(ran: Ran) -> tuple[str, str]:
     failure = ran.failure
     assert failure is not None
     text = f"{failure.message}\n{failure.traceback}\n{ran.printed}"
-    where = place(failure.traceback, ran.folder)
+    where = place_of(failure, ran.folder)
     name = (failure.message.strip().splitlines() or [""])[-1].partition(":")[0].strip()
     table: Sequence[tuple[bool, str]] = (
         (name in {"SyntaxError", "IndentationError", "TabError"}, "syntax"),
@@ -102,13 +100,3 @@ def _kind(ran: Ran) -> tuple[str, str]:
         (not failure.traceback, "died"),
     )
     return next((message for holds, message in table if holds), "raised"), where
-
-
-def place(traceback: str, folder: Path) -> str:
-    """The innermost line of the submission in a traceback."""
-    found = [frame for frame in _FRAME.finditer(traceback) if Path(frame["path"]).is_relative_to(folder)]
-    if not found:
-        return ""
-    frame = found[-1]
-    within = f", in {frame['function']}" if frame["function"] and frame["function"] != "<module>" else ""
-    return f"{Path(frame['path']).relative_to(folder)}:{frame['line']}{within}"
