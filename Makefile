@@ -16,7 +16,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 # One thread a process: tests and benchmarks run several processes on few cores.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo course course-quick test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions \
+.PHONY: demo course course-quick course-soak test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions \
 	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
@@ -49,6 +49,10 @@ course: $(READY)
 
 course-quick: $(READY)
 	$(BIN)/python -m paceline.learn.prove --quick
+
+# Every answer again and again, a minute for each exercise (an hour): finds verdicts that depend on random numbers.
+course-soak: $(READY)
+	$(BIN)/python -m paceline.learn.prove --soak 60
 
 bench: bench-throughput bench-accuracy bench-interruptions
 

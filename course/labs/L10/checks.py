@@ -225,6 +225,7 @@ def loss_scale(answer: Answer) -> None:
         interval = int(draw.integers(2, 5))
         overflows = [[bool(draw.uniform() < 0.12) for _ in range(world)] for _ in range(40)]
         overflows[interval - 1] = [rank == world - 1 for rank in range(world)]  # just before it would grow
+        overflows[20 : 20 + 2 * interval] = [[False] * world] * (2 * interval)  # long enough to grow twice
         got = answer.ranks(scaled, world, 1024.0, interval, overflows, timeout_s=10)
         expected = _scales(interval, [any(step) for step in overflows])
         ran = f"40 steps on {world} processes, growth after {interval}"

@@ -275,21 +275,34 @@ def worded(tables: Sequence[list[dict[str, Any]]]) -> list[Any]:
 def regimes(answer: Answer) -> None:
     """Tables from a known curve, in any order, with batches that do not just double."""
     draw = answer.draw
-    tables = [_table(draw) for _ in range(12)]
+    tables = _telling_tables(draw)
     found = [list(words) for words in answer.call(worded, tables)]
     for rows, got in zip(tables, found, strict=True):
         expected = _words(rows, _median)
         if got != expected:
             # A mistake that explains every answer, not only this one.
-            mistakes = {
-                "censored-left-out": [_words(each, _median_of_known) for each in tables],
-                "one-seed": [_words(each, lambda values: values[0]) for each in tables],
-                "per-step-of-batch": [_words(each, _median, doubling=True) for each in tables],
-                "order-of-batches": [_words(each, _median, sort=False) for each in tables],
-            }
-            message = next((name for name, words in mistakes.items() if words == found), "regimes")
+            message = next((name for name, words in _mistaken(tables).items() if words == found), "regimes")
             table = {batch: [row["steps"] for row in rows if row["batch"] == batch] for batch in _batches(rows)}
             raise Wrong(message, ran=f"steps by batch: {table}", expected=expected, got=got)
+
+
+def _telling_tables(draw: np.random.Generator) -> list[list[dict[str, Any]]]:
+    """Tables for which every mistake gives other words than the right rule and than every other mistake."""
+    while True:
+        tables = [_table(draw) for _ in range(12)]
+        words = [[_words(each, _median) for each in tables], *_mistaken(tables).values()]
+        if all(one != other for one, other in itertools.combinations(words, 2)):
+            return tables
+
+
+def _mistaken(tables: Sequence[list[dict[str, Any]]]) -> dict[str, list[list[str]]]:
+    """The words by the message of the mistake that leads to them."""
+    return {
+        "censored-left-out": [_words(each, _median_of_known) for each in tables],
+        "one-seed": [_words(each, lambda values: values[0]) for each in tables],
+        "per-step-of-batch": [_words(each, _median, doubling=True) for each in tables],
+        "order-of-batches": [_words(each, _median, sort=False) for each in tables],
+    }
 
 
 def _table(draw: np.random.Generator) -> list[dict[str, Any]]:
