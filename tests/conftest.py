@@ -10,6 +10,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# The same examples each time: whoever runs the tests to see whether a change broke something isn't told by chance.
+# `pytest --hypothesis-profile=search` looks for new ones.
+settings.register_profile("repeat", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=1000, print_blob=True)
+settings.load_profile("repeat")
 
 Paceline = Callable[..., subprocess.CompletedProcess[str]]
 

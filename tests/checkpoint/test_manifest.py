@@ -54,7 +54,7 @@ def test_a_written_checkpoint_is_complete_and_says_what_is_in_it(tmp_path: Path)
     assert manifest.require(path) == manifest.read_manifest(path)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(file=st.sampled_from(sorted(CONTENTS)), data=st.data())
 def test_one_changed_byte_in_any_file_is_found(file: str, data: st.DataObject) -> None:
     """The size is the same, so only the sum tells."""
@@ -70,7 +70,7 @@ def test_one_changed_byte_in_any_file_is_found(file: str, data: st.DataObject) -
     assert reason == f"{file} is not what was written (sha256 differs)"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(data=st.data())
 def test_one_changed_byte_in_the_manifest_never_lets_other_files_pass(data: st.DataObject) -> None:
     """Either it is found, or the list of files with their sums is still the true one."""

@@ -39,7 +39,7 @@ def through_a_file(content: dict[str, object], folder: Path) -> dict[str, object
     return state.load_state(folder)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), normals=st.integers(0, 3))
 def test_random_state_comes_back_to_the_bit(tmp_path_factory, seed: int, normals: int) -> None:
     """Python's, numpy's and torch's, in the middle of a pair of normal numbers too, through a file."""

@@ -82,7 +82,7 @@ def lines(*events: msgspec.Struct) -> bytes:
     return b"".join(msgspec.json.encode(event) + b"\n" for event in events)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_a_tail_gives_each_event_once_however_the_writes_are_torn(tmp_path_factory, data: st.DataObject) -> None:
     """Cut anywhere, read after every piece; an event comes as soon as its line is whole."""

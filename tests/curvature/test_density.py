@@ -26,7 +26,7 @@ def spectrum_of(size: int, seed: int) -> torch.Tensor:
     return (held + held.T) / 2
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(size=st.integers(1, 40), steps=st.integers(1, 12), seed=st.integers(0, 10**6))
 def test_moments_are_exact_to_degree_2m_minus_1(size: int, steps: int, seed: int) -> None:
     """z^T H^p z, by powers of the matrix, to 1e-12; weights are a distribution."""

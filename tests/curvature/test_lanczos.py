@@ -31,7 +31,7 @@ def symmetric(size: int, seed: int) -> np.ndarray:
     return (matrix + matrix.T) / 2
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @example(size=12, seed=0, rank=2, largest=2, smallest=1)  # an eigenvalue of 0, found last, to 12 units of rounding
 @example(size=11, seed=134202, rank=5, largest=3, smallest=0)  # likewise, and not converged by its own word
 @given(
@@ -70,7 +70,7 @@ def test_both_ends_of_any_small_spectrum_are_numpys(
         np.testing.assert_allclose(basis @ basis.T, np.eye(len(end)), atol=1e-7)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(
     distinct=st.lists(st.integers(-5, 5), min_size=1, max_size=4, unique=True),
     copies=st.lists(st.integers(1, 4), min_size=4, max_size=4),

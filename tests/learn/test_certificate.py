@@ -387,7 +387,7 @@ def test_clocks_may_differ_a_little() -> None:
     assert [verify(raw(made()), [KEY.public], now=now).state for now in ahead] == ["valid", "not-yet-valid"]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.data())
 def test_no_byte_can_be_flipped(data: st.DataObject) -> None:
     """Whatever byte is changed into whatever other: not valid, unless it is read as exactly the same."""
@@ -404,7 +404,7 @@ def test_no_byte_can_be_flipped(data: st.DataObject) -> None:
     assert (verdict.state == "valid") == same
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(st.binary(max_size=300), st.binary(max_size=300))
 def test_no_bytes_make_it_fail(file: bytes, listed: bytes) -> None:
     """Any bytes as a certificate, and as a list, give a verdict."""
@@ -425,7 +425,7 @@ def paths(value: Any, way: str = "") -> list[str]:
     return [path for name, each in items for path in [f"{way}{name}", *paths(each, f"{way}{name}/")]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(st.sampled_from(paths(made())), JSON)
 def test_any_value_in_any_place_gives_a_verdict(path: str, value: Any) -> None:
     """A member replaced by whatever JSON has: told apart, never valid, and no other error."""

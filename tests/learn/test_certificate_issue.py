@@ -22,7 +22,7 @@ from paceline.records.errors import PacelineError
 from tests.learn.test_certificate import KEY, NOW, OTHER, TITLE, grade, made, raw
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.data())
 def test_no_sign_of_a_code_can_be_changed(data: st.DataObject) -> None:
     """The text of the QR code, with one sign replaced, is not valid."""
@@ -195,7 +195,6 @@ def test_a_list_grows_and_is_left_alone_by_others() -> None:
             refused()
 
 
-@settings(deadline=None)
 @given(st.floats(0, 1e6) | st.integers(0, 10_000).map(lambda tenths: tenths / 10))
 def test_points_survive_being_text(points: float) -> None:
     """What is read is the same number, and no exponent is written."""

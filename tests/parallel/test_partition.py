@@ -6,7 +6,7 @@ import itertools
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.parallel.partition import (
@@ -26,7 +26,6 @@ ACCUMULATION = st.integers(1, 5)
 SEED = st.integers(0, 2**63 - 1)
 
 
-@settings(deadline=None)
 @given(total=st.integers(0, 10_000), parts=st.integers(1, 50))
 def test_a_split_covers_everything_once_in_pieces_that_differ_by_at_most_one(total: int, parts: int) -> None:
     """Pieces touch, in order; numpy's array_split is the reference."""
@@ -61,7 +60,6 @@ def epoch_of(samples: int, batch: int, world: int, accumulation: int, seed: int,
     ]
 
 
-@settings(deadline=None)
 @given(samples=SAMPLES, batch=BATCH, world=WORLD, accumulation=ACCUMULATION, seed=SEED, epoch=st.integers(0, 5))
 def test_every_sample_is_used_exactly_once_an_epoch(samples, batch, world, accumulation, seed, epoch) -> None:
     """Over ranks, micro-batches and batches, for any numbers, the uneven last batch included."""
@@ -71,7 +69,6 @@ def test_every_sample_is_used_exactly_once_an_epoch(samples, batch, world, accum
     assert sorted(used) == list(range(samples))
 
 
-@settings(deadline=None)
 @given(samples=SAMPLES, batch=BATCH, world=WORLD, accumulation=ACCUMULATION, seed=SEED)
 def test_a_global_batch_does_not_depend_on_how_many_share_it(samples, batch, world, accumulation, seed) -> None:
     """Its samples, and their order, are those of one process."""
@@ -82,7 +79,6 @@ def test_a_global_batch_does_not_depend_on_how_many_share_it(samples, batch, wor
     assert [len(pieces[0]) for pieces in alone[:-1]] == [batch] * (len(alone) - 1)
 
 
-@settings(deadline=None)
 @given(batch=BATCH, world=WORLD, accumulation=ACCUMULATION)
 def test_a_micro_batch_does_not_depend_on_how_many_share_it(batch: int, world: int, accumulation: int) -> None:
     """All ranks' parts of it together are one process's: what is computed over it (batch norm) is the same."""
@@ -96,7 +92,6 @@ def test_a_micro_batch_does_not_depend_on_how_many_share_it(batch: int, world: i
         assert together == list(range(span.start, span.stop))
 
 
-@settings(deadline=None)
 @given(batch=BATCH, world=WORLD, accumulation=ACCUMULATION)
 def test_the_largest_micro_batch_is_the_largest_there_is(batch: int, world: int, accumulation: int) -> None:
     """The number that the first line shows is what a rank has to hold."""
@@ -109,7 +104,6 @@ def test_the_largest_micro_batch_is_the_largest_there_is(batch: int, world: int,
     assert max(sizes) == largest_micro_batch(batch, world, accumulation)
 
 
-@settings(deadline=None)
 @given(samples=st.integers(10, 200), seed=SEED, epoch=st.integers(0, 100))
 def test_the_order_is_a_permutation_that_seed_and_epoch_decide(samples: int, seed: int, epoch: int) -> None:
     """The same again for the same two, another for another epoch or another seed; numpy's global state is not used."""
@@ -149,7 +143,6 @@ def test_a_batch_that_does_not_exist_is_refused() -> None:
             batch_span(10, 4, index)
 
 
-@settings(deadline=None)
 @given(seed=SEED, epoch=st.integers(0, 1000), batch=st.integers(0, 10**6))
 def test_a_seed_of_draws_fits_every_generator(seed: int, epoch: int, batch: int) -> None:
     """63 bits, and the same for the same batch."""

@@ -6,7 +6,7 @@ import copy
 import pickle
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.records.errors import Exit, PacelineError, choices, render
@@ -14,7 +14,6 @@ from paceline.records.errors import Exit, PacelineError, choices, render
 TEXT = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp"]), max_size=40)
 
 
-@settings(deadline=None)
 @given(what=st.text(), why=st.text(), hint=st.text(), code=st.integers(0, 255))
 def test_an_error_survives_pickling(what: str, why: str, hint: str, code: int) -> None:
     """Ranks send their errors to the launcher; nothing may be lost on the way."""
@@ -26,7 +25,6 @@ def test_an_error_survives_pickling(what: str, why: str, hint: str, code: int) -
         assert str(again) == str(error)
 
 
-@settings(deadline=None)
 @given(what=TEXT, why=TEXT, hint=TEXT)
 def test_a_message_has_at_most_three_parts_each_on_its_line(what: str, why: str, hint: str) -> None:
     """What, why and next, in this order; empty parts take no line."""

@@ -26,7 +26,7 @@ from tests.records.samples import checkpoint, comparable, events, note, start, s
 MB = 1024 * 1024
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(batches=st.lists(st.lists(events(), max_size=6), max_size=4), buffer_bytes=st.sampled_from([1, 100, 65536]))
 def test_any_events_come_back_in_order_over_any_number_of_sessions(batches, buffer_bytes) -> None:
     """Written by one writer or several after each other, all is read unchanged; what is no finite number is NaN."""
@@ -336,7 +336,7 @@ def survivors(sessions: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return history
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(data=st.data())
 def test_any_history_of_resumes_reads_like_a_list_that_was_cut_back(data) -> None:
     """Several resumes, also to an earlier step twice: the reader agrees with a simple model."""

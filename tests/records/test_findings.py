@@ -27,7 +27,7 @@ FINDINGS = st.builds(
 ONE = Finding(code="DP101", name="n", severity="info", message="m", advice="a")
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.lists(st.lists(FINDINGS, max_size=3), max_size=3))
 def test_findings_of_several_judges_come_back_in_order(batches: list[list[Finding]]) -> None:
     """Each judge appends; nothing of an earlier one is lost."""

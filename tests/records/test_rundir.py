@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.records import rundir
@@ -172,7 +172,6 @@ def test_processes_that_start_at_once_never_share_a_directory(tmp_path: Path) ->
     assert {path.name for path in tmp_path.iterdir()} == set(names)
 
 
-@settings(deadline=None)
 @given(st.text())
 def test_a_slug_is_a_plain_file_name(name: str) -> None:
     """Never empty, never hidden, never a path, and stable under itself."""

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.records.errors import PacelineError
 from paceline.records.target import Target, less_is_better, parse_target
 
 
-@settings(deadline=None)
 @given(value=st.floats(allow_nan=False, allow_infinity=False), patience=st.integers(1, 9))
 def test_a_target_is_read_as_it_is_written(value: float, patience: int) -> None:
     """METRIC=VALUE, with spaces around the name or not."""

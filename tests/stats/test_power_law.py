@@ -26,7 +26,7 @@ def noisy(generator, truth, noise, repeats=3, sizes=SIZES):
     return m, curve(m, *truth) * (1 + noise * generator.standard_normal(len(m)))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(st.floats(0.1, 1.0), st.floats(0.0, 0.5))
 def test_without_noise_the_truth_is_found(exponent, floor):
     """And its value at four times the data, within 1 %."""

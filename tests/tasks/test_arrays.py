@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.tasks.data.arrays import Arrays, Draws, Like
@@ -16,7 +16,6 @@ from paceline.tasks.data.arrays import Arrays, Draws, Like
 LIKE = Like(torch.device("cpu"), torch.float32, channels_last=False)
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**63 - 1), total=st.integers(0, 40), data=st.data())
 def test_a_ranks_draws_are_its_part_of_the_whole_batchs(seed: int, total: int, data: st.DataObject) -> None:
     """So a sample is augmented alike whoever has it: for any cut, any order of kinds of numbers."""
@@ -43,7 +42,6 @@ def test_draws_leave_the_global_generator_alone_and_differ_by_seed() -> None:
     assert not torch.equal(numbers[0], numbers[2])
 
 
-@settings(deadline=None)
 @given(seed=st.integers(0, 2**63 - 1), high=st.integers(1, 9))
 def test_draws_stay_in_their_range(seed: int, high: int) -> None:
     """[0, 1) and whole numbers of [0, high)."""

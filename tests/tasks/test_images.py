@@ -29,7 +29,7 @@ def draws_of(images: torch.Tensor, seed: int) -> Draws:
     return Draws(lambda: seed, len(images), 0, len(images))
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shape=SHAPES, seed=SEED, padding=st.integers(0, 4))
 def test_a_crop_is_a_window_of_the_padded_image(shape, seed: int, padding: int) -> None:
     """numpy pads and cuts each image at the drawn place."""
@@ -47,7 +47,7 @@ def test_a_crop_is_a_window_of_the_padded_image(shape, seed: int, padding: int) 
     assert cropped.dtype == torch.uint8
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shape=SHAPES, seed=SEED)
 def test_a_flip_mirrors_those_images_whose_draw_is_below_a_half(shape, seed: int) -> None:
     """numpy mirrors left and right."""
@@ -60,7 +60,7 @@ def test_a_flip_mirrors_those_images_whose_draw_is_below_a_half(shape, seed: int
         np.testing.assert_array_equal(flipped[number].numpy(), np.fliplr(image) if drawn < 0.5 else image)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(shape=SHAPES, seed=SEED)
 def test_an_erased_rectangle_lies_inside_and_is_black(shape, seed: int) -> None:
     """numpy blacks out each image's rectangle; all else stays."""
@@ -112,7 +112,7 @@ def test_the_command_line_and_the_code_name_the_same_augmentations() -> None:
     assert tuple(AUGMENT) == AUGMENTATIONS
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(seed=SEED, cuts=st.lists(st.integers(0, 17), max_size=3))
 def test_an_augmented_batch_does_not_depend_on_how_it_is_shared(seed: int, cuts: list[int]) -> None:
     """All three augmentations, cut anywhere into parts, give the whole batch again, to the bit."""

@@ -125,7 +125,7 @@ def test_every_field_is_tried_here() -> None:
         assert isinstance(field.metadata["recipe"], bool)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(given=GIVEN)
 def test_flags_settings_and_run_json_are_three_forms_of_the_same(given: dict[str, Any]) -> None:
     """Typed, parsed, made a config, written as JSON and read again: nothing is lost or changed."""
@@ -139,7 +139,7 @@ def test_flags_settings_and_run_json_are_three_forms_of_the_same(given: dict[str
     assert all(getattr(again, name) == value for name, value in given.items())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(given=GIVEN)
 def test_legal_values_pass_and_resolving_twice_changes_nothing(given: dict[str, Any]) -> None:
     """What `check` accepts can be resolved; a resolved config holds no open setting and stays as it is."""

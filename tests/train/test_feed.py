@@ -49,7 +49,7 @@ def drawn(feed: Any, epoch: int, first: int = 0) -> list[list[Any]]:
     ]
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(samples=COUNTS, batch=COUNTS, world=st.integers(1, 4), accumulation=st.integers(1, 3), epoch=st.integers(0, 3))
 def test_both_feeds_give_the_ranks_part_of_the_epochs_order(samples, batch, world, accumulation, epoch) -> None:
     """Together the ranks give `order[kB:(k+1)B]`, micro-batch by micro-batch; both feeds alike."""
@@ -71,7 +71,7 @@ def test_both_feeds_give_the_ranks_part_of_the_epochs_order(samples, batch, worl
     assert batches == [order[start : start + batch] for start in range(0, samples, batch)]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(samples=COUNTS, batch=COUNTS, data=st.data())
 def test_starting_in_mid_epoch_gives_the_tail_of_the_whole_epoch(samples: int, batch: int, data: st.DataObject) -> None:
     """Random samples included: all that resuming needs."""
@@ -89,7 +89,7 @@ def with_draws(rows: tuple[torch.Tensor, ...], draws: Draws | None, like: Like) 
     return rows if draws is None else (rows[0] + draws.uniform()[:, None] + draws.integers(9)[:, None], rows[1])
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=25)
 @given(samples=COUNTS, batch=COUNTS, world=st.integers(2, 4), accumulation=st.integers(1, 3))
 def test_what_is_random_in_a_sample_does_not_depend_on_who_has_it(samples, batch, world, accumulation) -> None:
     """Any number of ranks and micro-batches augments each sample of an epoch alike, in both feeds."""
@@ -170,7 +170,7 @@ def test_a_feed_draws_nothing_from_the_global_generators() -> None:
         assert states() == before
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(samples=COUNTS, world=st.integers(1, 5), size=st.integers(1, 9))
 def test_evaluation_gives_every_sample_once_in_order(samples: int, world: int, size: int) -> None:
     """Over the ranks, in pieces of at most the size that was asked for, unaugmented."""
@@ -187,7 +187,7 @@ def test_evaluation_gives_every_sample_once_in_order(samples: int, world: int, s
         assert all(1 <= len(piece[1]) <= size for piece in pieces)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(samples=COUNTS, batch=COUNTS, world=st.integers(1, 5), accumulation=st.integers(1, 3))
 def test_the_settling_batch_has_the_usual_size_on_every_rank(samples, batch, world, accumulation) -> None:
     """That of the rank's first micro-batch, and one sample where it has none."""

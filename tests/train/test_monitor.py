@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.autograd.function import once_differentiable
@@ -39,7 +39,6 @@ def largest_growth(h: float, lr: float, momentum: float, *, nesterov: bool) -> f
     return float(np.abs(np.linalg.eigvals(matrix)).max())
 
 
-@settings(deadline=None)
 @given(lr=st.floats(1e-3, 10), momentum=st.floats(0, 0.98), nesterov=st.booleans())
 def test_steps_shrink_below_the_limit_and_grow_above_it(lr: float, momentum: float, nesterov: bool) -> None:
     """The eigenvalues of the recursion pass 1 there."""

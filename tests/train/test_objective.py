@@ -8,7 +8,7 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
@@ -114,7 +114,6 @@ def test_the_totals_before_a_backward_are_a_mistake_of_ours() -> None:
         objective_of(lambda m, b: None).totals(1)
 
 
-@settings(deadline=None)
 @given(count=st.integers(0, 2**40), world=st.sampled_from([1, 2, 3, 7, 64]))
 def test_a_whole_count_is_whole_again_after_the_mean_over_ranks(count: int, world: int) -> None:
     """Division by the number of ranks and back rounds; the reader undoes that."""

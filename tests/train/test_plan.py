@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.parallel.placement import RankEnv
@@ -27,7 +27,6 @@ def plans(draw: st.DrawFn) -> Plan:
     return Plan(samples, batch, 1, 0, 1, 0, stages)
 
 
-@settings(deadline=None)
 @given(plan=plans())
 def test_counting_through_the_epochs_finds_every_step_where_locate_says(plan: Plan) -> None:
     """The reference counts one by one."""
@@ -39,14 +38,12 @@ def test_counting_through_the_epochs_finds_every_step_where_locate_says(plan: Pl
             step += 1
 
 
-@settings(deadline=None)
 @given(plan=plans(), epoch=st.integers(0, 9))
 def test_an_epoch_holds_every_sample_whatever_its_batches_are(plan: Plan, epoch: int) -> None:
     """Batch sizes add up to the set."""
     assert sum(plan.batch_size(epoch, index) for index in range(plan.steps_in(epoch))) == plan.samples
 
 
-@settings(deadline=None)
 @given(plan=plans(), every=st.integers(1, 4))
 def test_what_is_due_each_epoch_is_due_exactly_at_the_ends_of_epochs(plan: Plan, every: int) -> None:
     """Also when epochs have fewer steps later on."""
@@ -57,7 +54,6 @@ def test_what_is_due_each_epoch_is_due_exactly_at_the_ends_of_epochs(plan: Plan,
     assert due == [plan.first_step(epoch) for epoch in range(every, 10, every)]
 
 
-@settings(deadline=None)
 @given(every=st.integers(1, 50))
 def test_what_is_due_in_steps_is_due_at_multiples(every: int) -> None:
     """Epochs do not matter."""
@@ -170,7 +166,6 @@ def test_a_batch_is_at_most_the_training_set() -> None:
         table(samples=3, world=4)
 
 
-@settings(deadline=None)
 @given(
     samples=st.integers(1, 60),
     batch=st.integers(1, 60),

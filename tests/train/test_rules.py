@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
@@ -120,7 +120,6 @@ def test_the_adam_rule_is_refused_from_its_limit_on(betas: tuple[float, float], 
     assert f"{limit} times --base-batch" in caught.value.hint
 
 
-@settings(deadline=None)
 @given(rule=st.sampled_from(sorted(RULES)), k=st.floats(0.01, 9), lr=st.floats(1e-6, 10), decay=st.floats(0, 1))
 def test_rules_keep_the_decay_of_an_epoch(rule: str, k: float, lr: float, decay: float) -> None:
     """Decoupled: rate x decay x steps stays, but for `none`; coupled decay is part of the loss and stays itself."""
@@ -132,7 +131,6 @@ def test_rules_keep_the_decay_of_an_epoch(rule: str, k: float, lr: float, decay:
         assert apart.lr * apart.weight_decay / k == pytest.approx(lr * decay, rel=1e-9)
 
 
-@settings(deadline=None)
 @given(rule=st.sampled_from(sorted(RULES)), k=st.floats(0.1, 2.9), again=st.floats(0.1, 3))
 def test_scaling_twice_is_scaling_once_by_the_product(rule: str, k: float, again: float) -> None:
     """All rules are powers, so a base batch may be stated anywhere on the way."""

@@ -7,7 +7,7 @@ import warnings
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.records.errors import PacelineError
@@ -57,7 +57,6 @@ def test_rates_are_those_of_torchs_schedulers(shape: str, total: int, warmup: in
     assert rates(Schedule(shape, 0.3, total, warmup)) == pytest.approx(torchs(0.3, total, warmup, shape), abs=1e-12)
 
 
-@settings(deadline=None)
 @given(
     shape=st.sampled_from(sorted(SHAPES)),
     total=st.integers(1, 500),
@@ -123,14 +122,12 @@ def test_what_is_no_length_is_refused_with_both_forms(text: str) -> None:
     assert caught.value.hint == "steps (--eval-every 200) or epochs (--eval-every 2ep)"
 
 
-@settings(deadline=None)
 @given(steps=st.integers(0, 10**9), steps_per_epoch=st.integers(1, 10**6))
 def test_steps_stay_steps_whatever_an_epoch_is(steps: int, steps_per_epoch: int) -> None:
     """Written and read again."""
     assert Duration.parse(f"{steps}", "--x").steps(steps_per_epoch) == steps
 
 
-@settings(deadline=None)
 @given(epochs=st.integers(0, 1000), quarter=st.integers(0, 3), steps_per_epoch=st.integers(1, 10**5))
 def test_epochs_are_rounded_to_whole_steps(epochs: int, quarter: int, steps_per_epoch: int) -> None:
     """Never more than half a step off."""

@@ -377,7 +377,7 @@ TABLES = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(TABLES, st.sampled_from([FACTS, dataclasses.replace(FACTS, curves=[], comm=(), compute=(), planted=None)]))
 def test_nothing_that_can_stand_in_the_file_breaks_the_judging(tables: dict[str, Any], facts: Facts) -> None:
     """Points stay in range, lines can be written, and nothing reaches a terminal that it would obey."""
@@ -496,7 +496,7 @@ def test_none_is_right_where_nobody_got_there() -> None:
 # --- forecast -----------------------------------------------------------------------------------------------------
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.floats(1e-6, 1e-3), st.floats(1e7, 1e11))
 def test_a_latency_and_a_bandwidth_that_were_planted_are_right(alpha: float, beta: float) -> None:
     """From exact times, whatever they are; twice of either is wrong."""

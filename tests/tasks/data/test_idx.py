@@ -22,7 +22,7 @@ def encode(array):
     return struct.pack(f">BBBB{array.ndim}I", 0, 0, 8, array.ndim, *array.shape) + array.tobytes()
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(array=npst.arrays(np.uint8, npst.array_shapes(min_dims=1, max_dims=5, min_side=0, max_side=6)))
 def test_any_array_comes_back_as_it_was_written(tmp_path, array):
     """Shape, type and every element survive, whatever the number of dimensions, also with no element at all."""
