@@ -70,7 +70,7 @@ def call_gradient(x: Any, y: Any, w: float, b: float) -> tuple[float, float]:
 @proves("L1.1", "the gradient equals finite differences on random points")
 def gradient(answer: Answer) -> None:
     """Central differences of the mean squared error."""
-    for samples in (int(answer.draw.integers(20, 60)), 1):
+    for samples in (int(answer.draw.integers(20, 60)), int(answer.draw.integers(20, 60)), 1):
         x, y = answer.draw.normal(size=(2, samples)) + 0.5
         w, b = answer.draw.normal(size=2)
         expected = _finite_differences(x, y, w, b)
@@ -241,14 +241,14 @@ def variances(x: Any, y: Any, w: float, b: float, sizes: Sequence[int], repeats:
 @proves("L1.4", "the variance is the exact one, and falls as 1 / size")
 def noise_law(answer: Answer) -> None:
     """With replacement the variance is that of one point's gradient, divided by the size."""
-    sizes, repeats = [1, 4, 16, 64], 1500
+    sizes, repeats = [1, 4, 16, 64], 4000
     x, y, w, b, laws = _telling_points(answer.draw, sizes)
     got = answer.call(variances, x, y, w, b, sizes, repeats, answer.seed)
     ran = f"batches of {sizes} from 80 points, {repeats} each"
     expected = _list(laws[""])
     if np.allclose(got, 0, atol=1e-9):
         raise Wrong("no-variance", ran=ran, expected=expected, got=_list(got))
-    # 1,500 draws know a variance to some 5 %; heavy tails at size 1 to 10 %.
+    # 4,000 draws know a variance to some 5 %; 20 % at size 1, where the tails are heaviest.
     message = min(laws, key=lambda law: _apart(got, laws[law]))
     if _apart(got, laws[message]) > math.log(1.35):
         raise Wrong("variance", ran=ran, expected=expected, got=_list(got))
@@ -260,11 +260,18 @@ def noise_law(answer: Answer) -> None:
 
 
 def _telling_points(draw: np.random.Generator, sizes: Sequence[int]) -> tuple[Any, Any, float, float, dict[str, Any]]:
-    """Points and a line for which no two laws give nearly the same numbers, as 7 in 100 draws do."""
+    """Points and a line for which no two laws give nearly the same numbers, as 7 in 100 draws do.
+
+    Neither do some few points make most of the variance, which nobody knows from 4,000 draws: one in 8 draws is so.
+    """
     while True:
         x, y = draw.normal(size=(2, 80))
         w, b = draw.normal(size=2)
-        laws = _laws(x, w * x + b - y, np.array(sizes))
+        residual = w * x + b - y
+        square = (residual * x - np.mean(residual * x)) ** 2 + (residual - np.mean(residual)) ** 2
+        if np.mean(square**2) > 8 * np.mean(square) ** 2:
+            continue
+        laws = _laws(x, residual, np.array(sizes))
         if min(_apart(one, other) for one, other in itertools.combinations(laws.values(), 2)) > math.log(1.5):
             return x, y, w, b, laws
 

@@ -289,10 +289,19 @@ def regimes(answer: Answer) -> None:
 def _telling_tables(draw: np.random.Generator) -> list[list[dict[str, Any]]]:
     """Tables for which every mistake gives other words than the right rule and than every other mistake."""
     while True:
-        tables = [_table(draw) for _ in range(12)]
+        tables = [*(_table(draw) for _ in range(12)), _beside_the_limits()]
         words = [[_words(each, _median) for each in tables], *_mistaken(tables).values()]
         if all(one != other for one, other in itertools.combinations(words, 2)):
             return tables
+
+
+def _beside_the_limits() -> list[dict[str, Any]]:
+    """A table whose exponents lie on both sides of the limits, for whoever has others."""
+    steps, rows = 100_000.0, []
+    for power, exponent in enumerate((0.0, 0.83, 0.77, 0.23, 0.17)):
+        steps /= 2**exponent
+        rows += [{"batch": 8 * 2**power, "seed": seed, "steps": round(steps)} for seed in range(3)]
+    return rows
 
 
 def _mistaken(tables: Sequence[list[dict[str, Any]]]) -> dict[str, list[list[str]]]:

@@ -342,7 +342,11 @@ def ordered(answer: Answer) -> None:
     draw = answer.draw
 
     def sizes(number: int) -> tuple[int, ...]:
-        return tuple(int(size) for size in draw.permutation(np.arange(40, 60))[:number])
+        while True:  # no two pairs of equal bytes, so that bytes tell the order of buckets
+            found = tuple(int(size) for size in draw.permutation(np.arange(40, 60))[:number])
+            pairs = [sum(pair) for pair in zip(found[::2], found[1::2], strict=False)]
+            if len(set(pairs)) == len(pairs):
+                return found
 
     # The second bucket is complete first, then the first one, and the third one last.
     done = [0, 0, 0]

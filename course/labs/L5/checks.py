@@ -351,8 +351,12 @@ def partition(answer: Answer) -> None:
     """A whole number of batches, and one that is not; a sampler may fill up by less than a process."""
     draw = answer.draw
     for world in (2, 3, 1):
-        samples = world * int(draw.integers(30, 60)) + int(draw.integers(0, world))
-        batch = world * int(draw.integers(4, 9))
+        share = int(draw.integers(4, 9))
+        # Three processes never divide the samples, nor a share its part of them: whoever drops either is seen.
+        samples = world * int(draw.integers(30, 60)) + int(draw.integers(1 if world == 3 else 0, world))
+        if world == 3 and -(-samples // world) % share == 0:
+            samples += world
+        batch = world * share
         ran = f"{samples} samples, global batch {batch}, {common.processes(world)}"
         causes = {"batch_size should be a positive": "float-batch"}
         with common.naming(answer, ran, f"batches of {batch // world}", causes):

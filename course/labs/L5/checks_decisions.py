@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch.distributed as dist
@@ -30,13 +32,23 @@ def throughput(answer: Answer) -> None:
     """Unequal shares, one slow process."""
     draw = answer.draw
     for world in (2, 3):
-        samples = draw.integers(100, 900, world)
-        seconds = draw.uniform(0.5, 3.0, world)
+        samples, seconds, expected, mistakes = _telling_shares(draw, world)
         got = answer.ranks(rates, world, [int(each) for each in samples], [float(each) for each in seconds])
-        expected = sum(samples) / max(seconds)
         if np.allclose(got, expected, rtol=1e-4):
             continue
         ran = f"{', '.join(map(str, samples))} samples in {', '.join(f'{value:.2f}' for value in seconds)} s"
+        message = next((key for key, value in mistakes.items() if np.allclose(got, value, rtol=1e-4)), "throughput")
+        if message == "throughput" and np.isclose(got[0], expected, rtol=1e-4):
+            message = "only-rank-0"
+        said = ", ".join(f"{value:.1f}" for value in got)
+        raise Wrong(message, ran=ran, expected=f"{expected:.1f} on every process", got=f"{said} by rank")
+
+
+def _telling_shares(draw: np.random.Generator, world: int) -> tuple[Any, Any, float, dict[str, Any]]:
+    """Samples, seconds, the rate, and the rates by mistake, of which no two are nearly the same numbers."""
+    while True:
+        samples, seconds = draw.integers(100, 900, world), draw.uniform(0.5, 3.0, world)
+        expected = sum(samples) / max(seconds)
         mistakes = {
             "sum-of-rates": np.full(world, sum(samples / seconds)),
             "summed-time": np.full(world, sum(samples) / sum(seconds)),
@@ -45,11 +57,9 @@ def throughput(answer: Answer) -> None:
             "own-time": sum(samples) / seconds,
             "own-samples": samples / max(seconds),
         }
-        message = next((key for key, value in mistakes.items() if np.allclose(got, value, rtol=1e-4)), "throughput")
-        if message == "throughput" and np.isclose(got[0], expected, rtol=1e-4):
-            message = "only-rank-0"
-        said = ", ".join(f"{value:.1f}" for value in got)
-        raise Wrong(message, ran=ran, expected=f"{expected:.1f} on every process", got=f"{said} by rank")
+        rules = [np.full(world, expected), *mistakes.values()]
+        if not any(np.allclose(one, other, rtol=0.01) for one, other in itertools.combinations(rules, 2)):
+            return samples, seconds, float(expected), mistakes
 
 
 def decisions(mine: Sequence[Sequence[bool]]) -> tuple[list[bool], list[float]]:

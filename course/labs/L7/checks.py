@@ -92,7 +92,8 @@ def fit(answer: Answer) -> None:
     draw = answer.draw
     # Three links, since a wrong method may be right for one of them by chance.
     for _ in range(3):
-        alpha, beta = float(draw.uniform(2e-5, 2e-4)), float(draw.uniform(1e-10, 1e-9))
+        # So slow that a plain fit, which looks at the large messages, cannot know the latency.
+        alpha, beta = float(draw.uniform(2e-5, 1e-4)), float(draw.uniform(5e-10, 1e-9))
         sizes = np.geomspace(1e3, 64e6, 40)
         cases = [(sizes, (alpha + beta * sizes) * (1 + 0.05 * draw.standard_normal(40))) for _ in range(20)]
         _judge_fit(np.array(answer.call(call_fit, cases)), alpha, beta)
@@ -159,8 +160,8 @@ def step_time(answer: Answer) -> None:
 
 @proves("L7.3", "the wall is the power of two with the shortest step")
 def wall(answer: Answer) -> None:
-    """Slow and fast networks."""
-    cases = _networks(answer, 10)
+    """Slow and fast networks; with one no second worker pays, with the other the largest number does."""
+    cases = [*_networks(answer, 10), (0.05, 1e9, 1e-3, 1e-9), (100.0, 1e6, 1e-7, 1e-11)]
     for case, got in zip(cases, answer.call(call_wall, cases), strict=True):
         times = {2**k: ring(2**k, *case) for k in range(13)}
         expected = min(times, key=lambda workers: times[workers])
@@ -262,16 +263,25 @@ def straggler(answer: Answer) -> None:
     draw = answer.draw
     cases, slow = [], []
     for planted in (True, True, False, True, False):
-        ranks, steps = int(draw.integers(3, 8)), 60
+        # Of three equally fast ones, one is last in 60 % of the steps by chance.
+        ranks, steps = int(draw.integers(3 if planted else 4, 8)), 60
         times = np.cumsum(np.full(steps, 0.1))[:, None] + draw.uniform(0, 0.002, (steps, ranks))
         who = int(draw.integers(ranks))
         if planted:
             times[:, who] += np.where(draw.uniform(size=steps) < 0.9, 0.01 + draw.uniform(0, 0.003, steps), 0.0)
         cases.append(times.tolist())
         slow.append(who if planted else None)
+    for late in (33, 37):
+        # On both sides of the limit, and in the other steps each is as often last as every other.
+        times = np.cumsum(np.full(60, 0.1))[:, None] + np.zeros((60, 4))
+        times[np.arange(60), [1 if step < late else (0, 2, 3)[step % 3] for step in range(60)]] += 0.01
+        cases.append(times.tolist())
+        slow.append(1 if late == 37 else None)
     found = answer.call(call_straggler, cases)
     for case, who, got in zip(cases, slow, found, strict=True):
-        ran = f"{len(case)} steps of {len(case[0])} processes, {'one of them slow' if who is not None else 'none slow'}"
+        last = [max(range(len(step)), key=step.__getitem__) for step in case]
+        most = max(map(last.count, set(last)))
+        ran = f"{len(case)} steps of {len(case[0])} processes, one of them last in {most}"
         if who is None:
             if got is not None:
                 raise Wrong("always-somebody", ran=ran, expected=None, got=got)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -414,12 +415,9 @@ def evidence(answer: Answer) -> None:
     """Few seeds, different spreads, equal values."""
     draw = answer.draw
     cases: list[tuple[list[float], list[float]]] = [([0.75, 0.75, 0.75], [0.75, 0.75])]
-    for gap in (0.0, 0.003, 0.05, -0.05, 0.01):
-        many = int(draw.integers(2, 6)), int(draw.integers(3, 8))
-        spread = draw.uniform(0.002, 0.01, 2)
-        a = (0.8 + spread[0] * draw.standard_normal(many[0])).tolist()
-        b = (0.8 + gap + spread[1] * draw.standard_normal(many[1])).tolist()
-        cases.append((a, b))
+    cases += [_telling_values(draw, gap) for gap in (0.0, 0.003, 0.05, -0.05, 0.01)]
+    # Clearly worse; and a difference of more than two standard errors that so few seeds do not prove.
+    cases += [([0.80, 0.81, 0.80], [0.70, 0.71, 0.70]), ([0.80, 0.81, 0.80], [0.82, 0.81, 0.83])]
     for (a, b), got in zip(cases, answer.call(compared, cases), strict=True):
         difference = float(np.mean(b) - np.mean(a))
         low = high = difference
@@ -445,6 +443,19 @@ def evidence(answer: Answer) -> None:
             raise Wrong(message, ran=ran, expected=expected, got=shown)
         if got[3] != verdict:
             raise Wrong("verdict", ran=ran, expected=expected, got=shown)
+
+
+def _telling_values(draw: np.random.Generator, gap: float) -> tuple[list[float], list[float]]:
+    """Values for which every mistake gives another width than the right rule and than every other mistake."""
+    while True:
+        many = int(draw.integers(2, 6)), int(draw.integers(3, 8))
+        spread = draw.uniform(0.002, 0.01, 2)
+        a = (0.8 + spread[0] * draw.standard_normal(many[0])).tolist()
+        b = (0.8 + gap + spread[1] * draw.standard_normal(many[1])).tolist()
+        right = stats.ttest_ind(b, a, equal_var=False).confidence_interval(0.95)
+        widths = [("", float(right.high - right.low) / 2), *_halves(a, b)]
+        if all(m == n or abs(math.log(x / y)) > 1e-3 for (m, x), (n, y) in itertools.combinations(widths, 2)):
+            return a, b
 
 
 def _halves(a: Sequence[float], b: Sequence[float]) -> list[tuple[str, float]]:

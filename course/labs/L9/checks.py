@@ -110,9 +110,11 @@ def line(answer: Answer) -> None:
     if any(a.tobytes() != b.tobytes() for a, b in zip(arrays, after, strict=True)):
         raise Wrong("trace", ran=ran, expected="the same bits afterwards", got="others")
     expected = [_known(arrays, ways, t) for t in np.linspace(-span, span, points)]
-    if len(losses) != points or not np.allclose(losses, expected, rtol=1e-6):
+    # Places in float32 are as good: beside the largest loss, since near 0 a loss has no digits of its own.
+    near = 1e-5 * max(map(abs, expected))
+    if len(losses) != points or not np.allclose(losses, expected, rtol=0, atol=near):
         half = [_known(arrays, ways, t) for t in np.linspace(0, span, points)]
-        one_sided = len(losses) == points and np.allclose(losses, half, rtol=1e-6)
+        one_sided = len(losses) == points and np.allclose(losses, half, rtol=0, atol=near)
         got = f"{len(losses)} losses, {losses[:3]} ..."
         raise Wrong("one-sided" if one_sided else "slice", ran=ran, expected=f"{expected[:3]} ...", got=got)
     _, after, failed = answer.call(sliced, arrays, ways, span, points, True)
@@ -244,7 +246,7 @@ def noise(answer: Answer) -> None:
         small, large = int(draw.choice([8, 16])), int(draw.choice([64, 128]))
         mean = draw.normal(size=200)
         # So much noise that |G|² of a single pair of measurements is often below zero.
-        length = float(draw.uniform(0.05, 0.08))
+        length = float(draw.uniform(0.06, 0.08))
         mean *= length / np.linalg.norm(mean)
         deviation = 0.1
         truth = 200 * deviation**2 / length**2
