@@ -260,9 +260,8 @@ def noise_law(answer: Answer) -> None:
 
 
 def _telling_points(draw: np.random.Generator, sizes: Sequence[int]) -> tuple[Any, Any, float, float, dict[str, Any]]:
-    """Points and a line for which no two laws give nearly the same numbers, as 7 in 100 draws do.
-
-    Neither do some few points make most of the variance, which nobody knows from 4,000 draws: one in 8 draws is so.
+    """Points and a line that 4,000 batches can judge: drawn again where two laws give nearly the same numbers (7 in 100
+    draws), and where a few points make most of the variance, which so many batches do not know well (1 in 8).
     """
     while True:
         x, y = draw.normal(size=(2, 80))
