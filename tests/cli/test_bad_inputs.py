@@ -28,7 +28,7 @@ EARLY = {
     "unknown precision": (["train", "digits", "--precision", "fp8"], "legal values"),
     "unknown augmentation": (["train", "digits", "--augment", "blur"], "legal values: crop, flip, erase"),
     "negative rate": (["train", "digits", "--lr", "-1"], "--lr -1 is out of range"),
-    "rate that is no number": (["train", "digits", "--lr", "nan"], "out of range"),
+    "rate that is no number": (["train", "digits", "--lr", "nan"], "--lr nan is not a number"),
     "epochs and steps": (["train", "digits", "--epochs", "1", "--steps", "2"], "both given"),
     "odd target": (["train", "digits", "--target", "accuracy"], "METRIC=VALUE"),
     "odd warm-up": (["train", "digits", "--warmup", "a while"], "steps (--warmup 200) or epochs"),

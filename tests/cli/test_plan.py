@@ -11,6 +11,8 @@ from tests.conftest import Paceline
 from tests.plan.runs import training
 
 NETWORK = ("--bandwidth", "1", "--latency", "50")
+MODEL = ("--parameters", "70B", "--tokens", "1.4T")
+DEVICE = ("--peak", "989", "--precision", "bf16", "--utilisation", "40%")
 
 
 @pytest.fixture
@@ -102,6 +104,9 @@ REFUSED = {
     "confirm of several": (["batch", "a", "b", "--target", "accuracy=0.9", "--confirm"], "one run"),
     "unknown task": (["batch", "digit", "--target", "accuracy=0.9"], "digits"),
     "nothing to pay for": (["cost", "--price", "3"], "--tokens"),
+    "no number": (["cost", "--parameters", "70Q", "--tokens", "1T"], "70B"),
+    "85 devices a device": (["cost", *MODEL, *DEVICE, "--efficiency", "85"], "0 < value <= 1"),
+    "efficiency of nothing": (["cost", *MODEL, "--efficiency", "0.9"], "--peak"),
     "a peak alone": (["cost", "--parameters", "1e9", "--tokens", "1e9", "--peak", "100"], "--utilisation"),
 }
 
@@ -135,3 +140,18 @@ def test_trends_and_costs_are_printed(tmp_path: Path, paceline: Paceline) -> Non
     efficiencies = [record["efficiency"] for record in json.loads(done.stdout)["records"] if record["devices"] == 3584]
     assert efficiencies == [pytest.approx(0.1643, abs=5e-5)]
     assert json.loads(cost.stdout)["pfs_days"] == pytest.approx(6805.6, rel=1e-4)
+
+
+def test_a_cost_says_what_it_assumes(paceline: Paceline) -> None:
+    """806.4 hours are those of perfect scaling, and 948.7 at the given efficiency; the peak is never reached."""
+    perfect = paceline("plan", "cost", *MODEL, *DEVICE, "--devices", "512")
+    given = paceline("plan", "cost", *MODEL, *DEVICE, "--devices", "512", "--efficiency", "85%")
+    document = paceline("plan", "cost", *MODEL, *DEVICE, "--devices", "512", "--format", "json")
+
+    assert perfect.returncode == given.returncode == document.returncode == 0, perfect.stderr + given.stderr
+    assert "806.4 hours on 512 devices at 100 % scaling (assumed)" in perfect.stdout
+    assert "948.7 hours on 512 devices at 85 % scaling (given)" in given.stdout
+    for said in (perfect.stdout, given.stdout):
+        assert "40 % of its peak all the time, as given" in said
+    assumed = json.loads(document.stdout)["assumptions"]
+    assert any(text.startswith("100 % scaling") and "--efficiency" in text for text in assumed)

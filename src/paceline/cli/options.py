@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import types
 import typing
@@ -10,6 +11,8 @@ from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
+
+from paceline.records.typed_number import parse_number, parse_share, parse_whole
 
 
 def command_from(
@@ -33,9 +36,7 @@ def command_from(
         if field.name == positional:
             info: Any = typer.Argument(metavar=field.name.upper(), help=field.metadata["help"])
         else:
-            info = typer.Option(
-                _flag(field.metadata.get("flag") or field.name, kind), help=_help(field), show_default=False
-            )
+            info = _option(_flag(field.metadata.get("flag") or field.name, kind), kind, field)
         parameters.append(
             inspect.Parameter(
                 field.name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=Annotated[kind | None, info]
@@ -49,6 +50,16 @@ def command_from(
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     command.__annotations__ = {p.name: p.annotation for p in parameters}
     return command
+
+
+def _option(flag: str, kind: Any, field: dataclasses.Field[Any]) -> Any:
+    """An option; a number may be typed as 70B or 7e10, a share (`metadata["share"]`) as 0.9 or 90%."""
+    if kind not in (int, float):
+        return typer.Option(flag, help=_help(field), show_default=False)
+    parse = parse_share if field.metadata.get("share") else parse_whole if kind is int else parse_number
+    metavar = "INTEGER" if kind is int else "FLOAT"
+    parser = functools.partial(parse, flag)
+    return typer.Option(flag, help=_help(field), show_default=False, parser=parser, metavar=metavar)
 
 
 def _plain_type(hint: Any) -> Any:

@@ -20,8 +20,10 @@ TRENDS_HELP = """How fast published trainings of ResNet-50 on ImageNet are, and 
 COST_HELP = """What a training costs: FLOP, PF/s-days, hours, money. Peak and utilisation are of one precision.
 
 \b
-    paceline plan cost --parameters 70e9 --tokens 1.4e12
-    paceline plan cost --forward 8.2 --samples 115e6 --peak 989 --precision bf16 --utilisation 0.25 --price 2.5
+    paceline plan cost --parameters 70B --tokens 1.4T
+    paceline plan cost --forward 8.2 --samples 115M --peak 989 --precision bf16 --utilisation 25% --price 2.5
+    paceline plan cost --parameters 70B --tokens 1.4T --peak 989 --precision bf16 --utilisation 40% \\
+      --devices 2048 --efficiency 85%
 """
 
 
@@ -56,21 +58,26 @@ def run_cost(given: dict[str, Any]) -> None:
     from paceline.plan.compute import bill, pfs_days
 
     device = config.device
-    found = bill(config.flop, device, config.devices, config.scaling) if device is not None else None
+    found = bill(config.flop, device, config.devices, config.efficiency or 1.0) if device is not None else None
     if config.format == "json":
         import msgspec
 
-        document = {"flop": config.flop, "pfs_days": pfs_days(config.flop), "bill": found and dataclasses.asdict(found)}
+        document = {
+            "flop": config.flop,
+            "pfs_days": pfs_days(config.flop),
+            "bill": found and dataclasses.asdict(found),
+            "assumptions": config.assumptions,
+        }
         sys.stdout.write(msgspec.json.encode(document).decode() + "\n")
         return
     rows = [("computing", f"{config.flop:.4g} FLOP, {pfs_days(config.flop):,.4g} PF/s-days")]
     if found is not None and device is not None:
         of = f"{config.utilisation:.0%} of {config.peak:g} TFLOP/s in {config.precision}"
-        rows.append(("device-hours", f"{found.device_hours:,.1f} at {of}, scaling {config.scaling:.0%}"))
-        rows.append(
-            ("time", f"{found.hours:,.1f} hours on {config.devices:,} device{'s' if config.devices != 1 else ''}")
-        )
+        rows.append(("device-hours", f"{found.device_hours:,.1f} at {of}"))
+        on = f"{config.devices:,} device{'s' if config.devices != 1 else ''}"
+        rows.append(("time", f"{found.hours:,.1f} hours on {on}{config.scaling}"))
         if found.cost is not None:
             rows.append(("cost", f"{found.cost:,.2f} at {config.price:g} an hour"))
+    rows += [("assumed", text) for text in config.assumptions]
     for label, value in rows:
         sys.stdout.write(f"{label:<13} {value}\n")

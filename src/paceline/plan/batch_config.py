@@ -16,8 +16,8 @@ from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
 
 
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+def _option(default: Any, text: str, *, share: bool = False) -> Any:
+    return field(default=default, metadata={"help": text, "share": share})
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,9 @@ class BatchConfig:
     )
     target: str | None = _option(None, "What counts as done, for instance accuracy=0.90 or loss=0.3.")
     workers: str = _option("1,2,4,8,16,32", "Numbers of workers in the table.")
-    efficiency: float = _option(0.5, "Least progress per worker to recommend, beside one at the base batch: 0 to 1.")
+    efficiency: float = _option(
+        0.5, "Least progress per worker to recommend, beside one at the base batch: 0.5 or 50%.", share=True
+    )
     speed: str | None = _option(None, "A directory of paceline plan speed: adds times.")
     batches: str | None = _option(
         None, "Of a task, or of --confirm: batch sizes to train. [default: 1 4 16 64 x base; of --confirm 1 2 4 8 16]"

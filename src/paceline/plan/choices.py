@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from paceline.records.errors import PacelineError, choices
+from paceline.records.typed_number import parse_whole
 
 FORMATS = ("text", "json")
 
@@ -21,12 +22,15 @@ def whole_numbers(flag: str, text: str, least: int = 1) -> list[int]:
     """
     found = set()
     for part in text.split(","):
-        word = part.strip().replace("_", "")
-        if not word.isdecimal() or int(word) < least:
+        try:
+            number = parse_whole(flag, part)
+        except PacelineError:
+            number = least - 1
+        if number < least:
             raise PacelineError(
                 f"{flag} {text} holds {part.strip() or 'nothing'}", hint=f"whole numbers of {least} or more: 1,2,4,8"
             )
-        found.add(int(word))
+        found.add(number)
     return sorted(found)
 
 

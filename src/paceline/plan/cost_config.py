@@ -10,25 +10,32 @@ from paceline.plan.compute import Device, training_flop, transformer_flop
 from paceline.records.errors import PacelineError
 
 
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+def _option(default: Any, text: str, *, share: bool = False) -> Any:
+    return field(default=default, metadata={"help": text, "share": share})
 
 
 @dataclass(frozen=True)
 class CostConfig:
     """All settings."""
 
-    parameters: float | None = _option(None, "Of a dense transformer, such as 70e9; with --tokens.")
-    tokens: float | None = _option(None, "That it is trained on.")
+    parameters: float | None = _option(None, "Of a dense transformer, such as 70B or 7e10; with --tokens.")
+    tokens: float | None = _option(None, "That it is trained on, such as 1.4T.")
     forward: float | None = _option(
         None, "Of any other model: GFLOP of a sample's forward pass, a multiply-add is 2; with --samples."
     )
     samples: float | None = _option(None, "That are used, all epochs counted.")
     peak: float | None = _option(None, "TFLOP/s of one device, in --precision.")
     precision: str | None = _option(None, "That the training computes in, and that --peak is of: bf16, fp16, fp32 ...")
-    utilisation: float | None = _option(None, "Part of the peak that the training reaches, 0 to 1; measure it.")
+    utilisation: float | None = _option(
+        None, "Part of the peak that the training reaches: 0.4 or 40%; measure it.", share=True
+    )
     devices: int = _option(1, "How many.")
-    scaling: float = _option(1.0, "Efficiency from one device to so many, 0 to 1 (paceline plan speed).")
+    efficiency: float | None = _option(
+        None,
+        "Throughput of so many devices over that of one times their number: 0.9 or 90%, from paceline plan speed. "
+        "[default: 1, perfect scaling]",
+        share=True,
+    )
     price: float | None = _option(None, "Of an hour of one device.")
     format: str = _option("text", "text, or json: one object.")
 
@@ -40,11 +47,43 @@ class CostConfig:
         return training_flop(1e9 * (self.forward or 0.0), self.samples or 0.0)
 
     @property
+    def assumptions(self) -> list[str]:
+        """What the numbers rest on besides those that were given; they have no interval."""
+        found = ["6 FLOP a parameter and token: a dense transformer, without what attention adds to long sequences"]
+        if self.forward is not None:
+            found = ["three times the FLOP of the forward pass: backward is about twice forward"]
+        if self.device is None:
+            return found
+        found.append(
+            f"each device reaches {_percent(self.device.utilisation)} of its peak all the time, as given, not measured"
+        )
+        if self.efficiency is not None:
+            found.append(f"scaling efficiency {_percent(self.efficiency)}, as given; what is lost is paid for")
+        elif self.devices > 1:
+            found.append(
+                f"100 % scaling: {self.devices:,} devices are {self.devices:,} times as fast as one, which is the best "
+                "case; --efficiency takes what paceline plan speed predicts"
+            )
+        found.append("no restarts, evaluations or waiting in queues")
+        return found
+
+    @property
+    def scaling(self) -> str:
+        """What the time assumes of several devices, for people; empty with one."""
+        if self.efficiency is not None:
+            return f" at {_percent(self.efficiency)} scaling (given)"
+        return " at 100 % scaling (assumed)" if self.devices > 1 else ""
+
+    @property
     def device(self) -> Device | None:
         """What it is computed on; None without a peak."""
         if self.peak is None or self.precision is None or self.utilisation is None:
             return None
         return Device("device", 1e12 * self.peak, self.precision, self.utilisation, self.price)
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.3g} %"
 
 
 def check(config: CostConfig) -> None:
@@ -56,7 +95,7 @@ def check(config: CostConfig) -> None:
     check_format(config.format)
     for name in ("parameters", "tokens", "forward", "samples", "peak", "devices", "price"):
         positive("--" + name, getattr(config, name))
-    for name in ("utilisation", "scaling"):
+    for name in ("utilisation", "efficiency"):
         positive("--" + name, getattr(config, name), 1.0)
     transformer = (config.parameters is not None, config.tokens is not None)
     other = (config.forward is not None, config.samples is not None)
@@ -70,8 +109,11 @@ def check(config: CostConfig) -> None:
 
 
 def _check_device(config: CostConfig) -> None:
-    if config.price is not None and config.peak is None:
-        raise PacelineError("--price needs to know how fast a device is", hint="--peak, --precision and --utilisation")
+    for name in ("price", "efficiency"):
+        if getattr(config, name) is not None and config.peak is None:
+            raise PacelineError(
+                f"--{name} needs to know how fast a device is", hint="--peak, --precision and --utilisation"
+            )
     given = [config.peak is not None, config.precision is not None, config.utilisation is not None]
     if any(given) and not all(given):
         raise PacelineError(

@@ -21,8 +21,8 @@ LEAST_FRACTIONS = 4
 """Three numbers are fitted, and a fourth size has to show whether the formula holds."""
 
 
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+def _option(default: Any, text: str, *, share: bool = False) -> Any:
+    return field(default=default, metadata={"help": text, "share": share})
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,9 @@ class DataConfig:
     train_flags: str | None = _option(None, "More flags of paceline train, as one text: '--optimizer adamw'.")
     holdout: int = _option(0, "Training samples to keep back, and to measure on instead of the evaluation set.")
     peak: float | None = _option(None, "TFLOP/s of one device, in the precision that the trainings here compute in.")
-    utilisation: float | None = _option(None, "Part of the peak that a training reaches, 0 to 1; measure it.")
+    utilisation: float | None = _option(
+        None, "Part of the peak that a training reaches: 0.4 or 40%; measure it.", share=True
+    )
     price: float | None = _option(None, "Of an hour of one device.")
     workers: str = _option("auto", "Of the trainings: auto (one a CUDA device, else one a core) or a number.")
     data_dir: str | None = _option(None, "Where the data set is.")
