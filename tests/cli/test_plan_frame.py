@@ -7,12 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
 from paceline.cli.job import refuse_torchrun
 from paceline.cli.main import call
-from paceline.cli.plan import plan_app
+from paceline.cli.parser import click_command
 from paceline.cli.plan_frame import config_from, open_plan, progress_of_trainings, resumed
+from paceline.cli.plan_trends import run_trends
+from paceline.cli.verbs import find
 from paceline.plan.batch_config import BatchConfig
 from paceline.plan.data_config import DataConfig
 from paceline.records.errors import Exit, PacelineError
@@ -156,7 +157,7 @@ def test_run_json_of_a_plan_says_what_it_is(plan: str) -> None:
 def test_trends_leave_the_directory_that_their_help_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """`runs/<date>_<time>_plan-trends-resnet-50`, where --run-dir is left out."""
     monkeypatch.chdir(tmp_path)
-    options = typer.main.get_command(plan_app).commands["trends"].params
+    options = click_command(find(["plan", "trends"])[1], run_trends).params
     (said,) = [option.help for option in options if option.name == "run_dir"]
 
     assert call(["plan", "trends", "--format", "json"]) == Exit.OK

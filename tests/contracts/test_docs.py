@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import re
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-import typer.main
 
-from paceline.cli.main import build_app
+from paceline.cli.parser import click_command
+from paceline.cli.verbs import PROGRAM, Command, Group, every
 from paceline.launch.flags import OURS
 from paceline.learn.assess.rubric import load_rubric
 from paceline.records.errors import Exit
@@ -19,8 +20,7 @@ from paceline.tasks.table import BUILT_IN, Defaults
 from paceline.tasks.task import Task
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
-APP = typer.main.get_command(build_app())
-VERBS = sorted(APP.commands)
+VERBS = sorted(PROGRAM.commands)
 PAGES = {
     "plan data": "plan-data.md",
     "learn assess": "assess.md",
@@ -31,16 +31,12 @@ PAGES = {
 """Commands, and groups of them, whose page is not called as their verb."""
 
 
-def commands(of: Any = APP, name: str = "") -> Iterator[tuple[str, Any]]:
+def commands() -> Iterator[tuple[str, Command]]:
     """Every command that can be typed, with its name: `train`, `plan data` ..."""
-    for word, command in of.commands.items():
-        full = f"{name} {word}".strip()
-        if hasattr(command, "commands"):
-            if command.invoke_without_command:
-                yield full, command
-            yield from commands(command, full)
-        else:
-            yield full, command
+    for path, each in every():
+        command = each.itself if isinstance(each, Group) else each
+        if command is not None:
+            yield " ".join(path), command
 
 
 def page_of(name: str) -> str:
@@ -50,9 +46,15 @@ def page_of(name: str) -> str:
     return next((PAGES[group] for group in groups if group in PAGES), f"{words[0]}.md")
 
 
-def flags_of(command: Any) -> list[str]:
+def parameters_of(command: Command) -> list[Any]:
+    """Its options and arguments, as the parser has them."""
+    found: list[Any] = click_command(command, command.load()).params
+    return found
+
+
+def flags_of(command: Command) -> list[str]:
     """Its long flags, as they are typed; of a switch the one that turns it on."""
-    options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
+    options = [parameter for parameter in parameters_of(command) if parameter.param_type_name == "option"]
     return [flag for option in options for flag in option.opts if flag.startswith("--")]
 
 
@@ -95,6 +97,21 @@ def test_all_commands_are_looked_at_and_a_longer_flag_is_not_taken_for_a_shorter
     assert page_of("learn quiz") == "learn.md"
     assert stands_in("--probe", "`--probe`, which times")
     assert not stands_in("--probe", "`--probe-seconds` and --probes")
+
+
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_the_table_of_commands_says_what_help_says(name: str) -> None:
+    """The summary that lists show is the first sentence of the command's own help, and its examples can be typed."""
+    command = COMMANDS[name]
+
+    assert command.examples
+    assert [each for each in command.examples if not each.startswith(f"paceline {name}")] == []
+    if command.own_parser:
+        return
+    assert (command.load().__doc__ or "").split("\n")[0] == command.summary
+    for example in command.examples:
+        words = shlex.split(example)[1 + len(name.split()) :]
+        click_command(command, command.load()).make_context(name, words)
 
 
 def test_every_exit_code_and_built_in_task_is_listed() -> None:

@@ -8,9 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
-import typer.main
 
-from paceline.cli.main import build_app
+from paceline.cli.verbs import PROGRAM
 from paceline.learn.assess.task_folder import notebook_text
 from paceline.learn.content import Course, load_course
 from paceline.learn.slides.build import Built, Format, build, deck_files
@@ -50,7 +49,7 @@ def test_every_topic_leads_to_an_exercise_or_lab_a_deck_and_a_verb(real: Course)
     """All of which exist."""
     workshop = load_workshop(Path(real.folder))
     labs = {lab.id for lab in real.labs} | {each.id for lab in real.labs for each in lab.exercises} | {"assessment"}
-    verbs = set(typer.main.get_command(build_app()).commands)
+    verbs = set(PROGRAM.commands)
 
     for topic in workshop.topics:
         assert topic.lab, topic

@@ -31,18 +31,10 @@ class Format(enum.StrEnum):
     json = "json"
 
 
-data_app = typer.Typer(
-    name="data",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-    help="Get data sets in the layout that torchvision expects, and check every byte of them.",
-)
-
 FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
 
 
-@data_app.command("fetch")
-def fetch_command(
+def fetch(
     name: Annotated[str, typer.Argument(metavar="NAME", help="A data set; `paceline data list` names them.")],
     data_dir: Annotated[
         Path | None,
@@ -56,11 +48,9 @@ def fetch_command(
 ) -> None:
     """Find a data set or fetch it, and check its sizes and checksums.
 
-    Looks in --data-dir, ./data, your cache and where Debian's package puts it; then it downloads from the mirrors
-    that torchvision names, or fetches Debian's package with apt. What is fetched goes to --data-dir, else to your
-    cache. Processes that want the same set wait for the one that fetches it.
-
-    Example: paceline data fetch fashion-mnist --data-dir data
+    Looks in --data-dir, ./data, your cache and the directory of Debian's package. If it is in none of them, it is
+    downloaded from the mirrors that torchvision names or from Debian's package, into --data-dir or else your cache.
+    Several processes that need the same set wait for the one that fetches it.
     """
     dataset = lookup(name)
     with show_progress() as on_progress:
@@ -68,12 +58,8 @@ def fetch_command(
     print(fetched_json(dataset, obtained) if output is Format.json else fetched_text(dataset, obtained))
 
 
-@data_app.command("list")
-def list_command(output: FormatOption = Format.text) -> None:
-    """List the data sets: samples, size, and where each is now. Fetches nothing.
-
-    Example: paceline data list
-    """
+def list_data(output: FormatOption = Format.text) -> None:
+    """List the data sets with samples, size and location, without fetching anything."""
     rows = [(dataset, whereabouts(name)) for name, dataset in sorted(CATALOG.items())]
     print(listed_json(rows) if output is Format.json else listed_text(rows))
 

@@ -20,20 +20,10 @@ if TYPE_CHECKING:
     from paceline.cli.follow import Follower
     from paceline.launch.elastic import Ended
 
-HELP = """Look at the loss around the weights of a run: surface, curvature, sharpness, and the way to another run.
+HELP = """Measure the loss around trained weights: surface, eigenvalues, trace, sharpness.
 
-\b
-    paceline landscape runs/2026-01-31_12-00-00_fashion-mnist
-    paceline landscape RUN --measure surface,trajectory --plane pca
-    paceline landscape RUN --with RUN2
-    paceline landscape digits --measure eigenvalues,trace --precision fp64
-    paceline landscape --resume runs/2026-01-31_12-30-00_landscape-fashion-mnist
+With a second run, also the straight line between the two and its barrier.
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("landscape", help=HELP)(command_from(LandscapeConfig, "target", run_landscape, HELP))
 
 
 def run_landscape(given: dict[str, Any]) -> None:
@@ -43,6 +33,9 @@ def run_landscape(given: dict[str, Any]) -> None:
     refuse_torchrun("paceline landscape")
     config, run = settle_request(given)
     raise typer.Exit(_launch(config, run))
+
+
+COMMAND = command_from(LandscapeConfig, "target", run_landscape, HELP)
 
 
 def settle_request(given: dict[str, Any]) -> tuple[LandscapeConfig, RunDir]:

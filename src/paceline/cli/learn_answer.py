@@ -20,16 +20,6 @@ if TYPE_CHECKING:
     from paceline.learn.workspace import Workspace
 
 
-def add(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command(epilog="Example: paceline learn check L4.2")(check)
-    app.command(epilog="Example: paceline learn watch L4.2")(watch)
-    app.command("run", epilog="Example: paceline learn run L5.3 --workers 2 -- --epochs 1")(run_file)
-    app.command(epilog="Example: paceline learn hint L4.2")(hint)
-    app.command(epilog="Example: paceline learn solution L4.2")(solution)
-    app.command(epilog="Example: paceline learn quiz L4")(quiz)
-
-
 def check(
     name: Annotated[
         str | None, typer.Argument(metavar="EXERCISE", help="Its id, as L4.2; the next one by default.")
@@ -39,7 +29,10 @@ def check(
     as_json: Json = False,
     directory: Dir = None,
 ) -> None:
-    """Run your answer on fresh random numbers and say what is right and wrong. Exit code 1 when it is not right."""
+    """Run your answer on fresh random numbers and report what is right and wrong.
+
+    Exit code 1 when it is not right.
+    """
     workspace = open_workspace(directory)
     exercise = _named(workspace, name)
     outcome = _check(workspace, exercise, seed, patience, quiet=as_json)
@@ -102,7 +95,10 @@ def watch(
     patience: Patience = 1.0,
     directory: Dir = None,
 ) -> None:
-    """Check an exercise whenever its file is saved; Ctrl-C ends it."""
+    """Check an exercise whenever its file is saved.
+
+    Ctrl-C ends it.
+    """
     from paceline.learn.runner import make_ready
     from paceline.learn.watch import changes
 
@@ -139,7 +135,10 @@ def _launch(path: Path, folder: Path, workers: int, arguments: Sequence[str]) ->
 
 
 def hint(name: Name, directory: Dir = None) -> None:
-    """The next of three hints: a question, the idea, nearly the line."""
+    """Show the next of three hints.
+
+    The first is a question, the second the idea, the third nearly the line.
+    """
     from paceline.learn.plain import plain
 
     workspace = open_workspace(directory)
@@ -148,7 +147,7 @@ def hint(name: Name, directory: Dir = None) -> None:
 
 
 def solution(name: Name, directory: Dir = None) -> None:
-    """Our answer with its explanation, once yours has passed or all hints were taken."""
+    """Show our answer, once yours has passed or you have seen all hints."""
     from paceline.learn.plain import plain
 
     workspace = open_workspace(directory)
@@ -169,7 +168,10 @@ def quiz(
     ] = None,
     directory: Dir = None,
 ) -> None:
-    """Five questions with computed answers; another try has other numbers."""
+    """Answer five questions with computed answers.
+
+    Each try has other numbers.
+    """
     from paceline.learn.quiz import ask, draw_quiz
 
     workspace = open_workspace(directory)

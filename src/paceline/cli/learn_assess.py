@@ -18,22 +18,12 @@ from paceline.records.errors import Exit, PacelineError
 if TYPE_CHECKING:
     from paceline.learn.assess.grade import Grade
 
-assess_app = typer.Typer(
-    name="assess",
-    help="The assessment: take a training to many devices, and have it judged.",
-    epilog="Example: paceline learn assess --practice",
-    invoke_without_command=True,
-    rich_markup_mode=None,
-)
-
 Folder = Annotated[
     Path | None, typer.Option("--dir", help="The folder of the assessment. [default: this one, or ./assessment]")
 ]
 
 
-@assess_app.callback(epilog="Example: paceline learn assess --practice --all")
 def grade(
-    context: typer.Context,
     practice: Annotated[
         bool, typer.Option("--practice", help="Grade it; as often as you like, with all feedback.")
     ] = False,
@@ -47,9 +37,10 @@ def grade(
     as_json: Json = False,
     directory: Folder = None,
 ) -> None:
-    """Grade the submission in the folder. Exit code 1 when it does not pass."""
-    if context.invoked_subcommand is not None:
-        return
+    """Grade the submission in the folder.
+
+    Exit code 1 when it does not pass.
+    """
     if practice == final:
         raise PacelineError(
             "say which grading it is", hint="--practice, as often as you like; --final, for the certificate"
@@ -76,13 +67,12 @@ def grade(
         raise typer.Exit(int(Exit.FAILED))
 
 
-@assess_app.command(epilog="Example: paceline learn assess start")
 def start(
     folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A new folder, or one made by this.")] = Path(
         "assessment"
     ),
 ) -> None:
-    """Make the folder of the assessment: the task, the training for one device, what it gives today."""
+    """Make the folder of the assessment: the task, the single-device training and its results."""
     from paceline.learn.assess.task_folder import DEFAULT
     from paceline.learn.assess.task_folder import start as make
 

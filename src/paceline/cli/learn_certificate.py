@@ -17,20 +17,11 @@ from paceline.records.errors import PacelineError
 if TYPE_CHECKING:
     from paceline.learn.certificate.states import Level, Verdict
 
-certificate_app = typer.Typer(
-    name="certificate",
-    help="Certificates of the final assessment: made, checked and shown without a network.",
-    epilog="Example: paceline learn certificate verify Ada-Lovelace.json --key institute.pub",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
 _LEARNER = "The learner's own key"
 _CODE = b"PACELINE"
 _File = Annotated[Path, typer.Argument(metavar="FILE", help="The certificate: a JSON file.", show_default=False)]
 
 
-@certificate_app.command(epilog="Example: paceline learn certificate issue grade.json --name 'Ada Lovelace'")
 def issue(
     grade: Annotated[
         Path,
@@ -51,7 +42,7 @@ def issue(
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path("certificate"),
 ) -> None:
-    """Make a certificate of a grade: JSON, HTML, and PDF where there is a Chromium."""
+    """Make a certificate from a grade: JSON, HTML, and PDF where a Chromium is installed."""
     from paceline.learn.assess.grade import read_grade
     from paceline.learn.certificate.canonical import as_file
     from paceline.learn.certificate.credential import Holder, clean_name, must_be_fit
@@ -116,7 +107,6 @@ def _show(page: str, stem: Path) -> None:
     print(pdf)
 
 
-@certificate_app.command(epilog="Example: paceline learn certificate verify Ada-Lovelace.json --key institute.pub")
 def verify(
     file: Annotated[
         Path,
@@ -137,7 +127,10 @@ def verify(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Say what a certificate is and what it proves. Exit code 0 only when it is attested by a key that you gave."""
+    """Check a certificate and report what it proves.
+
+    Exit code 0 only when it is attested by a key that you gave.
+    """
     from paceline.learn.certificate.compact import verify_code
     from paceline.learn.certificate.keys import read_public
     from paceline.learn.certificate.verify import verify as check
@@ -155,14 +148,16 @@ def verify(
         raise typer.Exit(verdict.exit_code)
 
 
-@certificate_app.command(epilog="Example: paceline learn certificate show Ada-Lovelace.json --out pages")
 def show(
     file: _File,
     out: Annotated[
         Path | None, typer.Option("--out", help="The folder to write into. [default: that of the certificate]")
     ] = None,
 ) -> None:
-    """Write the page of a certificate again, and its PDF where there is a Chromium. Nothing else changes."""
+    """Write the page of a certificate again, and its PDF where a Chromium is installed.
+
+    The certificate itself does not change.
+    """
     from paceline.learn.certificate.page import as_html
     from paceline.learn.certificate.states import EXIT_CODES, RefusedError
     from paceline.learn.certificate.verify import opened
@@ -179,12 +174,11 @@ def show(
     _show(as_html(document, certificate, key), stem)
 
 
-@certificate_app.command(epilog="Example: paceline learn certificate key 'Institute of Parallel Things' --out keys")
 def key(
     name: Annotated[str, typer.Argument(metavar="NAME", help="The issuer's name, as certificates show it.")],
     out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path(),
 ) -> None:
-    """Make an instructor's key: a private file, which stays with you, and a public one, which you publish."""
+    """Make an instructor's pair of keys: a private file to keep and a public file to publish."""
     from paceline.learn.certificate.credential import clean_name
     from paceline.learn.certificate.keys import make_pair, read_public
 
@@ -198,9 +192,6 @@ def key(
     print(found.did)
 
 
-@certificate_app.command(
-    epilog="Example: paceline learn certificate revoke revoked.json --id urn:uuid:... --reason error --key our.key"
-)
 def revoke(
     file: Annotated[
         Path, typer.Argument(metavar="LIST", help="The revocation list; made when it is not there.", show_default=False)
@@ -211,7 +202,7 @@ def revoke(
     reason: Annotated[str, typer.Option("--reason", help="In a few words; everyone can read it.", show_default=False)],
     private: Annotated[Path, typer.Option("--key", help="The issuer's private key.", show_default=False)],
 ) -> None:
-    """Put a certificate on the issuer's revocation list, and sign the list anew."""
+    """Add a certificate to the issuer's revocation list and sign the list again."""
     from paceline.learn.certificate.canonical import as_file
     from paceline.learn.certificate.keys import read_private
     from paceline.learn.certificate.revocation import revoke as listed

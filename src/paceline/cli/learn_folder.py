@@ -15,16 +15,6 @@ from paceline.cli.learn_options import Dir, Json, Name, TrackName, open_workspac
 from paceline.records.errors import PacelineError
 
 
-def add(app: typer.Typer) -> None:
-    """Register the commands."""
-    app.command(epilog="Example: paceline learn start L1 --jupyter")(start)
-    app.command(epilog="Example: paceline learn workshop ./workshop")(workshop)
-    app.command("list", epilog="Example: paceline learn list --track one-day")(list_labs)
-    app.command("next", epilog="Example: paceline learn next")(next_one)
-    app.command(epilog="Example: paceline learn reset L4.2")(reset)
-    app.command(epilog="Example: paceline learn status --track one-day")(status)
-
-
 def start(
     lab: Annotated[str | None, typer.Argument(metavar="LAB", help="As L1; all labs when it is left out.")] = None,
     directory: Annotated[
@@ -32,7 +22,10 @@ def start(
     ] = None,
     jupyter: Annotated[bool, typer.Option("--jupyter/--no-jupyter", help="Open JupyterLab.")] = False,
 ) -> None:
-    """Make the course folder: notebooks, and one plain file an exercise. What you wrote is never overwritten."""
+    """Make the course folder: notebooks, and one plain file per exercise.
+
+    Files that you have written are never overwritten.
+    """
     from paceline.learn.content import load_course
     from paceline.learn.workspace import DEFAULT, find_workspace, start_workspace
 
@@ -65,7 +58,7 @@ def _open_jupyter(folder: Path, notebook: Path) -> None:
 
 
 def list_labs(track: TrackName = None, directory: Dir = None) -> None:
-    """All labs and exercises, and which are solved."""
+    """List all labs and exercises, and which are solved."""
     from paceline.learn.content import load_course
     from paceline.learn.overview import labs_of, list_text
     from paceline.learn.progress import Progress
@@ -83,7 +76,7 @@ def list_labs(track: TrackName = None, directory: Dir = None) -> None:
 
 
 def next_one(track: TrackName = None, directory: Dir = None) -> None:
-    """The first exercise that is not solved: its task and its file."""
+    """Show the first unsolved exercise: its task and its file."""
     from paceline.learn.overview import labs_of, next_exercise
     from paceline.learn.plain import plain, without_title
 
@@ -102,7 +95,7 @@ def next_one(track: TrackName = None, directory: Dir = None) -> None:
 
 
 def reset(name: Name, directory: Dir = None) -> None:
-    """Bring the starter back; what you wrote is kept beside it."""
+    """Restore the starter of an exercise and keep a copy of yours."""
     workspace = open_workspace(directory)
     exercise = workspace.course.exercise(name)
     kept = workspace.reset(exercise)
@@ -115,7 +108,7 @@ def status(
     as_json: Json = False,
     directory: Dir = None,
 ) -> None:
-    """How far you are."""
+    """Show your progress."""
     from paceline.learn import progress
     from paceline.learn.overview import labs_of, status_text
 
@@ -135,7 +128,7 @@ def status(
 
 
 def workshop(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or one made by this.")]) -> None:
-    """Lay out the original workshop's notebooks and decks under their own names, made of ours."""
+    """Lay out the original workshop's notebooks and decks under their own names."""
     from paceline.learn.content import load_course
     from paceline.learn.workshop import lay_out
 

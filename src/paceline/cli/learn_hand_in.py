@@ -17,7 +17,10 @@ def hand_in(
     name: Annotated[str, typer.Option(help="Your id in the class, or your name; goes into the zip.")] = "",
     directory: Dir = None,
 ) -> None:
-    """Pack progress, answers and the assessment into one zip for your teacher. Nothing is sent."""
+    """Pack progress, answers and the assessment into one zip for your teacher.
+
+    Nothing is sent.
+    """
     from paceline.learn.instructor.hand_in import make_hand_in
     from paceline.records.rundir import slug
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli import learn_survey
 from paceline.cli.learn_options import Json, TrackName
 from paceline.records.errors import PacelineError
 
@@ -19,20 +18,9 @@ if TYPE_CHECKING:
     from paceline.learn.checking import Message
     from paceline.learn.content import Exercise
 
-instructor_app = typer.Typer(
-    name="instructor",
-    help="Teach the course: the day, the class, what was handed in. No server; nothing leaves the class's folder.",
-    epilog="Example: paceline learn instructor schedule --track one-day --start 9:00",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
-
-instructor_app.add_typer(learn_survey.survey_app)
-
 Class = Annotated[Path, typer.Argument(metavar="FOLDER", help="Of the class; holds all that is known about it.")]
 
 
-@instructor_app.command(epilog="Example: paceline learn instructor schedule --date 2027-03-01 --ics day.ics")
 def schedule(
     track: Annotated[str, typer.Option(help="half-day, one-day or two-days.")] = "one-day",
     preset: Annotated[str | None, typer.Option(help="workshop: the original workshop's day, in its blocks.")] = None,
@@ -52,7 +40,7 @@ def schedule(
     ics: Annotated[Path | None, typer.Option(help="Write a calendar file as well.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Plan the day: times, labs, breaks, slides, and what to leave out where it does not fit."""
+    """Plan the day: times, labs, breaks, slides, and what to leave out if it does not fit."""
     from paceline.learn.content import load_course
     from paceline.learn.instructor import day, original, schedule
     from paceline.learn.overview import labs_of
@@ -104,7 +92,6 @@ def _date(text: str | None) -> datetime.date:
     return found
 
 
-@instructor_app.command(epilog="Example: paceline learn instructor roster ./class import people.csv")
 def roster(
     folder: Class,
     action: Annotated[
@@ -113,7 +100,10 @@ def roster(
     source: Annotated[Path | None, typer.Argument(metavar="[FILE.csv]", help="From where.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Who is in the class; a first import makes its folder. Columns: name, and id or email where you like."""
+    """Show who is in the class, or import people from a CSV file.
+
+    The first import makes the class folder. Columns: name, and optionally id and email.
+    """
     from paceline.learn.instructor.classroom import PRIVATE, Classroom, open_class
     from paceline.learn.instructor.roster import import_people, read_roster
 
@@ -141,12 +131,14 @@ def roster(
         print("nobody yet")
 
 
-@instructor_app.command(epilog="Example: paceline learn instructor handout --track one-day --out course.zip")
 def handout(
     out: Annotated[Path, typer.Option(help="The zip to write.")] = Path("course.zip"),
     track: TrackName = None,
 ) -> None:
-    """A zip for learners: notebooks, texts, starters and how to begin. No solutions; always the same bytes."""
+    """Make a zip for learners with notebooks, texts and starters, without solutions.
+
+    The same course always gives the same bytes.
+    """
     from paceline.learn.content import load_course
     from paceline.learn.instructor.handout import make_handout
     from paceline.learn.overview import labs_of
@@ -156,7 +148,6 @@ def handout(
     print(f"{made.path}: {made.files} files, sha256 {made.digest[:16]}")
 
 
-@instructor_app.command(epilog="Example: paceline learn instructor collect ./class ~/Downloads/hand-ins")
 def collect(
     folder: Class,
     sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Zips, progress.json files, folders.")],
@@ -164,7 +155,10 @@ def collect(
         str | None, typer.Option("--as", help="Whose it is, by id, where its name does not say.")
     ] = None,
 ) -> None:
-    """Take what learners sent into the class's folder. Exit code 1 when something was refused."""
+    """Add what learners handed in to the class folder.
+
+    Exit code 1 when something was refused.
+    """
     from paceline.learn.assess.text import visible
     from paceline.learn.instructor.classroom import Classroom
     from paceline.learn.instructor.collect import collect as take
@@ -181,7 +175,6 @@ def collect(
         raise typer.Exit(int(Exit.FAILED))
 
 
-@instructor_app.command(epilog="Example: paceline learn instructor overview ./class --track one-day --open")
 def overview(
     folder: Class,
     track: TrackName = None,
@@ -190,7 +183,10 @@ def overview(
     open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="Only write the page.")] = False,
 ) -> None:
-    """The class at a glance: who is where, who is stuck and why, predictions, assessment. Text, and one page."""
+    """Show the class: progress, who is stuck and why, predictions, assessments.
+
+    Printed as text and written as one page.
+    """
     from paceline.learn.content import load_course
     from paceline.learn.instructor import overview
     from paceline.learn.instructor.classroom import open_class
@@ -221,7 +217,6 @@ def overview(
         webbrowser.open(page.resolve().as_uri())
 
 
-@instructor_app.command(epilog="Example: paceline learn instructor grade ./class --attest --key institute.key")
 def grade(
     folder: Class,
     only: Annotated[str | None, typer.Option(help="Only the learner with this id.")] = None,
@@ -232,7 +227,10 @@ def grade(
     key: Annotated[Path | None, typer.Option(help="Your private key, for --attest.")] = None,
     issuer: Annotated[str | None, typer.Option(help="Name on the certificates. [default: that in the key]")] = None,
 ) -> None:
-    """Grade every collected assessment, one after the other; can be stopped and called again. Takes minutes each."""
+    """Grade every collected assessment, one after the other.
+
+    Each takes minutes. The command can be stopped and called again.
+    """
     from paceline.learn.instructor import grading
     from paceline.learn.instructor.classroom import open_class
     from paceline.records.errors import Exit
@@ -255,13 +253,15 @@ def grade(
         raise typer.Exit(int(Exit.FAILED))
 
 
-@instructor_app.command(epilog="Example: paceline learn instructor similarity ./class --threshold 0.7")
 def similarity(
     folder: Class,
     threshold: Annotated[float, typer.Option(help="List pairs from this similarity on.", min=0.0, max=1.0)] = 0.6,
     given: Annotated[Path | None, typer.Option(help="The program that all began with. [default: the course's]")] = None,
 ) -> None:
-    """Assessments that look alike, and logs that are the same. Advisory only: it says where to look."""
+    """List similar assessments and identical logs, as a hint where to look.
+
+    Advisory only.
+    """
     from paceline.learn.content import course_folder
     from paceline.learn.instructor.classroom import open_class
     from paceline.learn.instructor.similarity import as_text, compare
@@ -272,12 +272,15 @@ def similarity(
     print(as_text(compare(open_class(folder), given or (ours if ours.is_file() else None), threshold)))
 
 
-@instructor_app.command(epilog="Example: paceline learn instructor room ./checked")
 def room(
     folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="With a file of doctor a machine.")] = None,
     as_json: Json = False,
 ) -> None:
-    """Is every machine ready? Says what to run on each; with a folder, what came out. Exit code 1 if one is not."""
+    """Check that every machine of the class is ready.
+
+    Without a folder, prints the commands to run on each machine; with one, shows their results. Exit code 1 if a
+    machine is not ready.
+    """
     from paceline.learn.instructor.room import SCRIPT, as_text, read_room
     from paceline.records.errors import Exit
 

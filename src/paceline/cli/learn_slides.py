@@ -10,18 +10,9 @@ import typer
 
 from paceline.records.errors import PacelineError, choices
 
-slides_app = typer.Typer(
-    name="slides",
-    help="The course's slides, built from text, with figures and numbers from recorded runs.",
-    epilog="Example: paceline learn slides build D6 --format html",
-    no_args_is_help=True,
-    rich_markup_mode=None,
-)
 
-
-@slides_app.command("list", epilog="Example: paceline learn slides list")
 def list_decks() -> None:
-    """All decks, with what each is about."""
+    """List all decks with their topics."""
     from paceline.learn.content import load_course
     from paceline.learn.slides.build import deck_files
     from paceline.learn.slides.deck import read_deck
@@ -31,7 +22,6 @@ def list_decks() -> None:
         print(f"{name:<28} {len(deck.slides):>2} slides   {deck.title}")
 
 
-@slides_app.command(epilog="Example: paceline learn slides build D3 D6 --format pptx")
 def build(
     decks: Annotated[list[str] | None, typer.Argument(metavar="[DECK]...", help="D1, D2 ... [default: all]")] = None,
     formats: Annotated[
@@ -40,7 +30,7 @@ def build(
     ] = None,
     out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path("slides"),
 ) -> None:
-    """Build decks: HTML that needs nothing else, PPTX that may be edited, PDF where there is a Chromium."""
+    """Build decks as HTML, editable PPTX, or PDF where a Chromium is installed."""
     from paceline.learn.content import load_course
     from paceline.learn.slides import build as building
 

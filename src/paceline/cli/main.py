@@ -1,52 +1,18 @@
-"""`paceline`: the verbs, and the one place where failures become messages and exit codes."""
+"""`paceline`: finds the command that was typed, and turns failures into messages and exit codes.
+
+Help of the program and of groups comes from a static table. A command's module is imported only when it was asked for.
+"""
 
 from __future__ import annotations
 
 import sys
-from typing import Annotated
-
-import typer
+from collections.abc import Sequence
 
 import paceline
-from paceline.cli import data, landscape, learn, plan, report, run, train
-from paceline.records.errors import Exit, PacelineError, render
+from paceline.cli.verbs import Command, Group, find
+from paceline.records.errors import Exit, PacelineError
 
-
-def build_app() -> typer.Typer:
-    """The command line. Building it loads no torch: `--help` has to be quick."""
-    app = typer.Typer(
-        name="paceline",
-        help="Take PyTorch training from one device to many, and prove that nothing was lost.",
-        epilog="Example: paceline train digits",
-        no_args_is_help=True,
-        add_completion=False,
-        rich_markup_mode=None,
-        pretty_exceptions_enable=False,
-        context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    )
-
-    @app.callback()
-    def root(
-        version: Annotated[
-            bool, typer.Option("--version", help="Print the version.", is_eager=True, callback=_print_version)
-        ] = False,
-    ) -> None:
-        del version  # eager: its callback has done all, before a missing verb is complained about
-
-    train.register(app)
-    run.register(app)
-    landscape.register(app)
-    report.register(app)
-    app.add_typer(plan.plan_app)
-    app.add_typer(data.data_app)
-    app.add_typer(learn.learn_app)
-    return app
-
-
-def _print_version(asked: bool) -> None:
-    if asked:
-        print(paceline.__version__)
-        raise typer.Exit
+HELP = ("-h", "--help")
 
 
 def main() -> None:
@@ -57,8 +23,7 @@ def main() -> None:
 def call(arguments: list[str]) -> int:
     """Run with `arguments` and return the exit code."""
     try:
-        code = build_app()(arguments, standalone_mode=False, prog_name="paceline")
-        return code if isinstance(code, int) else int(Exit.OK)
+        return _dispatch(arguments)
     except PacelineError as error:
         sys.stderr.write(f"{error}\n")
         return error.exit_code
@@ -69,17 +34,59 @@ def call(arguments: list[str]) -> int:
         # The reader of a pipe has gone: that is its right. Keep Python from complaining at exit.
         sys.stderr.close()
         return int(Exit.FAILED)
-    except Exception as error:
-        if type(error).__name__ == "Abort":
-            sys.stderr.write("\ninterrupted\n")
-            return int(Exit.INTERRUPTED)
-        if not hasattr(error, "format_message"):
-            raise
-        # A usage error of the option parser; it has no public base class in every version of typer.
-        context = getattr(error, "ctx", None)
-        command = getattr(context, "command_path", "paceline")
-        if type(error).__name__ == "NoArgsIsHelpError":
-            sys.stderr.write(f"{error.format_message()}\n")
-            return int(Exit.USAGE)
-        sys.stderr.write(render(error.format_message().rstrip("."), hint=f"{command} --help") + "\n")
+
+
+def _dispatch(arguments: list[str]) -> int:
+    path, found = find(arguments)
+    rest = arguments[len(path) :]
+    name = " ".join(["paceline", *path])
+    if isinstance(found, Group):
+        if found.itself is None or (rest and not rest[0].startswith("-")):
+            return _group(name, found, rest)
+        return _run(name, found.itself, rest, found)
+    return _run(name, found, rest)
+
+
+def _group(name: str, group: Group, rest: Sequence[str]) -> int:
+    """A group by itself: its help, its version, or what was mistyped."""
+    if not rest:
+        sys.stderr.write(group_help(name, group))
         return int(Exit.USAGE)
+    if rest[0] in HELP:
+        sys.stdout.write(group_help(name, group))
+        return int(Exit.OK)
+    if rest[0] == "--version" and name == "paceline":
+        sys.stdout.write(f"{paceline.__version__}\n")
+        return int(Exit.OK)
+    if rest[0].startswith("-"):
+        raise PacelineError(f"No such option: {rest[0]}", hint=f"{name} --help")
+    raise PacelineError(f"No such command '{rest[0]}'{_similar(rest[0], group)}", hint=f"{name} --help")
+
+
+def _similar(word: str, group: Group) -> str:
+    import difflib
+
+    near = difflib.get_close_matches(word, list(group.commands))
+    return f". Did you mean {' or '.join(repr(each) for each in near)}?" if near else ""
+
+
+def _run(name: str, command: Command, rest: list[str], group: Group | None = None) -> int:
+    run = command.load()
+    if command.own_parser:
+        code = run(rest)
+        return code if isinstance(code, int) else int(Exit.OK)
+    from paceline.cli.parser import parse_and_run
+
+    return parse_and_run(name, command, run, rest, group)
+
+
+def group_help(name: str, group: Group) -> str:
+    """The help of a group, from the table alone."""
+    from paceline.cli.help_text import help_text
+
+    options = [("-h, --help", "Show this message and exit.")]
+    if name == "paceline":
+        options.insert(0, ("--version", "Print the version."))
+    rows = [(word, each.summary) for word, each in group.commands.items()]
+    usage = f"{name} COMMAND ..."
+    return help_text(usage, group.summary, [group.example], [("Commands", rows), ("Options", options)])

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from paceline.cli.options import command_from
 from paceline.plan.batch_config import BatchConfig, check
 from paceline.records.errors import PacelineError
@@ -23,21 +21,12 @@ if TYPE_CHECKING:
     Answer = Callable[[RunDir], BatchResult]
     """What is left to do once there is a directory."""
 
-HELP = """Which batch size, with how many workers, at which learning rate? From runs to a target at several batches, or,
-as a first indication, from the gradient noise of one run.
+HELP = """Recommend a batch size, a number of workers and a learning rate.
 
-\b
-    paceline plan batch runs/2026-01-31_12-00-00_fashion-mnist
-    paceline plan batch fashion-mnist --target accuracy=0.90 --batches 32,128,512,2048
-    paceline plan batch runs/sweep-* --target accuracy=0.90 --speed runs/2026-01-31_13-00-00_plan-speed-fashion-mnist
-    paceline plan batch RUN --confirm --batches 128,512,2048
+Runs to a target at several batches give steps and time to the target. One run gives a first indication, from the
+noise of its gradients.
 """
 CONTROL = ("format", "train_workers", "workers", "data_dir", "speed", "efficiency")
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("batch", help=HELP)(command_from(BatchConfig, "targets", run_batch, HELP))
 
 
 def run_batch(given: dict[str, Any]) -> None:
@@ -56,6 +45,9 @@ def run_batch(given: dict[str, Any]) -> None:
     with run_lock(run), to_be_resumed("batch", run):
         write_plan(run, answer(run))
     show_plan(run, config.format)
+
+
+COMMAND = command_from(BatchConfig, "targets", run_batch, HELP)
 
 
 def _prepared(config: BatchConfig) -> tuple[str, Answer]:

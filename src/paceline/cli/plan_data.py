@@ -7,8 +7,6 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from paceline.cli.options import command_from
 from paceline.plan.data_config import DataConfig, check
 from paceline.records.errors import PacelineError
@@ -19,22 +17,12 @@ if TYPE_CHECKING:
     from paceline.records.rundir import RunDir
     from paceline.studies.learning_curve import LearningCurveStudy
 
-HELP = """How much more data does a target need, and how much computing? Trains on parts of the data, and fits how the
-error falls with their number.
+HELP = """Predict how much more data and computing a target needs.
 
-\b
-    paceline plan data fashion-mnist --target accuracy=0.95
-    paceline plan data my_task.py --fractions 0.05,0.1,0.2,0.4,0.8 --seeds 5 --metric loss
-    paceline plan data fashion-mnist --target accuracy=0.95 --peak 40 --utilisation 0.3 --price 1.5
-    paceline plan data --resume runs/2026-01-31_12-00-00_plan-data-fashion-mnist --target accuracy=0.96
+Trains on parts of the training set and fits how the error falls with the number of samples.
 """
 CONTROL = ("format", "workers", "data_dir", "metric", "target", "peak", "utilisation", "price")
 """What may change when a plan is gone on with: no training depends on it."""
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("data", help=HELP)(command_from(DataConfig, "task", run_data, HELP))
 
 
 def run_data(given: dict[str, Any]) -> None:
@@ -54,6 +42,9 @@ def run_data(given: dict[str, Any]) -> None:
     with run_lock(run), to_be_resumed("data", run):
         write_plan(run, _learn(config, study, run))
     show_plan(run, config.format)
+
+
+COMMAND = command_from(DataConfig, "task", run_data, HELP)
 
 
 def _settled(given: dict[str, Any]) -> DataConfig:

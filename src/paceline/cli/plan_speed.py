@@ -18,20 +18,14 @@ if TYPE_CHECKING:
     from paceline.plan.network import FittedLink
     from paceline.plan.rows import Timing
 
-HELP = """How fast would other numbers of workers be? From short runs at a few settings, and a probe of the network.
+HELP = """Predict the speed of other numbers of workers from a few short runs.
 
-\b
+The runs are of the same task at different batches and numbers of workers, for example:
+
     for n in 1 2; do for b in 32 64 128; do
-      paceline train fashion-mnist --workers $n --global-batch $((n * b)) --steps 60 --run-dir runs/speed-$n-$b
+    paceline train fashion-mnist --workers $n --global-batch $((n * b)) --steps 60 --run-dir runs/speed-$n-$b
     done; done
-    paceline plan speed runs/speed-* --probe --workers 1,2,4,8,16
-    paceline plan speed runs/speed-* --bandwidth 12.5 --latency 20 --workers 64,256
 """
-
-
-def add(app: typer.Typer) -> None:
-    """Add the command."""
-    app.command("speed", help=HELP)(command_from(SpeedConfig, "runs", run_speed, HELP))
 
 
 def run_speed(given: dict[str, Any]) -> None:
@@ -71,6 +65,9 @@ def run_speed(given: dict[str, Any]) -> None:
     run = open_plan("speed", info.name, dataclasses.asdict(config), config.run_dir, None)
     write_plan(run, result)
     show_plan(run, config.format)
+
+
+COMMAND = command_from(SpeedConfig, "runs", run_speed, HELP)
 
 
 def _require_sizes(timings: list[Timing]) -> None:

@@ -11,26 +11,11 @@ import typer
 from paceline.cli.options import command_from
 from paceline.plan.cost_config import CostConfig, check
 
-TRENDS_HELP = """How fast published trainings of ResNet-50 on ImageNet are, and what that says of scaling.
+COST_HELP = """Compute what a training costs in FLOP, PF/s-days, hours and money.
 
-\b
-    paceline plan trends
-    paceline plan trends --format json
+For a dense transformer give --parameters and --tokens, for any other model --forward and --samples. Hours need --peak,
+--precision and --utilisation.
 """
-COST_HELP = """What a training costs: FLOP, PF/s-days, hours, money. Peak and utilisation are of one precision.
-
-\b
-    paceline plan cost --parameters 70B --tokens 1.4T
-    paceline plan cost --forward 8.2 --samples 115M --peak 989 --precision bf16 --utilisation 25% --price 2.5
-    paceline plan cost --parameters 70B --tokens 1.4T --peak 989 --precision bf16 --utilisation 40% \\
-      --devices 2048 --efficiency 85%
-"""
-
-
-def add(app: typer.Typer) -> None:
-    """Add both commands."""
-    app.command("cost", help=COST_HELP)(command_from(CostConfig, "", run_cost, COST_HELP))
-    app.command("trends", help=TRENDS_HELP)(run_trends)
 
 
 def run_trends(
@@ -39,7 +24,7 @@ def run_trends(
     ] = None,
     output_format: Annotated[str, typer.Option("--format", help="text, or json: one object at the end.")] = "text",
 ) -> None:
-    """Carry out `paceline plan trends`."""
+    """Show published training times of ResNet-50 on ImageNet and how they scale."""
     from paceline.cli.plan_frame import open_plan, show_plan
     from paceline.plan.choices import check_format
     from paceline.plan.trends import trends
@@ -81,3 +66,6 @@ def run_cost(given: dict[str, Any]) -> None:
     rows += [("assumed", text) for text in config.assumptions]
     for label, value in rows:
         sys.stdout.write(f"{label:<13} {value}\n")
+
+
+COST = command_from(CostConfig, "", run_cost, COST_HELP)

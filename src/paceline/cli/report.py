@@ -23,11 +23,6 @@ class Format(enum.StrEnum):
     JSON = "json"
 
 
-def register(app: typer.Typer) -> None:
-    """Add the verb to the command line."""
-    app.command("report")(report)
-
-
 def report(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, one or several to compare.")],
     output: Annotated[
@@ -48,9 +43,9 @@ def report(
         typer.Option("--format", help="text: cards and a page. json: the numbers, and a page only with --output."),
     ] = Format.TEXT,
 ) -> None:
-    """Show what happened in a run, or how several compare: a card here, and one HTML page that needs no network.
+    """Show what happened in a run, or compare several: a card here and one HTML page.
 
-    Example: paceline report runs/2026-03-01_09-30-00_digits
+    The page is one file and needs no network.
     """
     from paceline.records.target import parse_target
     from paceline.report.compare import compare

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 
-import typer
-
 from paceline.launch.flags import flags_before_script, help_text
 from paceline.records.errors import Exit, PacelineError
 
@@ -31,21 +29,3 @@ def run_command(argv: list[str]) -> int:
         return error.exit_code
     except KeyboardInterrupt:  # before the agent listens for signals
         return int(Exit.INTERRUPTED)
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb; all of its arguments are left to torch's own parser."""
-
-    @app.command(
-        "run",
-        add_help_option=False,
-        context_settings={
-            "allow_extra_args": True,
-            "ignore_unknown_options": True,
-            "allow_interspersed_args": False,
-            "help_option_names": [],
-        },
-        help="Launch a script on many workers, as torchrun does; every flag of torchrun works.",
-    )
-    def run(context: typer.Context) -> None:
-        raise typer.Exit(run_command(list(context.args)))

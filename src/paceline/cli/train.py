@@ -26,24 +26,15 @@ if TYPE_CHECKING:
     from paceline.launch.elastic import Ended
     from paceline.report.tensorboard import TensorBoardExport
 
-HELP = """Train a task on every device of this machine, and show what happened.
+HELP = """Train a task on every device of this machine and show the result.
 
-\b
-    paceline train digits
-    paceline train fashion-mnist --target accuracy=0.90 --patience 2
-    paceline train my_task.py --workers 2 --global-batch 256 --lr 0.1 --warmup 1ep
-    paceline train --resume runs/2026-01-31_12-00-00_digits
+A task is built in (digits, fashion-mnist ...) or a Python file with a function task(). The run directory holds
+settings, events, checkpoints, logs and a report page.
 
-Under torchrun (several machines) it joins the job instead of starting one:
+Under torchrun, on one machine or several, the command joins the job instead of starting one:
 
-\b
     torchrun --nnodes 2 --nproc-per-node 8 ... -m paceline train digits
 """
-
-
-def register(app: typer.Typer) -> None:
-    """Add the verb."""
-    app.command("train", help=HELP)(command_from(TrainConfig, "task", run_train, HELP))
 
 
 def run_train(given: dict[str, Any]) -> None:
@@ -55,6 +46,9 @@ def run_train(given: dict[str, Any]) -> None:
     config, run = settle_request(given)
     code = _launch(config, run)
     raise typer.Exit(code)
+
+
+COMMAND = command_from(TrainConfig, "task", run_train, HELP)
 
 
 def settle_request(given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:

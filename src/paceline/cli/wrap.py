@@ -1,0 +1,45 @@
+"""Lines that fit a width, broken at spaces only. Imports next to nothing: root help is made with it."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+WIDEST = 110
+"""Help is not drawn wider: long lines are hard to read."""
+
+
+def columns() -> int:
+    """Width of the terminal: $COLUMNS, else what the terminal says, else 80."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given) > 0:
+        return int(given)
+    for stream in (sys.__stdout__, sys.__stderr__):
+        try:
+            found = os.get_terminal_size(stream.fileno()).columns if stream is not None else 0
+        except (OSError, ValueError):
+            continue
+        if found > 0:
+            return found
+    return 80
+
+
+def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+    """Words of `text` in lines of at most `width` characters; a word that is longer has a line of its own.
+
+    Args:
+        text: words separated by white space.
+        width: of a line, indentation included.
+        first: what the first line begins with.
+        rest: what all others begin with; None is as many spaces as `first` is long.
+    """
+    rest = " " * len(first) if rest is None else rest
+    lines = [first]
+    empty = True
+    for word in text.split():
+        if not empty and len(lines[-1]) + 1 + len(word) > width:
+            lines.append(rest)
+            empty = True
+        lines[-1] += word if empty else f" {word}"
+        empty = False
+    return lines
