@@ -6,11 +6,12 @@ import json
 from io import StringIO
 
 import pytest
-import typer
 from rich.console import Console
 
-from paceline.cli.report import register
+from paceline.cli.card_layout import show
+from paceline.cli.parser import parse_and_run
 from paceline.cli.report_plan import plan_card
+from paceline.cli.verbs import find
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
 from paceline.report.plan.facts import facts, table, warnings
@@ -20,12 +21,10 @@ from tests.report import landscapes, plans
 @pytest.fixture
 def paceline(capsys):
     """Runs the verb in this process and gives what it printed."""
-    app = typer.Typer(rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.callback()(lambda: None)
-    register(app)
+    command = find(["report"])[1]
 
     def call(*arguments):
-        app(["report", *map(str, arguments)], standalone_mode=False)
+        parse_and_run("paceline report", command, command.load(), [*map(str, arguments)], None)
         return capsys.readouterr().out
 
     return call
@@ -34,7 +33,7 @@ def paceline(capsys):
 def drawn(path, result, width=200):
     """The card as plain text, spaces made one."""
     out = StringIO()
-    Console(file=out, width=width, color_system=None).print(plan_card(result, RunDir(path)))
+    show(Console(file=out, width=width, color_system=None), plan_card(result, RunDir(path)))
     return out.getvalue()
 
 

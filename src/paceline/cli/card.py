@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Group, RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from paceline.cli.card_layout import NARROW, Block, Card, Grid, Row, Rows, Words
 from paceline.records.schema import RunInfo
 from paceline.report import words
 from paceline.report.compare import Comparison
@@ -29,36 +28,28 @@ class NextStep:
     purpose: str
 
 
-def result_card(
-    summary: Summary, info: RunInfo, *, width: int, next_steps: Sequence[NextStep] | None = None
-) -> RenderableType:
+def result_card(summary: Summary, info: RunInfo, next_steps: Sequence[NextStep] | None = None) -> Card:
     """The card of one run: numbers, where the time went, where everything is, what to type next.
 
     Args:
         summary: of the run.
         info: its run.json.
-        width: columns that there are; at least 40 are used.
         next_steps: None proposes what fits the way in which the run ended.
     """
-    width = max(40, width)
     good = summary.status in ("finished", "target")
     steps = propose(summary, info) if next_steps is None else next_steps
-    parts: list[RenderableType] = [
-        Text(safe(summary.name), style="bold"),
-        Text(safe(summary.first_line), style="dim"),
-        Text(safe(summary.ended), style="" if good else "bold yellow"),
-        Text(""),
-        _numbers(summary),
+    opening: list[Block] = [
+        Words(summary.name, "bold"),
+        Words(summary.first_line, "dim"),
+        Words(summary.ended, "" if good else "bold yellow"),
     ]
-    if summary.phases:
-        parts += [Text(""), Text("where the time went (rank 0)", style="dim"), _phases(summary.phases, width)]
-    parts += [Text(""), _pairs(_places(summary))]
-    for message in summary.warnings:
-        parts.append(Text.assemble(("note: ", "yellow"), safe(message)))
-    if steps:
-        parts += [Text(""), Text("next", style="dim")]
-        parts += [Text.assemble("  ", (safe(step.command), "bold"), (f"   {step.purpose}", "dim")) for step in steps]
-    return Group(*parts)
+    phases: list[Block] = [Words("where the time went (rank 0)", "dim"), _Phases(summary.phases)]
+    places: list[Block] = [Rows([Row(label, value) for label, value in _places(summary)])]
+    places += [Words(message, head=("note: ", "yellow")) for message in summary.warnings]
+    todo: list[Block] = [Words("next", "dim")]
+    for step in steps:
+        todo += [Words(step.command, "bold", indent="  "), Words(step.purpose, "dim", indent="    ")]
+    return Card(opening, [Rows(_numbers(summary))], phases if summary.phases else [], places, todo if steps else [])
 
 
 def propose(summary: Summary, info: RunInfo) -> list[NextStep]:
@@ -73,60 +64,48 @@ def propose(summary: Summary, info: RunInfo) -> list[NextStep]:
     return steps
 
 
-def comparison_card(comparison: Comparison) -> RenderableType:
+def comparison_card(comparison: Comparison) -> Card:
     """What differs between runs, and their numbers with ratios to the first."""
-    settings = _columns("what differs", comparison.runs)
-    for setting in comparison.settings:
-        settings.add_row(safe(setting.name), *map(safe, setting.values))
-    if not comparison.settings:
-        settings.add_row("no recorded setting", *("" for _ in comparison.runs))
-    numbers = _columns("numbers", comparison.runs)
+    settings = [[setting.name, *setting.values] for setting in comparison.settings]
+    if not settings:
+        settings = [["no recorded setting", *("" for _ in comparison.runs)]]
+    numbers = []
     for row in comparison.numbers:
         cells = []
         for index, (shown, ratio) in enumerate(zip(row.shown, row.ratios, strict=True)):
-            cells.append(shown if ratio is None or index == 0 else f"{shown}  × {ratio:.3f}")
-        numbers.add_row(safe(row.name), *cells)
-    return Group(settings, Text(""), numbers, Text(""), Text(comparison.caution, style="dim"))
+            cells.append(shown if ratio is None or index == 0 else f"{shown} × {ratio:.3f}")
+        numbers.append([row.name, *cells])
+    return Card(
+        [Grid(["what differs", *comparison.runs], settings)],
+        [Grid(["numbers", *comparison.runs], numbers)],
+        [Words(comparison.caution, "dim")],
+    )
 
 
-def _columns(title: str, runs: Sequence[str]) -> Table:
-    table = Table(box=None, padding=(0, 2, 0, 0), header_style="bold")
-    table.add_column(title, overflow="fold", style="dim")
-    for run in runs:
-        table.add_column(Text(safe(run)), overflow="fold", justify="right")
-    return table
+def _numbers(summary: Summary) -> list[Row]:
+    return [Row(tile.label, tile.value, tile.details) for tile in tiles(summary)]
 
 
-def safe(text: str) -> str:
-    """Text of a run without anything that a terminal would obey."""
-    return "".join(character if character.isprintable() else "\ufffd" for character in text)
+class _Phases:
+    """Shares of the time, with a bar each where there is room."""
 
+    def __init__(self, phases: Sequence[Phase]) -> None:
+        self._phases = phases
 
-def _numbers(summary: Summary) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim")
-    grid.add_column(no_wrap=True, style="bold", justify="right")
-    grid.add_column(overflow="fold")
-    for tile in tiles(summary):
-        details = [detail for detail in tile.details if detail]
-        grid.add_row(safe(tile.label), tile.value, safe(details[0]) if details else "")
-        for detail in details[1:]:
-            grid.add_row("", "", Text(safe(detail), style="dim"))
-    return grid
-
-
-def _phases(phases: Sequence[Phase], width: int) -> Table:
-    longest = max(phase.share for phase in phases) or 1.0
-    room = min(30, max(8, width - 40))
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True)
-    grid.add_column(no_wrap=True, justify="right")
-    grid.add_column(no_wrap=True, justify="right", style="dim")
-    grid.add_column(no_wrap=True, style="blue")
-    for phase in phases:
-        bar = _bar(phase.share / longest * room)
-        grid.add_row(phase.name, words.share(phase.share), words.duration(phase.seconds), bar)
-    return grid
+    def lines(self, width: int) -> list[Text]:
+        """One a phase; below `NARROW` columns without a bar."""
+        longest = max(phase.share for phase in self._phases) or 1.0
+        rows = [(phase.name, words.share(phase.share), words.duration(phase.seconds)) for phase in self._phases]
+        if width < NARROW:
+            return Rows([Row(name, f"{share}, {time}") for name, share, time in rows]).lines(width)
+        sizes = [max(len(row[index]) for row in rows) for index in range(3)]
+        room = min(30, width - sum(sizes) - 6)
+        found = []
+        for phase, (name, share, time) in zip(self._phases, rows, strict=True):
+            text = Text(f"{name:<{sizes[0]}}  {share:>{sizes[1]}}  ")
+            text.append(f"{time:>{sizes[2]}}  ", "dim").append(_bar(phase.share / longest * room), "blue")
+            found.append(text)
+        return found
 
 
 def _bar(length: float) -> str:
@@ -145,12 +124,3 @@ def _places(summary: Summary) -> list[tuple[str, str]]:
     if Path(where.report).exists():
         rows.append(("page", where.report))
     return rows
-
-
-def _pairs(rows: Sequence[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    grid.add_column(no_wrap=True, style="dim")
-    grid.add_column(overflow="fold")
-    for label, value in rows:
-        grid.add_row(label, safe(value))
-    return grid

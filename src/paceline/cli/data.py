@@ -18,7 +18,7 @@ from paceline.tasks.data.obtain import Obtained, Progress, Whereabouts, obtain, 
 from paceline.tasks.data.progress import Tell
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
+    from paceline.cli.live import LiveProgress, RecentRate
 
 BAR_AFTER_S = 2.0
 """Nothing is drawn for what is over sooner."""
@@ -155,8 +155,10 @@ class _Display:
 
     def __init__(self) -> None:
         self._start = time.monotonic()
-        self._bar: Bar | None = None
+        self._bar: LiveProgress | None = None
         self._task: Any = None
+        self._message = ""
+        self._rate: RecentRate
 
     def __call__(self, progress: Progress) -> None:
         if self._bar is None:
@@ -165,12 +167,25 @@ class _Display:
             self._bar = _new_bar()
             self._bar.start()
             self._task = self._bar.add_task(progress.message, total=progress.total_bytes)
+        if progress.message != self._message:  # another file, or another place
+            self._message, self._rate = progress.message, _new_rate()
         self._bar.update(
             self._task,
             description=progress.message,
             completed=progress.done_bytes,
             total=progress.total_bytes,
+            parts=self._parts(progress),
         )
+
+    def _parts(self, progress: Progress) -> list[str]:
+        from paceline.cli.live import NO_RATE, clock
+
+        self._rate.add(time.monotonic(), progress.done_bytes)
+        speed = NO_RATE if self._rate.value is None else f"{self._rate.value / 1e6:.1f}"
+        if not progress.total_bytes:
+            return [_megabytes(progress.done_bytes), f"{speed} MB/s"] if progress.done_bytes else []
+        done = f"{progress.done_bytes / 1e6:.1f}/{_megabytes(progress.total_bytes)}"
+        return [done, clock(self._rate.left_s(progress.total_bytes)), f"{speed} MB/s"]
 
     def close(self) -> None:
         """Remove the bar."""
@@ -178,20 +193,19 @@ class _Display:
             self._bar.stop()
 
 
-def _new_bar() -> Bar:
+def _new_bar() -> LiveProgress:
     # Loaded only when there is something to draw: it costs a tenth of a second.
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn, TransferSpeedColumn
 
-    return Progress(
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        DownloadColumn(),
-        TransferSpeedColumn(),
-        TimeRemainingColumn(),
-        console=Console(stderr=True),
-        transient=True,
-    )
+    from paceline.cli.live import LiveProgress
+
+    return LiveProgress(Console(stderr=True))
+
+
+def _new_rate() -> RecentRate:
+    from paceline.cli.live import RecentRate
+
+    return RecentRate()
 
 
 def _samples(dataset: DataSet) -> str:

@@ -10,17 +10,18 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Any
 
 import msgspec
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import TaskID
 
+from paceline.cli.live import NO_RATE, LiveProgress, RecentRate, clock
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
+from paceline.records.wrap import wrap
 from paceline.records.writer import end_of_last_line
-from paceline.report.words import fast_line, first_line
+from paceline.report.words import decimal, fast_line, first_line, rate
 
 _POLL_S = 0.1
 
@@ -90,8 +91,9 @@ class Follower:
         self._tail = Tail(run.events(0))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
-        self._progress: Progress | None = None
+        self._progress: LiveProgress | None = None
         self._bar: TaskID | None = None
+        self._samples, self._steps = RecentRate(), RecentRate()
 
     def __enter__(self) -> Follower:
         self._thread.start()
@@ -124,17 +126,21 @@ class Follower:
             match event:
                 case Start():
                     self._draw_start(event)
+                case Step():
+                    self._count(event)
                 case Evaluation():
+                    self._pause(event.duration_s)
                     self._print(evaluation_line(event))
                 case Note():
                     self._print(f"note: {event.message}", style="yellow" if event.level == "warning" else "dim")
                 case Checkpoint():
+                    self._pause(event.duration_s)
                     self.last_checkpoint = event
                 case End():
                     self.end = event
-        steps = [event for event in events if isinstance(event, Step)]
-        if steps:
-            self._draw_steps(steps)
+        last = next((event for event in reversed(events) if isinstance(event, Step)), None)
+        if last is not None:
+            self._draw_step(last)
 
     def _draw_start(self, event: Start) -> None:
         self.started = True
@@ -147,32 +153,39 @@ class Follower:
         if fast := fast_line(self.info):
             self._print(fast, style="dim")
         if self.console.is_terminal and self.info.task is not None:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("loss {task.fields[loss]:.4f}  {task.fields[rate]:,.0f} samples/s"),
-                TimeRemainingColumn(),
-                console=self.console,
-                transient=True,
-            )
+            total = self.info.task.total_steps
+            self._progress = LiveProgress(self.console)
             self._progress.start()
-            self._bar = self._progress.add_task(
-                "steps", total=self.info.task.total_steps, completed=event.step, loss=float("nan"), rate=0.0
-            )
+            self._bar = self._progress.add_task(f"step {event.step:,}/{total:,}", total=total, completed=event.step)
 
-    def _draw_steps(self, steps: list[Step]) -> None:
-        if self._progress is None or self._bar is None:
+    def _count(self, event: Step) -> None:
+        self._samples.add(event.elapsed_s, event.samples)
+        self._steps.add(event.elapsed_s, event.step)
+
+    def _pause(self, seconds: float) -> None:
+        self._samples.pause(seconds)
+        self._steps.pause(seconds)
+
+    def _draw_step(self, last: Step) -> None:
+        if self._progress is None or self._bar is None or self.info is None or self.info.task is None:
             return
-        last, first = steps[-1], steps[0]
-        spent = last.elapsed_s - first.elapsed_s
-        fields: dict[str, Any] = {"loss": last.loss}
-        if spent > 0:
-            fields["rate"] = (last.samples - first.samples) / spent
-        self._progress.update(self._bar, completed=last.step, **fields)
+        total = self.info.task.total_steps
+        parts = [clock(self._steps.left_s(total)), f"loss {decimal(last.loss)}", f"{_shown(self._samples)} samples/s"]
+        self._progress.update(self._bar, description=f"step {last.step:,}/{total:,}", completed=last.step, parts=parts)
 
     def _print(self, text: str, style: str | None = None) -> None:
-        self.console.print(text, style=style, highlight=False, markup=False, soft_wrap=True)
+        print_line(self.console, text, style)
+
+
+def print_line(console: Console, text: str, style: str | None = None) -> None:
+    """A line above what moves; one that is wider than the terminal is wrapped at spaces."""
+    narrow = console.is_terminal and len(text) > console.width
+    for line in wrap(text, console.width, "", "  ") if narrow else [text]:
+        console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+
+
+def _shown(rate_: RecentRate) -> str:
+    return NO_RATE if rate_.value is None else rate(rate_.value)
 
 
 class _Nothing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from paceline.cli.wrap import WIDEST, columns, wrap
+from paceline.records.wrap import WIDEST, columns, wrap
 
 Row = tuple[str, str]
 """What is typed, and what it does."""

@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
-from paceline.cli.card import safe
-from paceline.cli.fact_card import fact_table, place_table
+from paceline.cli.card_layout import Card, Rows, Words, card_console, show
+from paceline.cli.fact_card import fact_rows, place_rows
 from paceline.records.landscape import LandscapeResult, arrays_path, read_result, result_path
 from paceline.records.rundir import RunDir
 from paceline.report.landscape.facts import facts, headline
@@ -25,26 +21,20 @@ def show_landscape(run: RunDir, format_: str) -> None:
 
         sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
         return
-    console = Console()
-    console.print(landscape_card(result, run))
+    show(card_console(), landscape_card(result, run))
 
 
-def landscape_card(result: LandscapeResult, run: RunDir) -> RenderableType:
+def landscape_card(result: LandscapeResult, run: RunDir) -> Card:
     """Numbers with their errors, warnings, and where everything is."""
-    parts: list[RenderableType] = [
-        Text(""),
-        Text(safe(f"{result.task}: landscape"), style="bold"),
-        Text(safe(headline(result)), style="dim"),
-        Text(f"batch norm: {result.batch_norm}", style="dim"),
-        Text(""),
-        fact_table(facts(result)),
-        Text(""),
-        _places(run),
+    opening = [
+        Words(f"{result.task}: landscape", "bold"),
+        Words(headline(result), "dim"),
+        Words(f"batch norm: {result.batch_norm}", "dim"),
     ]
-    parts += [Text.assemble(("note: ", "yellow"), safe(warning)) for warning in result.warnings]
-    return Group(*parts)
+    notes = [Words(warning, head=("note: ", "yellow")) for warning in result.warnings]
+    return Card([Words("")], opening, [fact_rows(facts(result))], [_places(run), *notes])
 
 
-def _places(run: RunDir) -> Table:
+def _places(run: RunDir) -> Rows:
     rows = [("run", run.path), ("result", result_path(run)), ("arrays", arrays_path(run)), ("page", run.report)]
-    return place_table([*rows, *(("picture", path) for path in sorted(run.path.glob("*.png")))])
+    return place_rows([*rows, *(("picture", path) for path in sorted(run.path.glob("*.png")))])

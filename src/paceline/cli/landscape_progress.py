@@ -5,8 +5,10 @@ from __future__ import annotations
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
+from rich.progress import TaskID
 
+from paceline.cli.follow import print_line
+from paceline.cli.live import LiveProgress, RecentRate, clock
 from paceline.records.schema import AnyEvent, Measured, Measuring
 from paceline.report.words import duration
 
@@ -20,8 +22,9 @@ class MeasureProgress:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._progress: Progress | None = None
+        self._progress: LiveProgress | None = None
         self._bars: dict[str, TaskID] = {}
+        self._rates: dict[str, RecentRate] = {}
 
     def __enter__(self) -> MeasureProgress:
         return self
@@ -43,24 +46,19 @@ class MeasureProgress:
         if not self._console.is_terminal:
             return
         if self._progress is None:
-            self._progress = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[shown]}", style="dim"),
-                TimeRemainingColumn(),
-                console=self._console,
-                transient=True,
-            )
+            self._progress = LiveProgress(self._console)
             self._progress.start()
-        shown = f"{event.unit}  {event.shown}"
         if event.measure not in self._bars:
-            self._bars[event.measure] = self._progress.add_task(event.measure, total=event.total, shown=shown)
-        self._progress.update(self._bars[event.measure], completed=event.done, total=event.total, shown=shown)
+            self._bars[event.measure] = self._progress.add_task(event.measure, total=event.total)
+            self._rates[event.measure] = RecentRate()
+        rate = self._rates[event.measure]
+        rate.add(event.elapsed_s, event.done)
+        parts = [f"{event.done:,}/{event.total:,} {event.unit}", clock(rate.left_s(event.total)), event.shown]
+        self._progress.update(self._bars[event.measure], completed=event.done, total=event.total, parts=parts)
 
     def _finish(self, event: Measured) -> None:
         if self._progress is not None and event.measure in self._bars:
             self._progress.remove_task(self._bars.pop(event.measure))
         line = f"{event.measure}: {event.summary} ({duration(event.duration_s)})"
         style = "yellow" if event.level == "warning" else None
-        self._console.print(line, style=style, highlight=False, markup=False, soft_wrap=True)
+        print_line(self._console, line, style)

@@ -9,9 +9,10 @@ import platform
 import shlex
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 import typer
@@ -20,6 +21,9 @@ import paceline
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, new_run_dir, read_info, write_info
 from paceline.records.schema import SCHEMA, RunInfo
+
+if TYPE_CHECKING:
+    from paceline.cli.live import LiveProgress
 
 Config = TypeVar("Config")
 _ARGUMENTS = ("task", "targets")
@@ -161,6 +165,7 @@ def show_plan(run: RunDir, format_: str) -> None:
         run: holds a finished plan.
         format_: text or json.
     """
+    from paceline.cli.card_layout import card_console, show
     from paceline.cli.report_plan import plan_card
     from paceline.records.plan import read_plan
     from paceline.report.plan.write import write_plan_page
@@ -170,37 +175,44 @@ def show_plan(run: RunDir, format_: str) -> None:
     if format_ == "json":
         sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
         return
-    from rich.console import Console
-
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:  # a pipe has no width, and paths are better left whole there
-        console = Console(highlight=False, markup=False, emoji=False, width=160)
-    console.print(plan_card(result, run))
+    show(card_console(), plan_card(result, run))
 
 
 @contextlib.contextmanager
 def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal's stderr; what it gives is called with how much is done, and of how much."""
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from paceline.cli.live import LiveProgress
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda done, total: None
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(what, total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    with LiveProgress(console) as progress:
+        yield _moving(progress, what)
+
+
+def _moving(progress: LiveProgress, name: str) -> Callable[..., None]:
+    """A line of a display, which is called with how much is done, of how much, and what goes on now."""
+    from paceline.cli.live import RecentRate, clock
+
+    task, rate = progress.add_task(name, total=None), RecentRate()
+
+    def move(done: int, total: int, what: str = "") -> None:
+        rate.add(time.monotonic(), done)
+        parts = [f"{done:,}/{total:,}", clock(rate.left_s(total)), what]
+        progress.update(task, completed=done, total=total, parts=parts)
+
+    return move
 
 
 @contextlib.contextmanager
 def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, int, str], None]]:
     """Which training runs: a bar on a terminal, else a line each; nothing with json."""
-    import time
-
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    from paceline.cli.live import LiveProgress
 
     console = Console(stderr=True, highlight=False, markup=False)
     if format_ == "json":
@@ -220,7 +232,6 @@ def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, i
     if not console.is_terminal:
         yield line
         return
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("trainings", total=total)
-        yield lambda done, all_, what: progress.update(task, completed=done, total=all_, description=what or "done")
+    with LiveProgress(console) as progress:
+        move = _moving(progress, "trainings")
+        yield move

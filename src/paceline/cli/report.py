@@ -130,17 +130,14 @@ def _print_json(summaries: Sequence[Summary], comparison: Comparison) -> None:
 
 
 def _print_cards(runs: Sequence[Run], summaries: Sequence[Summary], comparison: Comparison) -> None:
-    from rich.console import Console
-
     from paceline.cli.card import comparison_card, propose, result_card
+    from paceline.cli.card_layout import card_console, show
 
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:  # a pipe has no width, and paths are better left whole there
-        console = Console(highlight=False, markup=False, emoji=False, width=160)
+    console = card_console()
     for run, summary in zip(runs, summaries, strict=True):
         steps = [step for step in propose(summary, run.info) if not step.command.startswith("paceline report")]
-        console.print(result_card(summary, run.info, width=console.width, next_steps=steps))
+        show(console, result_card(summary, run.info, steps))
         console.print()
     if len(runs) > 1:
-        console.print(comparison_card(comparison))
+        show(console, comparison_card(comparison))
         console.print()

@@ -6,10 +6,7 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console
-from rich.table import Table as Grid
-
-from paceline.cli.card import safe
+from paceline.cli.card_layout import Card, Grid, card_console, show
 from paceline.cli.landscape_card import landscape_card
 from paceline.records.rundir import RunDir
 from paceline.report.landscape.facts import facts
@@ -39,13 +36,8 @@ def report_landscapes(paths: Sequence[Path], output: Path | None, as_json: bool)
         document = {"schema": 1, "landscapes": [one.result for one in loaded]}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
         return
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:  # a pipe has no width, and paths are better left whole there
-        console = Console(highlight=False, markup=False, emoji=False, width=160)
-    if len(loaded) == 1:
-        console.print(landscape_card(loaded[0].result, RunDir(loaded[0].path)))
-    else:
-        console.print(_comparison(loaded))
+    one = len(loaded) == 1
+    show(card_console(), landscape_card(loaded[0].result, RunDir(loaded[0].path)) if one else _comparison(loaded))
     sys.stdout.write(f"\npage: {page}\n")
 
 
@@ -63,11 +55,6 @@ def _write(loaded: Sequence[Landscape], output: Path | None, as_json: bool) -> P
     return page
 
 
-def _comparison(loaded: Sequence[Landscape]) -> Grid:
+def _comparison(loaded: Sequence[Landscape]) -> Card:
     table = side_by_side([facts(one.result) for one in loaded], names_of(loaded))
-    grid = Grid(box=None, padding=(0, 2, 0, 0))
-    for index, name in enumerate(table.columns):
-        grid.add_column(safe(name), justify="right" if index else "left", style="" if index else "dim", overflow="fold")
-    for row in table.rows:
-        grid.add_row(*(safe(cell) for cell in row))
-    return grid
+    return Card([Grid(table.columns, table.rows)])

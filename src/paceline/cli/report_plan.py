@@ -6,11 +6,8 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from rich.console import Console, Group, RenderableType
-from rich.text import Text
-
-from paceline.cli.card import safe
-from paceline.cli.fact_card import fact_table, number_table, place_table
+from paceline.cli.card_layout import Card, Grid, Rows, Words, card_console, show
+from paceline.cli.fact_card import fact_rows, place_rows
 from paceline.records.errors import PacelineError
 from paceline.records.plan import AnyPlan, BatchResult, result_path
 from paceline.records.rundir import RunDir
@@ -44,11 +41,9 @@ def report_plans(paths: Sequence[Path], output: Path | None, as_json: bool) -> N
         document = {"schema": 1, "plans": [one.result for one in loaded]}
         sys.stdout.write(msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n")
         return
-    console = Console(highlight=False, markup=False, emoji=False)
-    if not console.is_terminal:  # a pipe has no width, and paths are better left whole there
-        console = Console(highlight=False, markup=False, emoji=False, width=160)
+    console = card_console()
     for one, page in zip(loaded, pages, strict=True):
-        console.print(plan_card(one.result, RunDir(one.path)))
+        show(console, plan_card(one.result, RunDir(one.path)))
         sys.stdout.write(f"\npage: {page}\n")
 
 
@@ -60,33 +55,23 @@ def _write(path: Path, output: Path | None, as_json: bool) -> Path | None:
     return page
 
 
-def plan_card(result: AnyPlan, run: RunDir) -> RenderableType:
+def plan_card(result: AnyPlan, run: RunDir) -> Card:
     """Warnings first, numbers with their intervals, the table that answers, and where everything is.
 
     Args:
         result: of the plan.
         run: its directory.
     """
-    parts: list[RenderableType] = [
-        Text(""),
-        Text(safe(title(result)), style="bold"),
-        Text(safe(headline(result)), style="dim"),
-    ]
-    parts += [Text.assemble(("note: ", "yellow"), safe(warning)) for warning in warnings(result)]
-    parts += [Text(""), fact_table(facts(result))]
+    opening = [Words(title(result), "bold"), Words(headline(result), "dim")]
+    opening += [Words(warning, head=("note: ", "yellow")) for warning in warnings(result)]
     answer = table(result)
-    if answer.rows:
-        parts += [Text(""), number_table(answer.caption, answer.columns, answer.rows, answer.heads)]
+    grid = [Grid(answer.columns, answer.rows, answer.heads, answer.caption)] if answer.rows else []
+    command = []
     if isinstance(result, BatchResult) and result.recommendation is not None:
-        parts += [
-            Text("to do it", style="dim"),
-            Text(f"  {safe(result.recommendation.command)}", style="bold"),
-            Text(""),
-        ]
-    parts.append(_places(run))
-    return Group(*parts)
+        command = [Words("to do it", "dim"), Words(result.recommendation.command, "bold", indent="  ")]
+    return Card([Words("")], opening, [fact_rows(facts(result))], grid, command, [_places(run)])
 
 
-def _places(run: RunDir) -> RenderableType:
+def _places(run: RunDir) -> Rows:
     rows = [("run", run.path), ("result", result_path(run)), ("page", run.report)]
-    return place_table([*rows, *(("picture", path) for path in sorted(run.path.glob("*.png")))])
+    return place_rows([*rows, *(("picture", path) for path in sorted(run.path.glob("*.png")))])

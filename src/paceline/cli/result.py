@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import sys
 
-from rich.console import Console
-
 from paceline.cli.card import result_card
+from paceline.cli.card_layout import card_console, show
 from paceline.records.rundir import RunDir
 from paceline.report.load import load_run
 from paceline.report.page.render import write_page
@@ -23,5 +22,4 @@ def show_result(run: RunDir, format_: str) -> None:
 
         sys.stdout.write(msgspec.json.encode(summary).decode() + "\n")
         return
-    console = Console()
-    console.print(result_card(summary, loaded.info, width=console.width))
+    show(card_console(), result_card(summary, loaded.info))

@@ -37,9 +37,10 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
     lines = [first]
     empty = True
     for word in text.split():
-        if not empty and len(lines[-1]) + 1 + len(word) > width:
+        headed = len(lines) == 1 and len(first.strip()) > 0 and len(rest) < len(first)
+        if (not empty or headed) and len(lines[-1].rstrip()) + 1 + len(word) > width:
             lines.append(rest)
             empty = True
         lines[-1] += word if empty else f" {word}"
         empty = False
-    return lines
+    return [line.rstrip() for line in lines]
