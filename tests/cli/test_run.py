@@ -94,6 +94,11 @@ class Ended:
         (folder,) = (self.folder / "runs").iterdir()
         return RunDir(folder)
 
+    def events(self):
+        """What the launcher recorded."""
+        (path,) = self.run().path.glob("events/launcher-*.jsonl")
+        return list(EventStream(path))
+
     def worker_errors(self):
         """What workers wrote to stderr, without the agent's own lines, its traceback and our card."""
         return sorted(re.findall(r"^.*errors of rank \d$", self.err.split("\n-- rank ")[0], re.MULTILINE))
@@ -199,10 +204,10 @@ def test_the_script_gets_its_own_arguments_untouched(succeed):
 
 @pytest.mark.serial
 def test_logs_are_laid_out_as_by_torchrun_below_the_run_directory(pair):
-    """The same tree, with the kept stderr of each rank added."""
+    """The same tree, with the kept output of each rank added."""
     ours, theirs = pair
 
-    kept = {f"attempt_0/{rank}/stderr.log" for rank in range(2)}
+    kept = {f"attempt_0/{rank}/{name}.log" for rank in range(2) for name in ("stdout", "stderr")}
     assert ours.layout() == theirs.layout() | kept
     assert ours.logs().parent == ours.run().logs
 
@@ -214,13 +219,15 @@ def test_success_is_recorded_without_a_card(succeed):
     run = ours.run()
 
     info = read_info(run.path)
-    events = list(EventStream(run.events()))
+    events = ours.events()
 
     assert (info.verb, info.name) == ("run", "script")
     assert info.command[:4] == ["paceline", "run", "--nproc-per-node", "2"]
     assert set(info.facts["settings"]) == ADDED - {"PACELINE_RUN_DIR"}
-    assert [type(event).__name__ for event in events] == ["Start", "End"]
-    assert (events[0].world, events[1].reason, events[1].exit_code) == (2, "finished", 0)
+    assert [type(event).__name__ for event in events] == ["Start", "Attempt", "End"]
+    assert (events[0].world, events[2].reason, events[2].exit_code) == (2, "finished", 0)
+    assert [(each.rank, each.exit_code, each.stopped) for each in events[1].ranks] == [(0, 0, False), (1, 0, False)]
+    assert (ours.logs() / "attempt_0/1/stdout.log").read_text().startswith("words of rank 1")
     assert ours.err.count("\n") == 3  # one line of ours, and one of each worker
     assert "MALLOC_MMAP_MAX_=0" in ours.err.splitlines()[0]
 
@@ -239,7 +246,8 @@ def test_a_raise_ends_in_a_card_instead_of_the_agents_traceback(raises):
     assert "ChildFailedError" not in ours.err
     log = re.search(r"log     (\S+)", card)[1]
     assert "ValueError: boom" in (ours.folder / log).read_text()
-    assert [type(event).__name__ for event in EventStream(ours.run().events())] == ["Start", "End"]
+    assert [type(event).__name__ for event in ours.events()] == ["Start", "Attempt", "End"]
+    assert ours.events()[1].cause.rank == 1
 
 
 @pytest.mark.serial

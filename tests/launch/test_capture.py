@@ -1,4 +1,4 @@
-"""Workers' stderr, kept and shown."""
+"""Workers' output, kept and shown."""
 
 import io
 import os
@@ -11,48 +11,22 @@ import pytest
 from torch.distributed.elastic.multiprocessing import Std
 
 from paceline.launch import capture
-from paceline.launch.capture import CapturedLogs, FileCopier, TerminalCopier
-
-
-class Screen:
-    """Stands for stderr: keeps the bytes, one entry a write."""
-
-    def __init__(self, terminal=False):
-        self.buffer = self
-        self.writes = []
-        self._terminal = terminal
-
-    def write(self, data):
-        """Keep it."""
-        self.writes.append(bytes(data))
-
-    def flush(self):
-        """Nothing waits."""
-
-    def isatty(self):
-        """Whether workers should see a terminal."""
-        return self._terminal
-
-    def fileno(self):
-        """A screen without a size."""
-        raise OSError
-
-    @property
-    def text(self):
-        """All that was shown."""
-        return b"".join(self.writes)
+from paceline.launch.bounded_log import BoundedLog
+from paceline.launch.capture import CapturedLogs, OutputPump, open_channel, shower
 
 
 @pytest.fixture
-def screen(monkeypatch):
-    """What is shown, instead of the test's own stderr."""
-    shown = Screen()
-    # Not sys.stderr itself, which pytest puts back between set-up and test.
-    monkeypatch.setattr(capture, "sys", SimpleNamespace(stderr=shown))
-    return shown
+def streams(tmp_path, monkeypatch):
+    """Our stdout and stderr, as two files; `shown(name)` is what went there."""
+    files = {name: (tmp_path / f"our-{name}").open("w+") for name in ("stdout", "stderr")}
+    # Not sys.stdout itself, which pytest puts back between set-up and test.
+    monkeypatch.setattr(capture, "sys", SimpleNamespace(**files))
+    yield SimpleNamespace(shown=lambda name: (tmp_path / f"our-{name}").read_bytes(), **files)
+    for file in files.values():
+        file.close()
 
 
-def wait_for(condition, patience_s=10.0):
+def wait_for(condition, patience_s=20.0):
     """Wait until something holds, and say whether it does."""
     end = time.monotonic() + patience_s
     while not condition() and time.monotonic() < end:
@@ -65,98 +39,176 @@ def envs(count):
     return {rank: {"TORCHELASTIC_RUN_ID": "job", "TORCHELASTIC_RESTART_COUNT": "0"} for rank in range(count)}
 
 
-def test_a_file_is_shown_byte_for_byte_while_it_grows(tmp_path, screen):
-    """Also half lines, when no more comes, and bytes that are no text."""
-    path = tmp_path / "stderr.log"
-    with path.open("wb", buffering=0) as worker:
-        copier = FileCopier(path)
-
-        worker.write(b"one\nhalf")
-
-        assert wait_for(lambda: screen.text == b"one\nhalf")
-        worker.write(b" a line\n\xff\xfe")
-        copier.stop()
-    assert screen.text == b"one\nhalf a line\n\xff\xfe"
+def write(path, data):
+    """Write as a worker does whose stream the agent opened."""
+    with open(path, "wb", buffering=0) as worker:  # noqa: PTH123
+        worker.write(data)
 
 
-def test_lines_are_shown_whole(tmp_path, screen):
-    """Two ranks do not cut into each other's lines."""
-    path = tmp_path / "stderr.log"
-    path.write_bytes(b"a" * 200_000 + b"\nrest")
+def test_output_is_shown_byte_for_byte_as_it_comes_and_kept(tmp_path, streams):
+    """Also half lines, when no more comes (a prompt), and bytes that are no text."""
+    channel = open_channel(tmp_path / "stdout.log", streams.stdout)
+    pump = OutputPump([channel])
 
-    FileCopier(path).stop()
+    write(channel.name, b"one\nhalf")
 
-    assert screen.writes[0] == b"a" * 200_000 + b"\n"
-    assert screen.text.endswith(b"\nrest")
-
-
-def test_a_terminal_is_one_for_the_worker_and_its_output_is_kept_as_it_is(tmp_path, screen):
-    """Progress bars ask whether they write to a terminal; carriage returns and newlines stay what they are."""
-    log = tmp_path / "stderr.log"
-    copier = TerminalCopier(log)
-    program = "import os, sys; os.write(2, f'{sys.stderr.isatty()} 10%\\r100%\\n'.encode())"
-
-    with open(copier.name, "w") as stderr:  # noqa: PTH123  as the agent does
-        subprocess.run([sys.executable, "-c", program], stderr=stderr, check=True)
-    copier.stop()
-
-    assert screen.text == log.read_bytes() == b"True 10%\r100%\n"
+    assert wait_for(lambda: streams.shown("stdout") == b"one\nhalf")
+    write(channel.name, b" a line\n\xff\xfe")
+    pump.stop()
+    assert streams.shown("stdout") == b"one\nhalf a line\n\xff\xfe"
+    assert (tmp_path / "stdout.log").read_bytes() == b"one\nhalf a line\n\xff\xfe"
 
 
-def test_streams_of_the_user_are_left_to_torchrun(tmp_path, screen):
-    """A redirected or teed stderr is written where torchrun writes it, and not shown twice."""
-    logs = CapturedLogs(str(tmp_path), Std.NONE, {1: Std.ERR}, None)
+def test_ranks_do_not_cut_into_each_others_lines(tmp_path, streams):
+    """A line whose end is still to come waits for it, while another rank's whole line goes through."""
+    channels = [open_channel(tmp_path / f"{rank}.log", streams.stdout) for rank in range(2)]
+    write(channels[0].name, b"first ")
+    write(channels[1].name, b"other\n")
+    write(channels[0].name, b"rest\n")
+
+    OutputPump(channels).stop()
+
+    assert sorted(streams.shown("stdout").splitlines()) == [b"first rest", b"other"]
+
+
+def test_more_than_a_pipe_holds_arrives_whole(tmp_path, streams):
+    """The worker waits for us, as it would for any reader."""
+    channel = open_channel(tmp_path / "stdout.log", streams.stdout)
+    pump = OutputPump([channel])
+    data = b"".join(b"%d\n" % number for number in range(200_000))
+
+    write(channel.name, data)
+    pump.stop()
+
+    assert streams.shown("stdout") == data
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    """Our stdout and stderr are one terminal; gives its other side."""
+    outside, inside = os.openpty()
+    capture._like_terminal(inside, SimpleNamespace(fileno=lambda: inside))
+    stream = os.fdopen(inside, "w")
+    monkeypatch.setattr(capture, "sys", SimpleNamespace(stdout=stream, stderr=stream))
+    yield outside
+    stream.close()
+    os.close(outside)
+
+
+def test_on_a_terminal_workers_get_one_terminal_for_both_streams_in_the_order_of_their_writes(tmp_path, terminal):
+    """tqdm.write clears its bar on stderr, writes to stdout and draws the bar again: that takes the right order."""
+    logs = CapturedLogs(str(tmp_path), Std.NONE, Std.NONE, None)
+    chosen = logs.reify(envs(1))
+    program = (
+        "import os, sys; os.write(2, f'{sys.stdout.isatty()} {sys.stderr.isatty()}\\n'.encode());"
+        "[os.write(1 + number % 2, f'{number}\\r'.encode()) for number in range(500)]"
+    )
+
+    with open(chosen.stdouts[0], "w") as out, open(chosen.stderrs[0], "w") as err:  # noqa: PTH123  as the agent does
+        subprocess.run([sys.executable, "-c", program], stdout=out, stderr=err, check=True)
+    logs.stop()
+
+    wanted = b"True True\n" + b"".join(b"%d\r" % number for number in range(500))
+    assert os.read(terminal, 1 << 16) == wanted
+    assert (logs.attempt / "0" / "output.log").read_bytes() == wanted
+
+
+def test_a_terminal_that_changes_its_width_is_followed(tmp_path, terminal):
+    """Progress bars ask for the width each time."""
+    channel = open_channel(tmp_path / "log", capture.sys.stdout)
+    pump = OutputPump([channel])
+
+    subprocess.run(["stty", "cols", "57"], stdin=capture.sys.stdout.fileno(), check=True)
+
+    assert wait_for(lambda: os.get_terminal_size(channel.writer).columns == 57)
+    pump.stop()
+
+
+def test_streams_of_the_user_are_left_to_torchrun(tmp_path, streams):
+    """A redirected or teed stream is written where torchrun writes it, and not shown twice."""
+    logs = CapturedLogs(str(tmp_path), Std.NONE, {1: Std.ALL}, None)
 
     chosen = logs.reify(envs(2))
 
-    assert os.path.basename(chosen.stderrs[0]) == "stderr.log"  # noqa: PTH119  torch's paths are texts
+    assert all(path[0].startswith("/proc/") for path in (chosen.stdouts, chosen.stderrs))
     assert chosen.stderrs[1] == chosen.tee_stderrs[1]
-    assert chosen.stdouts == {0: "", 1: ""}
-    assert len(logs._copiers) == 1
+    assert chosen.stdouts[1] == chosen.tee_stdouts[1]
     logs.stop()
 
 
-def test_a_filtered_rank_is_kept_and_not_shown(tmp_path, screen):
+def test_a_filtered_rank_is_kept_and_not_shown(tmp_path, streams):
     """--local-ranks-filter hides it from the terminal; the card may still need it."""
     logs = CapturedLogs(str(tmp_path), Std.NONE, Std.NONE, {0})
 
     chosen = logs.reify(envs(2))
     for rank in range(2):
-        with open(chosen.stderrs[rank], "w") as worker:  # noqa: PTH123  as the agent does
-            worker.write(f"rank {rank}\n")
+        write(chosen.stdouts[rank], f"rank {rank}\n".encode())
     logs.stop()
 
-    assert screen.text == b"rank 0\n"
-    assert open(chosen.stderrs[1]).read() == "rank 1\n"  # noqa: PTH123, SIM115
+    assert streams.shown("stdout") == b"rank 0\n"
+    assert (logs.attempt / "1" / "stdout.log").read_text() == "rank 1\n"
 
 
-def test_on_a_terminal_workers_get_a_terminal(tmp_path, monkeypatch):
-    """Each its own, and the log is kept all the same."""
-    monkeypatch.setattr(capture, "sys", SimpleNamespace(stderr=Screen(terminal=True)))
+def test_the_logs_of_an_attempt_that_torch_would_delete_are_set_aside(tmp_path, streams):
+    """After a change of membership the same attempt starts again, and torch removes its directory."""
     logs = CapturedLogs(str(tmp_path), Std.NONE, Std.NONE, None)
+    write(logs.reify(envs(1)).stdouts[0], b"before\n")
 
-    chosen = logs.reify(envs(2))
-
-    assert all(path.startswith("/dev/") for path in chosen.stderrs.values())
-    assert chosen.stderrs[0] != chosen.stderrs[1]
-    assert len(list(tmp_path.rglob("stderr.log"))) == 2
+    aside = logs.set_aside()
+    logs.reify(envs(1))
     logs.stop()
 
+    assert (aside / "0" / "stdout.log").read_text() == "before\n"
+    assert logs.attempt != aside
 
-def test_without_a_log_directory_nothing_is_touched(screen):
+
+def test_without_a_log_directory_nothing_is_touched(streams):
     """torchrun's own way to keep no logs is --log-dir /dev/null."""
     logs = CapturedLogs(os.devnull, Std.NONE, Std.NONE, None)
 
     chosen = logs.reify(envs(1))
 
-    assert chosen.stderrs == {0: ""}
+    assert (chosen.stdouts, chosen.stderrs) == ({0: ""}, {0: ""})
     logs.stop()
 
 
-def test_a_reader_that_went_away_does_not_stop_the_workers(monkeypatch):
+def test_a_reader_that_went_away_does_not_stop_the_workers():
     """`paceline run ... 2>&1 | head` must not kill a job by a broken pipe in a thread."""
     closed = io.TextIOWrapper(io.BytesIO())
     closed.close()
-    monkeypatch.setattr(capture, "sys", SimpleNamespace(stderr=closed))
 
-    capture.show(b"words\n")
+    shower(closed)(b"words\n")
+
+
+def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path):
+    """Its size is bounded, and the number of bytes that are missing is stated."""
+    path = tmp_path / "log"
+    log = BoundedLog(path, limit=1000, keep=200)
+    data = b"".join(b"%06d\n" % number for number in range(5000))
+
+    for start in range(0, len(data), 90):
+        log.write(data[start : start + 90])
+    log.close()
+
+    kept = path.read_bytes()
+    head, rest = kept[:200], kept[200:]
+    marker, newest = rest[1:].split(b"\n", 1)
+    assert len(kept) <= 1000
+    assert data.startswith(head)
+    assert data.endswith(newest)
+    assert len(newest) >= 200
+    assert int(marker.split()[1]) == len(data) - len(head) - len(newest)
+
+
+def test_a_full_disk_ends_the_log_and_not_the_worker(tmp_path, streams):
+    """What cannot be kept is still shown."""
+    channel = open_channel(tmp_path / "log", streams.stdout)
+    channel.log.close()
+    channel.log = BoundedLog(tmp_path / "full")
+    channel.log._file = open("/dev/full", "w+b", buffering=0)  # noqa: PTH123, SIM115
+    pump = OutputPump([channel])
+
+    write(channel.name, b"words\n")
+    pump.stop()
+
+    assert streams.shown("stdout") == b"words\n"

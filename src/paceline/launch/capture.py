@@ -1,10 +1,13 @@
-"""Keep a copy of what workers write to stderr, without anybody noticing.
+"""Keep a copy of what workers write, without changing what users or workers see.
 
-torchrun lets workers write straight to its own stderr, and keeps nothing. A root-cause card needs the last lines, so
-here stderr goes to `stderr.log` and from there to the same place, byte for byte and without prefix. Where stderr is a
-terminal, workers get a terminal too (progress bars ask), through a pseudo-terminal. Stdout is left alone.
+torchrun lets workers write straight to its own stdout and stderr, and keeps nothing. Here each worker writes to a
+pipe, or to a pseudo-terminal where ours is a terminal (progress bars and colors ask). One thread passes the bytes on,
+without prefix, and keeps a copy below torchrun's log directory.
 
-Streams that the user redirects or tees are torchrun's business, and not touched.
+Where our stdout and stderr are the same place (a terminal, `2>&1`), a worker's two streams share one channel, so that
+their order is exactly the order of its writes; the copy is `output.log`. Elsewhere nobody can see an order between the
+two, and the copies are `stdout.log` and `stderr.log`. Streams that the user redirects or tees are torchrun's, and not
+touched.
 """
 
 from __future__ import annotations
@@ -12,28 +15,36 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
-import select
+import selectors
 import sys
 import termios
 import threading
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import TextIO
 
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, LogsDest, Std
 
-_POLL_S = 0.05
+from paceline.launch.bounded_log import BoundedLog
+
+_HALF_LINE_S = 0.05
+"""The beginning of a line is shown after so long without its end, as a prompt needs it."""
 _CHUNK = 1 << 16
+_SIZE_EVERY_S = 0.5
 _LAST_WORDS_S = 0.5
-"""A process that a worker left behind may hold the terminal open; we wait so long for more, then go."""
+"""How long an attempt waits at most for the rest: a process that a worker left behind may write on without end."""
 
-
-class _Copier(Protocol):
-    def stop(self) -> None: ...
+Show = Callable[[bytes], None]
 
 
 class CapturedLogs(DefaultLogsSpecs):
-    """torchrun's layout of logs, and stderr kept in it as well as shown."""
+    """torchrun's layout of logs, with stdout and stderr kept in it as well as shown.
+
+    Attributes:
+        attempt: the directory of the newest attempt; None before the first, and when no logs are kept.
+    """
 
     def __init__(
         self,
@@ -43,133 +54,231 @@ class CapturedLogs(DefaultLogsSpecs):
         local_ranks_filter: set[int] | None,
     ) -> None:
         super().__init__(log_dir, redirects, tee, local_ranks_filter)
-        self._copiers: list[_Copier] = []
+        self.attempt: Path | None = None
+        self._pump: OutputPump | None = None
 
     def reify(self, envs: dict[int, dict[str, str]]) -> LogsDest:
         """Called by the agent for each attempt, before workers start."""
         self.stop()
         chosen: LogsDest = super().reify(envs)
-        for local_rank, path in chosen.stderrs.items():
-            error_file = chosen.error_files[local_rank]
-            if error_file == os.devnull or path not in ("", os.devnull):
+        channels: list[Channel] = []
+        for local_rank, error_file in chosen.error_files.items():
+            if error_file == os.devnull:
                 continue
-            log = Path(error_file).with_name("stderr.log")
-            shown = path == ""  # else --local-ranks-filter hides this rank
-            if shown and sys.stderr.isatty():
-                terminal = TerminalCopier(log)
-                self._copiers.append(terminal)
-                chosen.stderrs[local_rank] = terminal.name
-            else:
-                log.touch()
-                chosen.stderrs[local_rank] = str(log)
-                if shown:
-                    self._copiers.append(FileCopier(log))
+            folder = Path(error_file).parent
+            self.attempt = folder.parent
+            self._capture(chosen, local_rank, folder, channels)
+        if channels:
+            self._pump = OutputPump(channels)
         return chosen
 
     def stop(self) -> None:
         """Show what is left of the last attempt. The workers have ended."""
-        for copier in self._copiers:
-            copier.stop()
-        self._copiers.clear()
+        if self._pump is not None:
+            self._pump.stop()
+            self._pump = None
 
+    def set_aside(self) -> Path | None:
+        """Rename the newest attempt's directory: torch would delete it when it starts the same attempt again."""
+        self.stop()
+        if self.attempt is None:
+            return None
+        number = 1
+        while (aside := self.attempt.with_name(f"{self.attempt.name}-before-{number}")).exists():
+            number += 1
+        with contextlib.suppress(OSError):
+            self.attempt.rename(aside)
+            return aside
+        return self.attempt
 
-class FileCopier:
-    """Shows what is appended to a file, soon after it was written."""
-
-    def __init__(self, path: Path) -> None:
-        self._file = path.open("rb", buffering=0)
-        self._pending = b""
-        self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="paceline-stderr", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Show the rest and end."""
-        self._ended.set()
-        self._thread.join()
-        self._file.close()
-
-    def _follow(self) -> None:
-        while not self._ended.wait(_POLL_S):
-            self._copy()
-        self._copy()
-        show(self._pending)
-
-    def _copy(self) -> None:
-        """Whole lines, so that ranks do not cut into each other's; half a line only when no more of it comes."""
-        fresh = b""
-        while chunk := self._file.read(_CHUNK):
-            fresh += chunk
-        if not fresh:
-            show(self._pending)
-            self._pending = b""
+    @staticmethod
+    def _capture(chosen: LogsDest, local_rank: int, folder: Path, channels: list[Channel]) -> None:
+        out, err = chosen.stdouts[local_rank], chosen.stderrs[local_rank]
+        if out == err == "" and _same_place():
+            both = open_channel(folder / "output.log", sys.stderr)
+            channels.append(both)
+            chosen.stdouts[local_rank] = chosen.stderrs[local_rank] = both.name
             return
-        text = self._pending + fresh
-        end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
-        show(text[:end])
-        self._pending = text[end:]
+        for paths, name, stream in (
+            (chosen.stdouts, "stdout.log", sys.stdout),
+            (chosen.stderrs, "stderr.log", sys.stderr),
+        ):
+            if paths[local_rank] in ("", os.devnull):  # the latter when --local-ranks-filter hides the rank
+                channel = open_channel(folder / name, stream if paths[local_rank] == "" else None)
+                channels.append(channel)
+                paths[local_rank] = channel.name
 
 
-class TerminalCopier:
-    """A pseudo-terminal for one worker's stderr; what arrives is shown and kept.
+@dataclass(eq=False)
+class Channel:
+    """What one worker's stream is written into.
 
     Attributes:
-        name: the path that a worker opens.
+        name: the path that the agent opens for the worker.
+        reader: our end.
+        writer: kept open, so that the path stays valid.
+        log: the copy.
+        show: passes bytes on; None when they are not shown.
+        terminal: the terminal of ours that it stands for; None for a pipe.
+        pending: the beginning of a line that waits for its end.
     """
 
-    def __init__(self, log: Path) -> None:
-        self._log = log.open("wb", buffering=0)
-        self._master, self._slave = os.openpty()
-        self.name = os.ttyname(self._slave)
-        _like_terminal(self._slave)
+    name: str
+    reader: int
+    writer: int
+    log: BoundedLog
+    show: Show | None
+    terminal: TextIO | None
+    pending: bytes = b""
+
+
+def open_channel(log: Path, stream: TextIO | None) -> Channel:
+    """A channel whose bytes go to `log` and, unless None, to `stream`.
+
+    A terminal where `stream` is one, else a pipe.
+    """
+    terminal = stream if stream is not None and stream.isatty() and _may_open_terminals() else None
+    if terminal is not None:
+        reader, writer = os.openpty()
+        name = os.ttyname(writer)
+        _like_terminal(writer, terminal)
+    else:
+        reader, writer = os.pipe()
+        name = f"/proc/{os.getpid()}/fd/{writer}"
+    os.set_blocking(reader, False)
+    return Channel(name, reader, writer, BoundedLog(log), shower(stream) if stream else None, terminal)
+
+
+class OutputPump:
+    """Passes on what arrives in channels until it is stopped."""
+
+    def __init__(self, channels: list[Channel]) -> None:
+        self._channels = channels
         self._ended = threading.Event()
-        self._thread = threading.Thread(target=self._follow, name="paceline-stderr", daemon=True)
+        self._thread = threading.Thread(target=self._run, name="paceline-output", daemon=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Show the rest and end."""
+        """Pass on the rest and close everything."""
         self._ended.set()
         self._thread.join()
-        os.close(self._slave)
-        os.close(self._master)
-        self._log.close()
+        for channel in self._channels:
+            os.close(channel.reader)
+            os.close(channel.writer)
+            channel.log.close()
 
-    def _follow(self) -> None:
-        give_up = float("inf")
-        while time.monotonic() < give_up:
-            if self._ended.is_set() and give_up == float("inf"):
-                give_up = time.monotonic() + _LAST_WORDS_S
-            readable, _, _ = select.select([self._master], [], [], _POLL_S)
-            if not readable:
-                if self._ended.is_set():
-                    return
-                continue
-            try:
-                chunk = os.read(self._master, _CHUNK)
-            except OSError:
-                return
-            with contextlib.suppress(OSError):  # a full disk must not silence the worker
-                self._log.write(chunk)
-            show(chunk)
+    def _run(self) -> None:
+        with selectors.DefaultSelector() as selector:
+            for channel in self._channels:
+                selector.register(channel.reader, selectors.EVENT_READ, channel)
+            sized = deadline = 0.0
+            while True:
+                ended = self._ended.is_set()
+                ready = selector.select(0.0 if ended else _HALF_LINE_S)
+                for key, _ in ready:
+                    _pass_on(key.data)
+                now = time.monotonic()
+                if not ready:
+                    for channel in self._channels:
+                        _show_pending(channel)
+                if ended:
+                    deadline = deadline or now + _LAST_WORDS_S
+                    if not ready or now > deadline:
+                        break
+                if now - sized > _SIZE_EVERY_S:
+                    sized = now
+                    for channel in self._channels:
+                        if channel.terminal is not None:
+                            _take_size(channel.writer, channel.terminal)
+        for channel in self._channels:
+            _show_pending(channel)
 
 
-def show(data: bytes) -> None:
-    """Write bytes to our stderr as they are."""
-    if not data:
+def _pass_on(channel: Channel) -> None:
+    try:
+        fresh = os.read(channel.reader, _CHUNK)
+    except OSError:
         return
-    with contextlib.suppress(OSError, ValueError):  # nobody reads on: the workers go on all the same
-        if hasattr(sys.stderr, "buffer"):
-            sys.stderr.buffer.write(data)
-        else:
-            sys.stderr.write(data.decode(errors="replace"))
-        sys.stderr.flush()
+    channel.log.write(fresh)
+    if channel.show is None:
+        return
+    if channel.terminal is not None:
+        channel.show(fresh)
+        return
+    # Whole lines, so that ranks do not cut into each other's.
+    text = channel.pending + fresh
+    end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+    if end:
+        channel.show(text[:end])
+    channel.pending = text[end:]
+    if len(channel.pending) > _CHUNK:
+        _show_pending(channel)
 
 
-def _like_terminal(slave: int) -> None:
+def _show_pending(channel: Channel) -> None:
+    if channel.pending and channel.show is not None:
+        channel.show(channel.pending)
+    channel.pending = b""
+
+
+def shower(stream: TextIO) -> Show:
+    """Writes bytes to a stream as they are. When nobody reads it any more, workers go on all the same."""
+    gone = False
+    try:
+        target: int | None = stream.fileno()
+    except (OSError, ValueError):
+        target = None
+
+    def show(data: bytes) -> None:
+        nonlocal gone
+        if gone:
+            return
+        try:
+            if target is None:
+                stream.buffer.write(data)
+                stream.flush()
+                return
+            while data:
+                try:
+                    data = data[os.write(target, data) :]
+                except BlockingIOError:  # somebody made our own stream non-blocking
+                    time.sleep(0.01)
+        except (OSError, ValueError):
+            gone = True
+
+    return show
+
+
+def _same_place() -> bool:
+    """Whether our stdout and stderr are the same open terminal, pipe or file."""
+    try:
+        out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
+    except (OSError, ValueError):
+        return False
+    return (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino)
+
+
+def _may_open_terminals() -> bool:
+    """Not in a session leader without a terminal of its own: it would acquire the first that it opens."""
+    if os.getsid(0) != os.getpid():
+        return True
+    try:
+        os.close(os.open("/dev/tty", os.O_RDWR | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
+
+
+def _like_terminal(slave: int, stream: TextIO) -> None:
     """As wide as ours, and passing bytes on unchanged: the real terminal adds its own carriage returns."""
     with contextlib.suppress(OSError, termios.error, ValueError):
         mode = termios.tcgetattr(slave)
         mode[1] &= ~termios.OPOST
         termios.tcsetattr(slave, termios.TCSANOW, mode)
-        size = fcntl.ioctl(sys.stderr.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
+    _take_size(slave, stream)
+
+
+def _take_size(slave: int, stream: TextIO) -> None:
+    with contextlib.suppress(OSError, termios.error, ValueError):
+        size = fcntl.ioctl(stream.fileno(), termios.TIOCGWINSZ, b"\0" * 8)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, size)

@@ -109,7 +109,7 @@ def run_job(job: Job) -> Ended:
         except SignalException as stop:
             stopped_by = stop.sigval
         except UnboundLocalError as error:
-            stopped_by = _signal_behind(error)
+            stopped_by = signal_behind(error)
             if stopped_by is None:
                 raise
         finally:
@@ -119,7 +119,7 @@ def run_job(job: Job) -> Ended:
     return Ended(stopped_by, failures, newest_attempt(job.logs))
 
 
-def _signal_behind(error: BaseException) -> signal.Signals | None:
+def signal_behind(error: BaseException) -> signal.Signals | None:
     """The signal that came while torch read the clock for its own metrics, which then trips over a time it has not got.
 
     torch's decorator (elastic.metrics.api.prof) reads it inside of its `try`, and uses it in the `finally`.

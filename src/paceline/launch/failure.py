@@ -6,8 +6,9 @@ import json
 from pathlib import Path
 from typing import Any
 
+from paceline.launch.cause_card import card
 from paceline.launch.elastic import Ended
-from paceline.launch.rootcause import Failure, card, diagnose
+from paceline.launch.rootcause import RankEnd, diagnose
 from paceline.records.errors import Exit, PacelineError
 
 
@@ -33,7 +34,7 @@ def failure_of(ended: Ended, resume: str) -> PacelineError:
     if said is not None:
         return said
     failures = [
-        Failure(
+        RankEnd(
             rank=rank,
             local_rank=failure.local_rank,
             pid=failure.pid,

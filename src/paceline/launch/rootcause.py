@@ -1,49 +1,52 @@
-"""Why a job failed: from the failure records and log files of its ranks to one cause, and to one card.
+"""Why a job failed: from the ends and log files of its ranks to one cause.
 
-When a rank fails, the others fail too, because their peer is gone or because the launcher stops them. The cause is
-the rank that failed by itself, first:
+When a rank ends, the others fail too, because their peer is gone or because the launcher stops them. So the first exit
+code that is not 0 names no cause. Each rank is put into one of four classes:
 
-1. ranks that the launcher stopped (SIGTERM, SIGKILL after it) come last;
-2. then ranks that complain about a lost peer;
-3. among the rest the earliest counts, by failure time, then by the time of the last line in the log.
+- **failed** by itself: an exception of its own, an exit code, a signal that the launcher did not send;
+- **consequence**: it reports a lost connection or a wait that timed out (consequences.py);
+- **left**: exit code 0;
+- **stopped** by the launcher.
 
-What it raised is read from error.json where the script used torch elastic's `@record`, else from the end of its
-stderr log. Pure functions of records and texts; whoever starts jobs may use them.
+The cause is the rank that failed by itself first: by the time of its traceback, else by the time of its end. Where
+none did, it is a rank that left with code 0 before the others lost it. Where there is none either, the cause is not
+known, and the result says so. Pure functions of records and texts; whoever starts jobs may use them.
 """
 
 from __future__ import annotations
 
 import json
-import re
+import math
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from paceline.launch.endings import advice, ending, signal_name, stopped_by_launcher
+from paceline.launch.consequences import Consequence, consequence_of, consequence_of_abort, mentioned_in
+from paceline.launch.endings import stopped_by_launcher
 from paceline.launch.traces import Raised, parse_trace, without_rank
 
 _TAIL_BYTES = 256 * 1024
 _TAIL_LINES = 6
 _ABORT_AT_EXIT = "terminate called without an active exception"
-_LOST_PEER = re.compile(
-    r"closed by peer|reset by peer|remote process exited|remote error|Broken pipe|socket closed|"
-    r"DistBackendError|DistNetworkError|peer.*(gone|died|unreachable)",
-    re.IGNORECASE,
-)
+_TIE_S = 0.05
+"""Ends that are no further apart are not put in order: that is how long an interpreter may take to go down."""
+_LEFT_LONG_BEFORE_S = 60.0
+"""A rank that left so long before a connection was lost need not be the reason."""
 
 
 @dataclass(frozen=True)
-class Failure:
-    """One rank that ended with something else than 0, as a launcher knows it.
+class RankEnd:
+    """How one rank's process ended, as a launcher knows it.
 
     Attributes:
         rank: global.
         local_rank: on its machine; names the directory of its logs.
         pid: its process id.
-        exit_code: above 0 its exit code, below 0 the negative number of the signal that killed it.
-        at_unix_s: when it failed, to the precision that the launcher has.
+        exit_code: of the process; below 0 the negative number of the signal that killed it.
+        at_unix_s: when it ended, to the precision that the launcher has; 0 when not known.
+        after_stop: it ended after the launcher told it to stop; None when not known.
     """
 
     rank: int
@@ -51,6 +54,7 @@ class Failure:
     pid: int
     exit_code: int
     at_unix_s: float = 0.0
+    after_stop: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -59,58 +63,107 @@ class Evidence:
 
     Attributes:
         folder: the directory of its logs; None when there is none.
+        log: the file that holds its stderr; None when there is none.
         error: error.json decoded; None when there is none.
-        stderr: the end of its stderr log; empty when nothing was captured.
-        written_unix_s: when the stderr log was last written; 0 when there is none.
+        stderr: the end of `log`; empty when nothing was captured.
+        written_unix_s: when `log` was last written; 0 when there is none.
     """
 
     folder: Path | None = None
+    log: Path | None = None
     error: dict[str, Any] | None = None
     stderr: str = ""
     written_unix_s: float = 0.0
 
 
 @dataclass(frozen=True)
-class RootCause:
-    """The rank that failed first, and why.
+class Explained:
+    """One rank's end and what its logs say about it.
 
     Attributes:
-        failure: its record.
+        end: the end.
+        kind: the class that this module's docstring names.
+        about: for a consequence, of what.
         raised: its exception; None when none was found (sys.exit, a signal).
-        source: where `raised` was found: "error.json", "stderr.log", or "" when it was not.
+        ended_it: `raised` ended the process; else it is the last that stands in the log.
+        source: where `raised` was found: "error.json", the log's name, or "".
         aborted_after_success: it finished its work and was aborted while the interpreter went down.
         last_lines: of its stderr, when there is no exception to show.
         log: the file or directory to look into; None when nothing was kept.
-        others: the other ranks that failed, in the order of their ranks.
+        failed_unix_s: when it failed, at the latest; infinite when not known.
     """
 
-    failure: Failure
+    end: RankEnd
+    kind: Literal["failed", "consequence", "left", "stopped"]
+    about: Consequence | None = None
     raised: Raised | None = None
+    ended_it: bool = False
     source: str = ""
     aborted_after_success: bool = False
     last_lines: tuple[str, ...] = ()
     log: Path | None = None
-    others: tuple[Failure, ...] = ()
+    failed_unix_s: float = math.inf
 
 
-def diagnose(failures: Sequence[Failure], logs_dir: Path | None) -> RootCause:
-    """Find the cause among the failures of one job.
+@dataclass(frozen=True)
+class RootCause:
+    """The rank that ended the job, and why.
+
+    Attributes:
+        kind: "failed": `first` failed by itself. "left": `first` left with code 0 while others waited. "unknown": the
+            first cause is not known, and `first` is the first rank that reports a consequence.
+        first: that rank.
+        others: the other ranks that did not end well or before the end, by rank.
+        sure: False where the evidence allows another cause.
+        tied: ranks that failed by themselves so close to `first` that the order is not known.
+        ahead_s: how long before the first consequence `first` left; None when not known, or for another kind.
+    """
+
+    kind: Literal["failed", "left", "unknown"]
+    first: Explained
+    others: tuple[Explained, ...] = ()
+    sure: bool = True
+    tied: tuple[Explained, ...] = ()
+    ahead_s: float | None = None
+
+
+def diagnose(ends: Sequence[RankEnd], logs_dir: Path | None) -> RootCause:
+    """Find the cause among the ends of one attempt.
 
     Args:
-        failures: at least one.
+        ends: at least one with a code other than 0; those with 0 as well where they are known.
         logs_dir: the directory that the launcher was given for logs, with torch elastic's layout below it, or the
             directory of one attempt; None when there are no logs.
 
     Raises:
-        ValueError: no failure was given.
+        ValueError: no rank failed.
     """
+    failures = sum(each.exit_code != 0 for each in ends)
     if not failures:
         raise ValueError("a job without failures has no root cause")
-    evidence = {each.rank: gather(logs_dir, each.local_rank) for each in failures}
-    causes = [_explain(each, evidence[each.rank]) for each in failures]
-    first = min(causes, key=lambda cause: _order(cause, evidence[cause.failure.rank], len(failures)))
-    others = sorted((each for each in failures if each is not first.failure), key=lambda each: each.rank)
-    return replace(first, others=tuple(others))
+    found = sorted(
+        (_explain(each, gather(logs_dir, each.local_rank), alone=failures == 1) for each in ends),
+        key=lambda each: (each.failed_unix_s, each.end.rank),
+    )
+    failed = [each for each in found if each.kind == "failed"]
+    if failed:
+        tied = [
+            each
+            for each in failed[1:]
+            if each.failed_unix_s == failed[0].failed_unix_s or each.failed_unix_s - failed[0].failed_unix_s < _TIE_S
+        ]
+        return RootCause("failed", failed[0], _others(found, failed[0]), tied=tuple(tied))
+    victims = [each for each in found if each.kind == "consequence"] or [
+        each for each in found if each.end.exit_code != 0
+    ]
+    left = [each for each in found if each.kind == "left"]
+    if left and victims[0].kind == "consequence":
+        first = min(left, key=lambda each: (each.end.at_unix_s or math.inf, each.end.rank))
+        gap = victims[0].failed_unix_s - first.end.at_unix_s
+        known = math.isfinite(gap) and first.end.at_unix_s > 0
+        sure = known and gap > 0 and (victims[0].about == "waited" or gap < _LEFT_LONG_BEFORE_S)
+        return RootCause("left", first, _others(found, first), sure=sure, ahead_s=gap if known else None)
+    return RootCause("unknown", victims[0], _others(found, victims[0]), sure=False)
 
 
 def gather(logs_dir: Path | None, local_rank: int) -> Evidence:
@@ -118,62 +171,68 @@ def gather(logs_dir: Path | None, local_rank: int) -> Evidence:
     folder = _newest_attempt(logs_dir, local_rank) if logs_dir is not None else None
     if folder is None:
         return Evidence()
-    stderr = folder / "stderr.log"
-    written = stderr.stat().st_mtime if stderr.is_file() else 0.0
-    return Evidence(folder, _read_error(folder / "error.json"), _tail(stderr), written)
+    log = next((path for name in ("stderr.log", "output.log") if (path := folder / name).is_file()), None)
+    written = log.stat().st_mtime if log is not None else 0.0
+    return Evidence(folder, log, _read_error(folder / "error.json"), _tail(log) if log else "", written)
 
 
-def card(cause: RootCause) -> str:
-    """The cause as a person reads it: some lines of plain text, without a newline at the end."""
-    failure = cause.failure
-    title = f"rank {failure.rank} failed first" if cause.others else f"rank {failure.rank} failed"
-    rows: list[tuple[str, str]] = []
-    if cause.aborted_after_success:
-        title = f"rank {failure.rank} was aborted at its exit, after its work was done"
-    elif cause.raised is not None:
-        rows.append(("raised", cause.raised.summary))
-        if cause.raised.path:
-            rows.append(("at", cause.raised.place))
-    how = "killed by SIGABRT" if cause.aborted_after_success else ending(failure.exit_code)
-    rows.append(("ended", f"process {failure.pid} {how}"))
-    if cause.raised is None and not cause.aborted_after_success:
-        rows += [("said" if index == 0 else "", line) for index, line in enumerate(cause.last_lines)]
-    if cause.log is not None:
-        rows.append(("log", str(cause.log)))
-    if cause.others:
-        rows.append(("others", "; ".join(_other(each) for each in cause.others)))
-    rows.append(("next", _next_step(cause)))
-    lines = [f"-- {title} ".ljust(80, "-"), *(f"  {name:<8}{text}".rstrip() for name, text in rows), "-" * 80]
-    return "\n".join(lines)
+def _others(found: Sequence[Explained], first: Explained) -> tuple[Explained, ...]:
+    return tuple(sorted((each for each in found if each is not first), key=lambda each: each.end.rank))
 
 
-def _order(cause: RootCause, evidence: Evidence, count: int) -> tuple[int, float, float, int]:
-    failure = cause.failure
-    place = 0
-    if cause.raised is None and stopped_by_launcher(failure.exit_code, alone=count == 1):
-        place = 2
-    elif cause.raised is not None and _LOST_PEER.search(cause.raised.summary):
-        place = 1
-    written = evidence.written_unix_s or float("inf")
-    return (place, failure.at_unix_s, written, failure.rank)
-
-
-def _explain(failure: Failure, evidence: Evidence) -> RootCause:
-    log = None
-    if evidence.folder is not None:
-        stderr = evidence.folder / "stderr.log"
-        log = stderr if stderr.is_file() else evidence.folder
+def _explain(end: RankEnd, evidence: Evidence, *, alone: bool) -> Explained:
+    log = evidence.log or evidence.folder
+    name = evidence.log.name if evidence.log else ""
+    stopped = _stopped(end, alone=alone)
+    at_exit = end.exit_code == -signal.SIGABRT and _ABORT_AT_EXIT in evidence.stderr
     recorded = _recorded(evidence.error)
-    if recorded is not None:
-        return RootCause(failure, recorded, "error.json", log=log)
-    raised = parse_trace(evidence.stderr)
-    at_exit = failure.exit_code == -signal.SIGABRT and _ABORT_AT_EXIT in evidence.stderr
-    # Other signals are no consequence of an exception, so an older trace in the log is not their reason.
-    if raised is not None and (failure.exit_code > 0 or at_exit):
-        return RootCause(failure, raised, "stderr.log", log=log)
-    aborted = at_exit and raised is None
-    lines = [line for line in without_rank(evidence.stderr).splitlines() if line.strip()]
-    return RootCause(failure, aborted_after_success=aborted, last_lines=tuple(lines[-_TAIL_LINES:]), log=log)
+    raised = recorded or parse_trace(evidence.stderr)
+    # A traceback in the log says nothing of a kill, nor of a rank that went on after it.
+    ended_it = raised is not None and (
+        recorded is not None or end.exit_code == 1 or at_exit or (stopped and raised.uncaught)
+    )
+    if raised is not None and not ended_it and not (end.exit_code > 1 or (end.exit_code == 0 and raised.last)):
+        raised = None
+    lines = tuple(line for line in without_rank(evidence.stderr).splitlines() if line.strip())[-_TAIL_LINES:]
+    about = _about(end, raised, evidence.stderr, lines) if end.exit_code != 0 else None
+    traced = ended_it and evidence.written_unix_s > 0
+    ended_at = end.at_unix_s or math.inf
+    return Explained(
+        end=end,
+        kind=_kind(end, about, stopped=stopped and not ended_it),
+        about=about,
+        raised=raised,
+        ended_it=ended_it,
+        source="" if raised is None else "error.json" if recorded is not None else name,
+        aborted_after_success=at_exit and raised is None,
+        last_lines=lines if raised is None else (),
+        log=log,
+        failed_unix_s=min(ended_at, evidence.written_unix_s) if traced else ended_at,
+    )
+
+
+def _about(end: RankEnd, raised: Raised | None, stderr: str, lines: Sequence[str]) -> Consequence | None:
+    if raised is not None and (found := consequence_of(raised)):
+        return found
+    if end.exit_code == -signal.SIGABRT:
+        return consequence_of_abort(stderr)
+    return mentioned_in("\n".join(lines)) if raised is None and end.exit_code > 0 else None
+
+
+def _kind(
+    end: RankEnd, about: Consequence | None, *, stopped: bool
+) -> Literal["failed", "consequence", "left", "stopped"]:
+    if end.exit_code == 0:
+        return "left"
+    if stopped:
+        return "stopped"
+    return "consequence" if about else "failed"
+
+
+def _stopped(end: RankEnd, *, alone: bool) -> bool:
+    if end.after_stop is None:
+        return stopped_by_launcher(end.exit_code, alone=alone)
+    return end.after_stop and (end.exit_code < 0 or end.exit_code in (128 + signal.SIGTERM, 128 + signal.SIGINT))
 
 
 def _recorded(error: dict[str, Any] | None) -> Raised | None:
@@ -220,22 +279,3 @@ def _tail(path: Path) -> str:
             return file.read().decode(errors="replace")
     except OSError:
         return ""
-
-
-def _other(failure: Failure) -> str:
-    if stopped_by_launcher(failure.exit_code, alone=False):
-        return f"rank {failure.rank} was stopped by the launcher"
-    name = signal_name(failure.exit_code)
-    return f"rank {failure.rank} {f'killed by {name}' if name else ending(failure.exit_code)}"
-
-
-def _next_step(cause: RootCause) -> str:
-    if cause.aborted_after_success:
-        return (
-            "results are complete as far as the script wrote them; call torch.distributed.destroy_process_group() "
-            "as the script's last act"
-        )
-    if cause.raised is not None:
-        more = "; run again with one worker to see whether the ranks matter" if cause.others else ""
-        return f"the log has the whole traceback{more}"
-    return advice(cause.failure.exit_code)

@@ -11,6 +11,9 @@ import argparse
 import datetime
 import os
 import platform
+import shutil
+import signal
+import socket
 import sys
 import time
 from collections.abc import Mapping, Sequence
@@ -26,10 +29,16 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError, r
 from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 
 from paceline import __version__
+from paceline.launch.attempts import watched_agent
 from paceline.launch.capture import CapturedLogs
+from paceline.launch.cause_card import as_record, draw
+from paceline.launch.elastic import signal_behind
+from paceline.launch.job_record import JobRecord, in_a_line, say
 from paceline.launch.request import check, one_message, parse
-from paceline.launch.rootcause import Failure, card, diagnose
+from paceline.launch.rootcause import RankEnd, diagnose
+from paceline.launch.stall import Script, read_script
 from paceline.launch.tuning import Setting, cpu_settings, describe
+from paceline.parallel.host import git_state
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, make_dirs, new_run_dir, run_lock, write_info
 from paceline.records.schema import SCHEMA, End, RunInfo, Start
@@ -46,12 +55,14 @@ class Outcome:
     Attributes:
         exit_code: torchrun's.
         reason: as in the `End` event.
-        message: for people; "" after success.
+        message: for people; "" when there is nothing to say.
+        title: the same in a line, for the record.
     """
 
     exit_code: int
     reason: Literal["finished", "interrupted", "failed"]
     message: str = ""
+    title: str = ""
 
 
 def launch(argv: Sequence[str]) -> int:
@@ -78,18 +89,37 @@ def launch(argv: Sequence[str]) -> int:
     if args.log_dir is None:
         args.log_dir = str(run.logs)
     with run_lock(run) if most_nodes == 1 else nullcontext():
-        started = time.monotonic()
-        _note_start(run, args, argv, settings, workers * most_nodes)
-        _say(f"paceline: run directory {run.path}; settings {describe(settings)}{_off(args, settings)}")
-        try:
-            outcome = _launch(args)
-        except PacelineError as error:
-            _note_end(run, Outcome(error.exit_code, "failed", str(error)), started)
-            raise
-        _note_end(run, outcome, started)
+        _note_start(run, args, argv, settings, workers)
+        with EventWriter(_event_file(run)) as events:
+            say(f"paceline: run directory {run.path}; settings {describe(settings)}{_off(args, settings)}")
+            outcome = _recorded(args, events, workers * most_nodes)
     if outcome.message:
-        _say(outcome.message)
+        say(outcome.message)
     return outcome.exit_code
+
+
+def _recorded(args: argparse.Namespace, events: EventWriter, world: int) -> Outcome:
+    """The launch between its two events."""
+    started = time.monotonic()
+    events.write(Start(session=1, time_unix_s=time.time(), world=world, step=0, pid=os.getpid()))
+    events.flush()
+    try:
+        outcome = _launch(args, events)
+    except PacelineError as error:
+        events.write(_end(Outcome(error.exit_code, "failed", str(error)), started))
+        raise
+    events.write(_end(outcome, started))
+    return outcome
+
+
+def _end(outcome: Outcome, started: float) -> End:
+    return End(
+        step=0,
+        reason=outcome.reason,
+        exit_code=outcome.exit_code,
+        elapsed_s=time.monotonic() - started,
+        message=outcome.title or outcome.message,
+    )
 
 
 def _settings(args: argparse.Namespace, workers: int) -> tuple[Setting, ...]:
@@ -119,64 +149,138 @@ def _name(args: argparse.Namespace) -> str:
 
 
 def _note_start(
-    run: RunDir, args: argparse.Namespace, argv: Sequence[str], settings: Sequence[Setting], world: int
+    run: RunDir, args: argparse.Namespace, argv: Sequence[str], settings: Sequence[Setting], workers: int
 ) -> None:
-    if not run.exists():
-        config = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
-        info = RunInfo(
-            schema=SCHEMA,
-            verb="run",
-            name=_name(args),
-            command=["paceline", "run", *argv],
-            started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
-            versions={"paceline": __version__, "python": platform.python_version(), "torch": str(torch.__version__)},
-            config=config,
-            facts={"settings": {each.name: each.value for each in settings}, "logs": args.log_dir},
-        )
-        write_info(run, info)
-    with EventWriter(run.events()) as writer:
-        writer.write(Start(session=1, time_unix_s=time.time(), world=world, step=0, pid=os.getpid()))
-
-
-def _note_end(run: RunDir, outcome: Outcome, started: float) -> None:
-    end = End(
-        step=0,
-        reason=outcome.reason,
-        exit_code=outcome.exit_code,
-        elapsed_s=time.monotonic() - started,
-        message=outcome.message,
+    if run.exists():
+        return
+    config = {name: str(value) if isinstance(value, Path) else value for name, value in vars(args).items()}
+    machine = {
+        "host": socket.gethostname(),
+        "cores": os.cpu_count(),
+        "accelerators": torch.accelerator.device_count() if torch.accelerator.is_available() else 0,
+        "workers_per_machine": workers,
+        "machines": args.nnodes,
+        "directory": str(Path.cwd()),
+    }
+    info = RunInfo(
+        schema=SCHEMA,
+        verb="run",
+        name=_name(args),
+        command=["paceline", "run", *argv],
+        started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        versions={"paceline": __version__, "python": platform.python_version(), "torch": str(torch.__version__)},
+        config=config,
+        git=git_state(),
+        facts={
+            "settings": {each.name: each.value for each in settings},
+            "logs": args.log_dir,
+            "max_restarts": args.max_restarts,
+            "machine": machine,
+        },
     )
-    with EventWriter(run.events()) as writer:
-        writer.write(end)
+    write_info(run, info)
 
 
-def _launch(args: argparse.Namespace) -> Outcome:
+def _event_file(run: RunDir) -> Path:
+    """One file a launcher, also where two of them run on one machine."""
+    host = socket.gethostname()
+    for number in range(1, 1000):
+        path = run.launcher_events(host if number == 1 else f"{host}-{number}")
+        make_dirs(path.parent)
+        try:
+            path.touch(exist_ok=False)
+        except FileExistsError:
+            continue
+        except OSError:
+            return path  # the writer says why it cannot be written
+        return path
+    return run.launcher_events(f"{host}-{os.getpid()}")
+
+
+def _launch(args: argparse.Namespace, events: EventWriter) -> Outcome:
     """Hand the job to torch elastic and wait for its end."""
+    config, command, arguments = _configuration(args)
+    logs = config.logs_specs if isinstance(config.logs_specs, CapturedLogs) else None
+    job = JobRecord(events, logs, _script(args), say)
+    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    signal.signal(signal.SIGTERM, _stop_before_workers)
     try:
         with one_message("torch's launcher failed; the script may not have run", exit_code=Exit.FAILED):
-            _elastic(args)
+            _elastic(config, command, arguments, job)
     except ChildFailedError as failed:
-        failures = [
-            Failure(rank, each.local_rank, each.pid, each.exitcode, float(each.timestamp))
-            for rank, each in failed.failures.items()
-        ]
-        cause = diagnose(failures, None if args.log_dir == os.devnull else Path(args.log_dir))
-        return Outcome(Exit.FAILED, "failed", card(cause))
-    except SignalException as stopped:
-        return Outcome(
-            Exit.FAILED, "interrupted", f"paceline: stopped by {stopped.sigval.name}, which the workers got too"
-        )
-    return Outcome(Exit.OK, "finished")
+        return _failed(job, failed, args)
+    except (SignalException, KeyboardInterrupt, UnboundLocalError) as stopped:
+        return _interrupted(job, stopped)
+    finally:
+        if logs is not None:
+            logs.stop()
+        for number, handler in before.items():
+            signal.signal(number, handler)
+    return Outcome(Exit.OK, "finished", _history(job, args))
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
+def _stop_before_workers(number: int, _frame: object) -> None:
+    """Until torch's own handlers are in place."""
+    name = signal.Signals(number)
+    raise SignalException(f"got {name.name}", name)
+
+
+def _script(args: argparse.Namespace) -> Script:
+    if args.module or args.no_python:
+        return Script(args.training_script, tuple(args.training_script_args))
+    return read_script(args.training_script, args.training_script_args)
+
+
+def _failed(job: JobRecord, failed: ChildFailedError, args: argparse.Namespace) -> Outcome:
+    cause = job.attempts[-1].cause if job.attempts else None
+    if cause is None:
+        ends = [RankEnd(rank, each.local_rank, each.pid, each.exitcode) for rank, each in failed.failures.items()]
+        cause = as_record(diagnose(ends, None if args.log_dir == os.devnull else Path(args.log_dir)))
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+    text = draw(cause, width=width)
+    history = _history(job, args)
+    return Outcome(Exit.FAILED, "failed", f"{history}\n{text}" if history else text, cause.title)
+
+
+def _interrupted(job: JobRecord, stopped: BaseException) -> Outcome:
+    """Stopped by a signal, perhaps while torch read a clock for its metrics (see `signal_behind`)."""
+    number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else getattr(stopped, "sigval", None)
+    if isinstance(stopped, UnboundLocalError):
+        number = signal_behind(stopped)
+    if number is None:
+        raise stopped
+    if not job.attempts:
+        code = Exit.INTERRUPTED if number == signal.SIGINT else 128 + number
+        return Outcome(code, "interrupted", f"paceline: stopped by {number.name} before any worker ran")
+    left = [each for each in job.attempts[-1].ranks if each.exit_code == 0 and not each.stopped]
+    ranks = ", ".join(f"rank {each.rank} after {each.after_s or 0.0:.1f} s" for each in left)
+    earlier = f"; with code 0 had already ended: {ranks}" if left else ""
+    text = f"paceline: stopped by {number.name}, which the workers got too{earlier}"
+    return Outcome(Exit.FAILED, "interrupted", text)
+
+
+def _history(job: JobRecord, args: argparse.Namespace) -> str:
+    """The attempts, where there was more than one."""
+    if len(job.attempts) < 2:
+        return ""
+    last = job.attempts[-1]
+    whole = sum(each.outcome == "membership" for each in job.attempts) + args.max_restarts + 1
+    how = "succeeded at" if last.outcome == "succeeded" else "failed at"
+    lines = [f"paceline: {how} attempt {last.attempt} of {'at most ' if last.attempt < whole else ''}{whole}"]
+    for each in job.attempts[:-1]:
+        lines.append(f"  {in_a_line(each)}")
+        if each.logs is not None:
+            lines.append(f"    log {each.logs}")
+    return "\n".join(lines)
 
 
 @record
-def _elastic(args: argparse.Namespace) -> None:
-    config, command, arguments = _configuration(args)
-    try:
+def _elastic(config: LaunchConfig, command: Any, arguments: list[str], job: JobRecord) -> None:
+    with watched_agent(job):
         elastic_launch(config=config, entrypoint=command)(*arguments)
-    finally:
-        if isinstance(config.logs_specs, CapturedLogs):
-            config.logs_specs.stop()
 
 
 def _configuration(args: argparse.Namespace) -> tuple[LaunchConfig, Any, list[str]]:
@@ -197,12 +301,6 @@ def _configuration(args: argparse.Namespace) -> tuple[LaunchConfig, Any, list[st
 
 def _off(args: argparse.Namespace, settings: Sequence[Setting]) -> str:
     return " (--no-tuning leaves them out)" if settings and not args.no_tuning else ""
-
-
-def _say(text: str) -> None:
-    """To people, beside the workers' own output."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()
 
 
 def added_variables(settings: Sequence[Setting]) -> Mapping[str, str]:

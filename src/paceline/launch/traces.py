@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
 from paceline.records.places import is_foreign
 
@@ -13,6 +13,13 @@ _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 """torch writes it before each line of an uncaught exception once there is a process group."""
 _MAX_SUMMARY = 300
+_CHAINED = (
+    "The above exception was the direct cause of the following exception:",
+    "During handling of the above exception, another exception occurred:",
+)
+_MAX_DETAIL_LINES = 6
+_LOG_LINE = re.compile(r"^(\[[WEI]|[WEI]\d{4} |\[rank\d+\])")
+"""How torch's own log begins its lines, which may follow a message."""
 
 
 @dataclass(frozen=True)
@@ -24,12 +31,20 @@ class Raised:
         path: the file of the innermost frame that is the user's own; "" when no frame is known.
         line: in that file, 1 or more; 0 when no frame is known.
         function: around that line; "" at the top of a module.
+        detail: further lines of the message.
+        earlier: summaries of the exceptions that it was raised from or while handling, the latest first.
+        uncaught: torch's hook for uncaught exceptions wrote it; False also when that is not known.
+        last: nothing was written after it.
     """
 
     summary: str
     path: str = ""
     line: int = 0
     function: str = ""
+    detail: str = field(default="", compare=False)
+    earlier: tuple[str, ...] = field(default=(), compare=False)
+    uncaught: bool = field(default=False, compare=False)
+    last: bool = field(default=False, compare=False)
 
     @property
     def place(self) -> str:
@@ -51,29 +66,60 @@ def parse_trace(text: str) -> Raised | None:
     Of a chain of exceptions that is the one which ended the program. Output after the traceback does not matter.
     Syntax errors, which come without a header, are found when nothing else is.
     """
+    marked = text.splitlines()
     lines = without_rank(text).splitlines()
     for index in range(len(lines) - 1, -1, -1):
         if lines[index] == _HEADER:
             found = _block(lines[index + 1 :])
             if found is not None:
-                return found
+                uncaught = len(marked) == len(lines) and _RANK_PREFIX.match(marked[index]) is not None
+                return replace(found, earlier=_earlier(lines[:index]), uncaught=uncaught)
     return _syntax_error(lines)
+
+
+def _earlier(lines: list[str]) -> tuple[str, ...]:
+    """The exceptions that a chain began with, given the lines before its last traceback."""
+    found: list[str] = []
+    while True:
+        before = [index for index, line in enumerate(lines) if line.strip()]
+        if not before or lines[before[-1]] not in _CHAINED:
+            return tuple(found)
+        headers = [index for index, line in enumerate(lines) if line == _HEADER]
+        if not headers:
+            return tuple(found)
+        raised = _block(lines[headers[-1] + 1 : before[-1]])
+        if raised is not None:
+            found.append(f"{raised.summary}\n{raised.detail}".strip())
+        lines = lines[: headers[-1]]
 
 
 def _block(lines: list[str]) -> Raised | None:
     """Frames, all indented, and then the exception at the margin."""
     frames = []
-    for line in lines:
+    for index, line in enumerate(lines):
         if not line.strip():
             continue
         if line[0].isspace():
             if match := _FRAME.match(line):
                 frames.append(match)
-        elif match := _EXCEPTION.match(line):
-            return _raised(line, frames)
+        elif _EXCEPTION.match(line):
+            detail = _detail(lines[index + 1 :])
+            rest = lines[index + 1 + len(detail) :]
+            last = not any(each.strip() and not _LOG_LINE.match(each) for each in rest)
+            return replace(_raised(line, frames), detail="\n".join(detail), last=last)
         else:
             return None
     return None
+
+
+def _detail(lines: list[str]) -> list[str]:
+    """The rest of a message: up to a blank line, or a line of somebody's log."""
+    detail: list[str] = []
+    for line in lines[:_MAX_DETAIL_LINES]:
+        if not line.strip() or _LOG_LINE.match(line) or line == _HEADER:
+            break
+        detail.append(line)
+    return detail
 
 
 def _syntax_error(lines: list[str]) -> Raised | None:

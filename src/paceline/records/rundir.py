@@ -63,6 +63,10 @@ class RunDir:
         """The event file of one rank."""
         return self.path / "events" / f"rank-{rank:05d}.jsonl"
 
+    def launcher_events(self, node: str) -> Path:
+        """The event file of a launcher on one machine."""
+        return self.path / "events" / f"launcher-{slug(node)}.jsonl"
+
     def exists(self) -> bool:
         """Whether a run was ever started here."""
         return self.info.exists()

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import msgspec
 
 from paceline.records.event import Event
+from paceline.records.launched import Attempt
 from paceline.records.observed import Collective, CollectiveDone, Fingerprint, LoaderPass
 
 SCHEMA = 1
@@ -244,6 +245,7 @@ AnyEvent = (
     | CollectiveDone
     | LoaderPass
     | Fingerprint
+    | Attempt
 )
 
 

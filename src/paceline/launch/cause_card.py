@@ -1,0 +1,178 @@
+"""The root cause in words: rows for the record, and a card for the terminal."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from paceline.launch.endings import advice, ending, signal_name
+from paceline.launch.rootcause import Explained, RootCause
+from paceline.records.launched import Cause
+
+_WIDTH = 80
+_NARROW = 60
+_LABEL = 10
+_TOO_FEW = re.compile(r"(\d+)/(\d+) clients joined")
+_IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
+
+
+def card(cause: RootCause, *, width: int | None = None) -> str:
+    """The cause as a person reads it: some lines of plain text, without a newline at the end.
+
+    Args:
+        cause: as diagnosed.
+        width: columns that there are, at which texts are wrapped; None leaves each row on one line.
+    """
+    return draw(as_record(cause), width=width)
+
+
+def draw(cause: Cause, *, width: int | None = None) -> str:
+    """The same for a recorded cause."""
+    rule = min(width or _WIDTH, _WIDTH)
+    if width is not None and width < _NARROW:
+        lines = textwrap.wrap(f"-- {cause.title}", width)
+        for label, text in cause.rows:
+            lines += _wrapped(f"{label}: {text}" if label else text, width, "  ")
+        return "\n".join([*lines, "-" * rule])
+    lines = [f"-- {cause.title} ".ljust(rule, "-")]
+    for label, text in cause.rows:
+        row = f"  {label:<{_LABEL - 2}}{text}".rstrip()
+        lines += [row] if width is None else _wrapped(row, width, " " * _LABEL)
+    return "\n".join([*lines, "-" * rule])
+
+
+def as_record(cause: RootCause) -> Cause:
+    """The cause as it is recorded and shown."""
+    rank = cause.first.end.rank
+    return Cause(
+        kind=cause.kind,
+        title=_title(cause),
+        rank=None if cause.kind == "unknown" else rank,
+        rows=[*_rows(cause), *_other_rows(cause), ("next", _next_step(cause))],
+    )
+
+
+def _title(cause: RootCause) -> str:
+    rank, first = cause.first.end.rank, cause.first
+    if cause.kind == "left":
+        return f"rank {rank} {'left' if cause.sure else 'probably left'} early, while others waited for it"
+    if cause.kind == "unknown":
+        if first.kind != "consequence":
+            return "all ranks were stopped; who asked for it is not known"
+        what = "waited for another rank in vain" if first.about == "waited" else "lost another rank"
+        return f"rank {rank} {what}; the first cause is not known"
+    if first.aborted_after_success:
+        return f"rank {rank} was aborted at its exit, after its work was done"
+    if cause.tied:
+        ranks = _numbers([rank, *(each.end.rank for each in cause.tied)])
+        summaries = {each.raised.summary if each.raised else "" for each in (first, *cause.tied)}
+        if len(summaries) == 1 and first.raised:
+            return f"{ranks} failed with the same exception"
+        return f"{ranks} failed at the same time; which was first is not known"
+    return f"rank {rank} failed first" if cause.others else f"rank {rank} failed"
+
+
+def _rows(cause: RootCause) -> list[tuple[str, str]]:
+    first = cause.first
+    rows: list[tuple[str, str]] = []
+    if first.raised is not None:
+        rows.append(("raised" if first.ended_it else "printed", first.raised.summary))
+        if first.raised.path:
+            rows.append(("at", first.raised.place))
+    how = "killed by SIGABRT" if first.aborted_after_success else ending(first.end.exit_code)
+    rows.append(("ended", f"process {first.end.pid} {how}{_ahead(cause)}"))
+    if first.raised is None and not first.aborted_after_success:
+        rows += [("said" if index == 0 else "", line) for index, line in enumerate(first.last_lines)]
+    if first.log is not None:
+        rows.append(("log", str(first.log)))
+    return rows
+
+
+def _ahead(cause: RootCause) -> str:
+    if cause.ahead_s is None:
+        return ""
+    return f", {cause.ahead_s:.1f} s before the others" if cause.ahead_s >= 0 else ", after others had failed"
+
+
+def _other_rows(cause: RootCause) -> list[tuple[str, str]]:
+    """The other ranks: those that said something each in a row, the rest together."""
+    telling = [each for each in cause.others if each.raised is not None and each.kind != "stopped"]
+    rows = [
+        ("others" if index == 0 else "", f"rank {each.end.rank}: {_at(each)}") for index, each in enumerate(telling[:4])
+    ]
+    rest = [each for each in cause.others if each not in telling[:4]]
+    if rest:
+        rows.append(("" if rows else "others", "; ".join(_other(each) for each in rest[:8])))
+    if len(rest) > 8:
+        rows.append(("", f"and {len(rest) - 8} more"))
+    return rows
+
+
+def _at(each: Explained) -> str:
+    assert each.raised is not None
+    place = f" ({Path(each.raised.path).name}:{each.raised.line})" if each.raised.path else ""
+    summary = each.raised.summary
+    return f"{summary[:117]}...{place}" if len(summary) > 120 else f"{summary}{place}"
+
+
+def _other(each: Explained) -> str:
+    end = each.end
+    if each.kind == "stopped":
+        return f"rank {end.rank} was stopped by the launcher"
+    name = signal_name(end.exit_code)
+    return f"rank {end.rank} {f'was killed by {name}' if name else ending(end.exit_code)}"
+
+
+def _next_step(cause: RootCause) -> str:
+    first = cause.first
+    if cause.kind == "left":
+        return (
+            "all ranks must run the same number of steps: look for sys.exit, return, or fewer batches on "
+            f"rank {first.end.rank}"
+        )
+    if cause.kind == "unknown":
+        if first.raised is not None and (few := _TOO_FEW.search(f"{first.raised.summary}\n{first.raised.detail}")):
+            return f"{few[1]} of {few[2]} processes came: does the script set world_size itself?"
+        running = [each.end.rank for each in cause.others if each.kind == "stopped"]
+        if running:
+            was = "was" if len(running) == 1 else "were"
+            return (
+                f"{_numbers(running)} {was} still running when the launcher stopped the job: look at the end of the log"
+            )
+        return "look at the end of each rank's log, and at the other machines where there are some"
+    if first.aborted_after_success:
+        return (
+            "results are complete as far as the script wrote them; call torch.distributed.destroy_process_group() "
+            "as the script's last act"
+        )
+    if first.raised is not None and _IN_USE.search(f"{first.raised.summary}\n{first.raised.detail}"):
+        return (
+            "a port is taken: where the script sets MASTER_PORT or starts its own processes (mp.spawn), start it with "
+            "python instead; else leave the port to the launcher"
+        )
+    if first.raised is not None and first.ended_it:
+        more = "; run again with one worker to see whether the ranks matter" if cause.others else ""
+        return f"the log has the whole traceback{more}"
+    return advice(first.end.exit_code)
+
+
+def _numbers(ranks: Sequence[int]) -> str:
+    """`rank 1`, `ranks 0 and 2`, `ranks 0, 1 and 2`."""
+    ordered = [str(each) for each in sorted(ranks)]
+    if len(ordered) == 1:
+        return f"rank {ordered[0]}"
+    return f"ranks {', '.join(ordered[:-1])} and {ordered[-1]}"
+
+
+def _wrapped(row: str, width: int, indent: str) -> list[str]:
+    return textwrap.wrap(
+        row,
+        max(width, 20),
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+        drop_whitespace=True,
+        replace_whitespace=False,
+    )

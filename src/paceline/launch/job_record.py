@@ -1,0 +1,133 @@
+"""The record of one job: its attempts with their causes, written as they end."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from paceline.launch.attempts import Ended, Ends
+from paceline.launch.capture import CapturedLogs
+from paceline.launch.cause_card import as_record
+from paceline.launch.rootcause import RankEnd, diagnose
+from paceline.launch.stall import Script, StallWatch
+from paceline.records.errors import PacelineError
+from paceline.records.launched import Attempt, Cause
+from paceline.records.writer import EventWriter
+
+_STALLED_GRACE_S = 5
+"""What stands still because it was started wrongly has nothing to save."""
+
+
+class JobRecord:
+    """Takes what the agent tells, writes an event for each attempt, and says what users need to know at once.
+
+    Args:
+        writer: of this launcher's event file.
+        logs: of the workers; None when a plug-in of the user makes them.
+        script: the user's.
+        say: shows a line beside the workers' output.
+
+    Attributes:
+        attempts: those that have ended.
+    """
+
+    def __init__(
+        self, writer: EventWriter, logs: CapturedLogs | None, script: Script, say: Callable[[str], None]
+    ) -> None:
+        self.attempts: list[Attempt] = []
+        self._writer, self._logs, self._script, self._say = writer, logs, script, say
+        self._stall: StallWatch | None = None
+
+    def started(self, pids: Mapping[int, int], world: int, ends: Callable[[], Ends]) -> None:
+        """See `attempts.Observer`."""
+        self._stall = StallWatch(pids, world, self._script, ends, self._say)
+
+    def grace_s(self) -> int | None:
+        """See `attempts.Observer`."""
+        return _STALLED_GRACE_S if self._stall is not None and self._stall.own_ranks else None
+
+    def stopping(self) -> None:
+        """See `attempts.Observer`."""
+        if self._stall is not None:
+            self._stall.silence()
+
+    def ended(self, attempt: Ended) -> None:
+        """See `attempts.Observer`."""
+        if self._stall is not None:
+            self._stall.stop()
+            self._stall = None
+        folder = self._folder(moved=attempt.outcome == "membership")
+        event = Attempt(
+            attempt=len(self.attempts) + 1,
+            started_unix_s=attempt.started_unix_s,
+            duration_s=attempt.duration_s,
+            world=attempt.world,
+            outcome=attempt.outcome,
+            ranks=list(attempt.ranks),
+            logs=str(folder) if folder is not None else None,
+            cause=cause_of(attempt, folder) if attempt.outcome == "failed" else None,
+        )
+        self.attempts.append(event)
+        try:
+            self._writer.write(event)
+            self._writer.flush()
+        except PacelineError as error:  # a full disk does not end a job that runs
+            self._say(f"paceline: the record of attempt {event.attempt} was not written: {error.what}")
+        if attempt.again and event.cause is not None:
+            left = "no restart is" if attempt.restarts_left == 0 else f"{attempt.restarts_left} more may be"
+            self._say(f"paceline: {in_a_line(event)}; starting again, {left} left")
+        elif attempt.again:
+            self._say(f"paceline: {in_a_line(event)}; starting again")
+
+    def _folder(self, *, moved: bool) -> Path | None:
+        if self._logs is None:
+            return None
+        if moved:
+            return self._logs.set_aside()
+        self._logs.stop()
+        return self._logs.attempt
+
+
+def cause_of(attempt: Ended, logs: Path | None) -> Cause | None:
+    """Why an attempt failed; None when no rank of this machine did."""
+    ends = [
+        RankEnd(
+            rank=each.rank,
+            local_rank=each.local_rank,
+            pid=each.pid,
+            exit_code=each.exit_code,
+            at_unix_s=0.0 if each.after_s is None else attempt.started_unix_s + each.after_s,
+            after_stop=None if each.after_s is None else each.stopped,
+        )
+        for each in attempt.ranks
+        if each.exit_code is not None
+    ]
+    if not any(each.exit_code for each in ends):
+        return None
+    return as_record(diagnose(ends, logs))
+
+
+def in_a_line(attempt: Attempt) -> str:
+    """`attempt 1 failed after 7.3 s: rank 0 failed first: RuntimeError: crash once (train.py:46, in train)`."""
+    text = f"attempt {attempt.attempt} {_OUTCOMES[attempt.outcome]} {attempt.duration_s:.1f} s"
+    if attempt.cause is None:
+        return text
+    rows = dict(reversed(attempt.cause.rows))
+    said = rows.get("raised", rows.get("ended", ""))
+    place = f" ({rows['at']})" if "at" in rows and "raised" in rows else ""
+    return f"{text}: {attempt.cause.title}: {said}{place}"
+
+
+_OUTCOMES = {
+    "succeeded": "succeeded after",
+    "failed": "failed after",
+    "interrupted": "was interrupted after",
+    "membership": "ended because machines joined or left, after",
+}
+
+
+def say(text: str) -> None:
+    """To people, beside the workers' own output."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()

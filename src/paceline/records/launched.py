@@ -1,0 +1,57 @@
+"""What a launcher knows of a job: its attempts, how each rank ended, and why.
+
+A launcher writes these events to a file of its own, `events/launcher-<node>.jsonl`.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from paceline.records.event import Event
+
+
+class RankExit(msgspec.Struct, frozen=True, kw_only=True):
+    """How one rank's process ended."""
+
+    rank: int
+    local_rank: int
+    pid: int
+    exit_code: int | None
+    """Below 0 the negative number of the signal that killed it; None when it was not seen to end."""
+    after_s: float | None
+    """Since its attempt started; None when not observed."""
+    stopped: bool
+    """The launcher stopped it."""
+
+
+class Cause(msgspec.Struct, frozen=True, kw_only=True):
+    """Why an attempt failed."""
+
+    kind: Literal["failed", "left", "unknown"]
+    """The rank failed by itself; it left with code 0 while others waited; or the first cause is not known."""
+    title: str
+    """In one line."""
+    rank: int | None
+    """The rank that ended the job; None when not known."""
+    rows: list[tuple[str, str]]
+    """What belongs to it, as label and text; an empty label continues the row before."""
+
+
+class Attempt(Event, frozen=True, kw_only=True, tag="attempt"):
+    """The workers of this machine ran from one start to one end."""
+
+    attempt: int
+    """1 for the first."""
+    started_unix_s: float
+    duration_s: float
+    world: int
+    outcome: Literal["succeeded", "failed", "interrupted", "membership"]
+    """`membership`: machines joined or left, and all ranks were started again."""
+    ranks: list[RankExit]
+    """Of this machine."""
+    logs: str | None
+    """The directory that holds `<local_rank>/`; None when none was kept."""
+    cause: Cause | None = None
+    """Of a failure."""
