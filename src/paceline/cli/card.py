@@ -77,8 +77,9 @@ def comparison_card(comparison: Comparison) -> Card:
         numbers.append([row.name, *cells])
     return Card(
         [Grid(["what differs", *comparison.runs], settings)],
-        [Grid(["numbers", *comparison.runs], numbers)],
-        [Words(comparison.caution, "dim")],
+        [Words(remark) for remark in comparison.remarks],
+        [Grid(["numbers", *comparison.runs], numbers)] if numbers else [],
+        [Words(comparison.caution, "dim")] if comparison.caution else [],
     )
 
 

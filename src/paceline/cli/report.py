@@ -132,9 +132,14 @@ def _print_json(summaries: Sequence[Summary], comparison: Comparison) -> None:
 def _print_cards(runs: Sequence[Run], summaries: Sequence[Summary], comparison: Comparison) -> None:
     from paceline.cli.card import comparison_card, propose, result_card
     from paceline.cli.card_layout import card_console, show
+    from paceline.cli.launch_card import launch_card
 
     console = card_console()
     for run, summary in zip(runs, summaries, strict=True):
+        if summary.launch is not None:
+            show(console, launch_card(summary, summary.launch))
+            console.print()
+            continue
         steps = [step for step in propose(summary, run.info) if not step.command.startswith("paceline report")]
         show(console, result_card(summary, run.info, steps))
         console.print()

@@ -24,6 +24,7 @@ class JobRecord:
 
     Args:
         writer: of this launcher's event file.
+        run: the run directory.
         logs: of the workers; None when a plug-in of the user makes them.
         script: the user's.
         say: shows a line beside the workers' output.
@@ -33,10 +34,10 @@ class JobRecord:
     """
 
     def __init__(
-        self, writer: EventWriter, logs: CapturedLogs | None, script: Script, say: Callable[[str], None]
+        self, writer: EventWriter, run: Path, logs: CapturedLogs | None, script: Script, say: Callable[[str], None]
     ) -> None:
         self.attempts: list[Attempt] = []
-        self._writer, self._logs, self._script, self._say = writer, logs, script, say
+        self._writer, self._run, self._logs, self._script, self._say = writer, run, logs, script, say
         self._stall: StallWatch | None = None
 
     def started(self, pids: Mapping[int, int], world: int, ends: Callable[[], Ends]) -> None:
@@ -65,7 +66,7 @@ class JobRecord:
             world=attempt.world,
             outcome=attempt.outcome,
             ranks=list(attempt.ranks),
-            logs=str(folder) if folder is not None else None,
+            logs=self._below_run(folder) if folder is not None else None,
             cause=cause_of(attempt, folder) if attempt.outcome == "failed" else None,
         )
         self.attempts.append(event)
@@ -79,6 +80,11 @@ class JobRecord:
             self._say(f"paceline: {in_a_line(event)}; starting again, {left} left")
         elif attempt.again:
             self._say(f"paceline: {in_a_line(event)}; starting again")
+
+    def _below_run(self, folder: Path) -> str:
+        """Relative to the run directory where it is below it, so that the run can be moved."""
+        run, folder = self._run.resolve(), folder.resolve()
+        return str(folder.relative_to(run) if folder.is_relative_to(run) else folder)
 
     def _folder(self, *, moved: bool) -> Path | None:
         if self._logs is None:

@@ -92,21 +92,21 @@ def launch(argv: Sequence[str]) -> int:
         _note_start(run, args, argv, settings, workers)
         with EventWriter(_event_file(run)) as events:
             say(f"paceline: run directory {run.path}; settings {describe(settings)}{_off(args, settings)}")
-            outcome = _recorded(args, events, workers * most_nodes)
+            outcome = _recorded(args, run, events, workers * most_nodes)
     if outcome.message:
         say(outcome.message)
     return outcome.exit_code
 
 
-def _recorded(args: argparse.Namespace, events: EventWriter, world: int) -> Outcome:
+def _recorded(args: argparse.Namespace, run: RunDir, events: EventWriter, world: int) -> Outcome:
     """The launch between its two events."""
     started = time.monotonic()
     events.write(Start(session=1, time_unix_s=time.time(), world=world, step=0, pid=os.getpid()))
     events.flush()
     try:
-        outcome = _launch(args, events)
+        outcome = _launch(args, run, events)
     except PacelineError as error:
-        events.write(_end(Outcome(error.exit_code, "failed", str(error)), started))
+        events.write(_end(Outcome(error.exit_code, "failed", str(error), error.what), started))
         raise
     events.write(_end(outcome, started))
     return outcome
@@ -118,7 +118,7 @@ def _end(outcome: Outcome, started: float) -> End:
         reason=outcome.reason,
         exit_code=outcome.exit_code,
         elapsed_s=time.monotonic() - started,
-        message=outcome.title or outcome.message,
+        message=outcome.title,
     )
 
 
@@ -197,18 +197,18 @@ def _event_file(run: RunDir) -> Path:
     return run.launcher_events(f"{host}-{os.getpid()}")
 
 
-def _launch(args: argparse.Namespace, events: EventWriter) -> Outcome:
+def _launch(args: argparse.Namespace, run: RunDir, events: EventWriter) -> Outcome:
     """Hand the job to torch elastic and wait for its end."""
     config, command, arguments = _configuration(args)
     logs = config.logs_specs if isinstance(config.logs_specs, CapturedLogs) else None
-    job = JobRecord(events, logs, _script(args), say)
+    job = JobRecord(events, run.path, logs, _script(args), say)
     before = {number: signal.getsignal(number) for number in _SIGNALS}
     signal.signal(signal.SIGTERM, _stop_before_workers)
     try:
         with one_message("torch's launcher failed; the script may not have run", exit_code=Exit.FAILED):
             _elastic(config, command, arguments, job)
     except ChildFailedError as failed:
-        return _failed(job, failed, args)
+        return _failed(job, failed, run, args)
     except (SignalException, KeyboardInterrupt, UnboundLocalError) as stopped:
         return _interrupted(job, stopped)
     finally:
@@ -216,7 +216,7 @@ def _launch(args: argparse.Namespace, events: EventWriter) -> Outcome:
             logs.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
-    return Outcome(Exit.OK, "finished", _history(job, args))
+    return Outcome(Exit.OK, "finished", _history(job, run, args))
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
@@ -234,14 +234,14 @@ def _script(args: argparse.Namespace) -> Script:
     return read_script(args.training_script, args.training_script_args)
 
 
-def _failed(job: JobRecord, failed: ChildFailedError, args: argparse.Namespace) -> Outcome:
+def _failed(job: JobRecord, failed: ChildFailedError, run: RunDir, args: argparse.Namespace) -> Outcome:
     cause = job.attempts[-1].cause if job.attempts else None
     if cause is None:
         ends = [RankEnd(rank, each.local_rank, each.pid, each.exitcode) for rank, each in failed.failures.items()]
         cause = as_record(diagnose(ends, None if args.log_dir == os.devnull else Path(args.log_dir)))
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     text = draw(cause, width=width)
-    history = _history(job, args)
+    history = _history(job, run, args)
     return Outcome(Exit.FAILED, "failed", f"{history}\n{text}" if history else text, cause.title)
 
 
@@ -254,15 +254,16 @@ def _interrupted(job: JobRecord, stopped: BaseException) -> Outcome:
         raise stopped
     if not job.attempts:
         code = Exit.INTERRUPTED if number == signal.SIGINT else 128 + number
-        return Outcome(code, "interrupted", f"paceline: stopped by {number.name} before any worker ran")
+        title = f"stopped by {number.name} before any worker ran"
+        return Outcome(code, "interrupted", f"paceline: {title}", title)
     left = [each for each in job.attempts[-1].ranks if each.exit_code == 0 and not each.stopped]
     ranks = ", ".join(f"rank {each.rank} after {each.after_s or 0.0:.1f} s" for each in left)
     earlier = f"; with code 0 had already ended: {ranks}" if left else ""
     text = f"paceline: stopped by {number.name}, which the workers got too{earlier}"
-    return Outcome(Exit.FAILED, "interrupted", text)
+    return Outcome(Exit.FAILED, "interrupted", text, f"stopped by {number.name}")
 
 
-def _history(job: JobRecord, args: argparse.Namespace) -> str:
+def _history(job: JobRecord, run: RunDir, args: argparse.Namespace) -> str:
     """The attempts, where there was more than one."""
     if len(job.attempts) < 2:
         return ""
@@ -273,7 +274,7 @@ def _history(job: JobRecord, args: argparse.Namespace) -> str:
     for each in job.attempts[:-1]:
         lines.append(f"  {in_a_line(each)}")
         if each.logs is not None:
-            lines.append(f"    log {each.logs}")
+            lines.append(f"    log {run.path / each.logs}")
     return "\n".join(lines)
 
 

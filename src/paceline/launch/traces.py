@@ -12,6 +12,7 @@ _FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:, in (?P<fu
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 """torch writes it before each line of an uncaught exception once there is a process group."""
+_UNCAUGHT = re.compile(r"\[rank\d+\]: ?Traceback")
 _MAX_SUMMARY = 300
 _CHAINED = (
     "The above exception was the direct cause of the following exception:",
@@ -69,12 +70,17 @@ def parse_trace(text: str) -> Raised | None:
     marked = text.splitlines()
     lines = without_rank(text).splitlines()
     for index in range(len(lines) - 1, -1, -1):
-        if lines[index] == _HEADER:
+        if _begins(lines[index]):
             found = _block(lines[index + 1 :])
             if found is not None:
-                uncaught = len(marked) == len(lines) and _RANK_PREFIX.match(marked[index]) is not None
+                uncaught = len(marked) == len(lines) and _UNCAUGHT.search(marked[index]) is not None
                 return replace(found, earlier=_earlier(lines[:index]), uncaught=uncaught)
     return _syntax_error(lines)
+
+
+def _begins(line: str) -> bool:
+    """Whether a traceback begins here; a progress bar may stand in the same line before it."""
+    return line.endswith(_HEADER)
 
 
 def _earlier(lines: list[str]) -> tuple[str, ...]:
@@ -84,7 +90,7 @@ def _earlier(lines: list[str]) -> tuple[str, ...]:
         before = [index for index, line in enumerate(lines) if line.strip()]
         if not before or lines[before[-1]] not in _CHAINED:
             return tuple(found)
-        headers = [index for index, line in enumerate(lines) if line == _HEADER]
+        headers = [index for index, line in enumerate(lines) if _begins(line)]
         if not headers:
             return tuple(found)
         raised = _block(lines[headers[-1] + 1 : before[-1]])
@@ -116,7 +122,7 @@ def _detail(lines: list[str]) -> list[str]:
     """The rest of a message: up to a blank line, or a line of somebody's log."""
     detail: list[str] = []
     for line in lines[:_MAX_DETAIL_LINES]:
-        if not line.strip() or _LOG_LINE.match(line) or line == _HEADER:
+        if not line.strip() or _LOG_LINE.match(line) or _begins(line):
             break
         detail.append(line)
     return detail

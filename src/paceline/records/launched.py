@@ -52,6 +52,6 @@ class Attempt(Event, frozen=True, kw_only=True, tag="attempt"):
     ranks: list[RankExit]
     """Of this machine."""
     logs: str | None
-    """The directory that holds `<local_rank>/`; None when none was kept."""
+    """The directory that holds `<local_rank>/`, relative to the run directory or absolute; None when none was kept."""
     cause: Cause | None = None
     """Of a failure."""

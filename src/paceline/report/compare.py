@@ -8,12 +8,14 @@ from typing import Any
 
 import msgspec
 
-from paceline.report import words
+from paceline.report import launched, words
 from paceline.report.load import Run
 from paceline.report.summary import Summary
 
 NOT_SET = "not set"
-_NO_SETTING = frozenset({"run_dir", "resume", "format"})
+_NO_SETTING = frozenset(
+    {"run_dir", "resume", "format", "log_dir", "logs_specs", "rdzv_id", "rdzv_endpoint", "master_port"}
+)
 CAUTION = (
     "Ratios are to the first run. Each run was measured once, not interleaved with the others: they describe these "
     "runs, and an interval on a speed-up needs a benchmark of both sides in one go."
@@ -45,6 +47,8 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     settings: list[Setting]
     numbers: list[Number]
     caution: str = CAUTION
+    remarks: list[str] = []
+    """What some of the runs did not observe, and is therefore left out."""
 
 
 def compare(runs: Sequence[Run], summaries: Sequence[Summary]) -> Comparison:
@@ -54,7 +58,31 @@ def compare(runs: Sequence[Run], summaries: Sequence[Summary]) -> Comparison:
         runs: at least one.
         summaries: of the same runs, in the same order.
     """
-    return Comparison(runs=labels(runs), settings=_settings(runs), numbers=_numbers(summaries))
+    names = labels(runs)
+    if any(summary.launch for summary in summaries):
+        return _with_launched(names, runs, summaries)
+    return Comparison(runs=names, settings=_settings(runs), numbers=_numbers(summaries))
+
+
+def _with_launched(names: list[str], runs: Sequence[Run], summaries: Sequence[Summary]) -> Comparison:
+    """Only what all of these runs have: a run of `paceline run` has no settings of a trainer, nor its numbers."""
+    kept = [row for row in _settings(runs) if NOT_SET not in row.values]
+    numbers = [row for row in _launch_numbers(summaries) if None not in row.values]
+    left_out = ", ".join(launched.NOT_OBSERVED)
+    unobserved = [name for name, summary in zip(names, summaries, strict=True) if summary.launch is not None]
+    remarks = [f"{', '.join(unobserved)}: started by paceline run, which does not observe {left_out}."]
+    return Comparison(runs=names, settings=kept, numbers=numbers, remarks=remarks)
+
+
+def _launch_numbers(summaries: Sequence[Summary]) -> list[Number]:
+    exits = [None if s.exit_code is None else float(s.exit_code) for s in summaries]
+    return [
+        _number("exit code", exits, words.integer, ratio=False),
+        _number("wall time", [s.launch.wall_s if s.launch else None for s in summaries], words.duration),
+        _number(
+            "attempts", [len(s.launch.attempts) if s.launch else None for s in summaries], words.integer, ratio=False
+        ),
+    ]
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
@@ -89,6 +117,8 @@ def _settings(runs: Sequence[Run]) -> list[Setting]:
 def _facts(run: Run) -> dict[str, Any]:
     info = run.info
     facts: dict[str, Any] = {"verb": info.verb}
+    if (world := info.topology.world if info.topology else launched.launch_world(run)) is not None:
+        facts["ranks"] = world
     if info.batch is not None:
         facts |= leaves(msgspec.to_builtins(info.batch), "batch")
     if info.topology is not None:
@@ -136,12 +166,12 @@ def _numbers(summaries: Sequence[Summary]) -> list[Number]:
     return rows
 
 
-def _number(name: str, values: Sequence[float | None], show: Callable[[float], str]) -> Number:
+def _number(name: str, values: Sequence[float | None], show: Callable[[float], str], *, ratio: bool = True) -> Number:
     finite = [float(v) if v is not None and math.isfinite(v) else None for v in values]
     base = finite[0] if finite else None
     return Number(
         name=name,
         values=finite,
         shown=[words.NOT_OBSERVED if value is None else show(value) for value in finite],
-        ratios=[None if value is None or not base else value / base for value in finite],
+        ratios=[None if value is None or not base or not ratio else value / base for value in finite],
     )

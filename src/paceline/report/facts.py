@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from paceline.report import words
+from paceline.report.launched import Launch
 from paceline.report.summary import Summary, TargetResult
 
 
@@ -19,10 +20,33 @@ class Tile:
 
 def tiles(summary: Summary) -> list[Tile]:
     """The numbers of a card: the metric with its count, loss, time, samples a second, time to target."""
+    if summary.launch is not None:
+        return _launched(summary, summary.launch)
     found = [_main(summary), _loss(summary), _time(summary), _speed(summary)]
     if summary.target is not None:
         found.append(_target(summary.target, summary))
     return [tile for tile in found if tile is not None]
+
+
+def _launched(summary: Summary, launch: Launch) -> list[Tile]:
+    """How a script under `paceline run` ended, how long it took, and on how many ranks."""
+    code = words.NOT_OBSERVED if summary.exit_code is None else str(summary.exit_code)
+    outcomes = [each.outcome for each in launch.attempts]
+    counts = ", ".join(f"{outcomes.count(one)} {OUTCOMES[one]}" for one in dict.fromkeys(outcomes))
+    return [
+        Tile("exit code", code, (launch.cause.title,) if launch.cause else ()),
+        Tile("wall time", words.duration(launch.wall_s), ("start-up of the workers included",)),
+        Tile("attempts", str(len(outcomes)) if outcomes else words.NOT_OBSERVED, (counts,)),
+        Tile("ranks", words.integer(launch.world)),
+    ]
+
+
+OUTCOMES = {
+    "succeeded": "succeeded",
+    "failed": "failed",
+    "interrupted": "interrupted",
+    "membership": "ended by a change of machines",
+}
 
 
 def goal(target: TargetResult) -> str:

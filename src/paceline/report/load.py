@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paceline.records.launched import Attempt
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
@@ -129,6 +130,8 @@ class Run:
     noise: Noise | None = None
     """The gradient noise scale, where norms were recorded."""
     notes: tuple[Note, ...] = ()
+    attempts: tuple[Attempt, ...] = ()
+    """Of a job of `paceline run`."""
     remarks: tuple[str, ...] = ()
     """What reading came across: torn, damaged, or later events."""
 
@@ -148,6 +151,12 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
     gathered = _Gathered(Thinner(limit))
     events = run.events(0)
     remarks: list[str] = []
+    launched = sorted(run.path.glob("events/launcher-*.jsonl"))
+    for path in launched:
+        stream = EventStream(path)
+        for event in stream:
+            gathered.take(event)
+        remarks += stream.notes
     if events.exists():
         stream = EventStream(events)
         for event in stream:
@@ -155,7 +164,7 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
         remarks += stream.notes
         if len(gathered.sessions) > 1:
             gathered.repeated = _repeated_steps(EventStream(events, superseded=True))
-    else:
+    elif not launched:
         remarks.append(f"{events}: there is none; the run ended before its first event")
     loaded = gathered.freeze(run.path, info, remarks)
     return dataclasses.replace(loaded, noise=noise_of(run, info, loaded.steps))
@@ -175,6 +184,7 @@ class _Gathered:
     notes: list[Note] = field(default_factory=list)
     notes_left_out: int = 0
     end: End | None = None
+    attempts: list[Attempt] = field(default_factory=list)
     repeated: int = 0
     steps: int = 0
     strange: int = 0
@@ -212,6 +222,8 @@ class _Gathered:
                     self.notes.append(event)
                 else:
                     self.notes_left_out += 1
+            case Attempt():
+                self.attempts.append(event)
             case End():
                 self.end = event
                 self.latest = event.elapsed_s
@@ -251,6 +263,7 @@ class _Gathered:
             end=self.end,
             elapsed_s=self.latest,
             notes=tuple(self.notes),
+            attempts=tuple(self.attempts),
             remarks=tuple(remarks),
         )
 

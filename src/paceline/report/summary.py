@@ -13,7 +13,8 @@ import numpy as np
 
 from paceline.records.rundir import RunDir
 from paceline.records.target import Target, less_is_better
-from paceline.report import words
+from paceline.report import launched, words
+from paceline.report.launched import Launch, launch_of
 from paceline.report.load import WARM_UP_STEPS, Run
 from paceline.report.target import met, target_of
 from paceline.stats.intervals import median_interval
@@ -127,6 +128,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     where: Where
     notes: list[str]
     warnings: list[str]
+    launch: Launch | None = None
+    """Of a run of `paceline run`, whose other numbers are not observed."""
 
     def metric(self, name: str | None) -> Metric | None:
         """The metric of that name, if it was evaluated."""
@@ -150,13 +153,14 @@ def summarise(run: Run, target: Target | None = None) -> Summary:
     steps = run.totals.last_step or None
     samples = run.totals.samples or None
     seen = run.elapsed_s is not None and run.elapsed_s > 0
+    launch = launch_of(run)
     return Summary(
         name=run.info.name,
         verb=run.info.verb,
         started_at=run.info.started_at,
-        first_line=words.first_line(run.info),
+        first_line=words.first_line(run.info) if launch is None else launched.first_line(run),
         status=run.end.reason if run.end else "unknown",
-        ended=_ended(run),
+        ended=_ended(run) if launch is None else launched.ended(run, launch.attempts),
         exit_code=run.end.exit_code if run.end else None,
         headline=_headline([metric.name for metric in metrics], result),
         metrics=metrics,
@@ -164,18 +168,20 @@ def summarise(run: Run, target: Target | None = None) -> Summary:
         steps=steps,
         samples=samples,
         epochs=_epochs(run),
-        elapsed_s=run.elapsed_s,
+        # A launcher's time is no training time: the workers' start-up is in it.
+        elapsed_s=run.elapsed_s if launch is None else None,
         throughput=_throughput(run),
         throughput_overall=samples / run.elapsed_s if seen and samples and run.elapsed_s else None,
         phases=_phases(run),
         target=result,
-        sessions=len(run.sessions) or None,
+        sessions=len(run.sessions) or None if launch is None else None,
         repeated_steps=run.repeated_steps,
         evaluations=len(run.evaluations.step),
         checkpoints=run.checkpoint_count,
         where=_where(run),
         notes=[note.message for note in run.notes if note.level == "info"],
         warnings=_warnings(run),
+        launch=launch,
     )
 
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.report import words
+from paceline.report import launched, words
 from paceline.report.compare import Comparison, compare
-from paceline.report.facts import goal, tiles
+from paceline.report.facts import OUTCOMES, goal, tiles
 from paceline.report.load import Run
 from paceline.report.page.series import payload, smooth
 from paceline.report.page.shell import Parts, render, write_html
@@ -92,13 +92,48 @@ def _card(run: Run, summary: Summary, name: str, index: int) -> dict[str, Any]:
         "notes": summary.notes,
         "warnings": summary.warnings,
         "command": command,
-        "environment": words.environment(run.info),
+        "environment": [*words.environment(run.info), *_machine(run.info.facts.get("machine"))],
         "where": _where(summary),
+        "launch": _launch(summary),
     }
+
+
+def _launch(summary: Summary) -> dict[str, Any] | None:
+    """Attempts, ranks and output of a run of `paceline run`."""
+    launch = summary.launch
+    if launch is None:
+        return None
+    attempts = [
+        {
+            "title": f"Attempt {each.attempt}: {OUTCOMES[each.outcome]} after {words.duration(each.duration_s)}",
+            "cause": each.cause,
+            "logs": each.logs,
+            "ranks": {
+                "caption": f"Ranks of attempt {each.attempt}",
+                "columns": ["Rank", "Ended", "After", "Process"],
+                "heads": 1,
+                "rows": [
+                    [str(rank.rank), launched.rank_ended(rank), words.duration(rank.after_s), str(rank.pid)]
+                    for rank in each.ranks
+                ],
+            },
+        }
+        for each in launch.attempts
+    ]
+    return {"attempts": attempts, "output": launch.output, "not_observed": ", ".join(launch.not_observed)}
+
+
+def _machine(machine: object) -> list[tuple[str, str]]:
+    """What the launcher noted of its machine."""
+    if not isinstance(machine, dict):
+        return []
+    return [(str(name).replace("_", " "), words.plain(value)) for name, value in machine.items() if value is not None]
 
 
 def _where(summary: Summary) -> list[tuple[str, str]]:
     where = summary.where
+    if summary.launch is not None:
+        return [("run directory", where.run), ("events", str(Path(where.events).parent)), ("logs", where.logs)]
     newest = "none was completed"
     if where.checkpoint is not None:
         newest = f"{where.checkpoint} ({words.size(where.checkpoint_bytes or 0)}, {summary.checkpoints:,} written)"

@@ -1,0 +1,141 @@
+"""What a run of `paceline run` can show: its attempts with their causes, how ranks ended, and what they wrote.
+
+The launcher does not look into the script, so steps, losses and metrics are not observed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from paceline.records.launched import Attempt, Cause, RankExit
+from paceline.records.rundir import RunDir
+from paceline.report import words
+from paceline.report.load import Run
+
+NOT_OBSERVED = ("steps", "samples", "loss", "metrics", "samples/s", "learning rate", "checkpoints")
+_FILES = ("output.log", "stdout.log", "stderr.log")
+_LINES = 20
+_MAX_RANKS = 16
+_MAX_CHARACTERS = 400
+_TAIL_BYTES = 64 * 1024
+_ESCAPES = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
+
+
+class Output(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of what a rank wrote in its last attempt."""
+
+    rank: int
+    file: str
+    """Relative to the run directory where it is below it."""
+    size_bytes: int
+    lines: list[str]
+    """The last ones, as a terminal shows them: without escapes, and of a progress bar its last state."""
+    whole: bool
+    """There are no others."""
+
+
+class Launch(msgspec.Struct, frozen=True, kw_only=True):
+    """What the launcher knows."""
+
+    wall_s: float | None
+    """From the launcher's start to its end, start-up of the workers included."""
+    world: int | None
+    attempts: list[Attempt]
+    cause: Cause | None
+    """Of the last attempt, when that failed."""
+    output: list[Output]
+    not_observed: list[str]
+
+
+def launch_of(run: Run) -> Launch | None:
+    """The launcher's view of a run; None for runs of other verbs."""
+    if run.info.verb != "run":
+        return None
+    attempts = list(run.attempts)
+    last = attempts[-1] if attempts else None
+    world = last.world if last else run.sessions[-1].world if run.sessions else None
+    return Launch(
+        wall_s=run.end.elapsed_s if run.end else None,
+        world=world,
+        attempts=attempts,
+        cause=last.cause if last else None,
+        output=_output(run.path, last) if last else [],
+        not_observed=list(NOT_OBSERVED),
+    )
+
+
+def ended(run: Run, attempts: Sequence[Attempt]) -> str:
+    """How it ended, as a sentence."""
+    tries = f" at attempt {attempts[-1].attempt}" if len(attempts) > 1 else ""
+    if run.end is None:
+        return "No end was recorded: the launcher was killed, or still runs."
+    # Earlier versions wrote a whole card here.
+    message = run.end.message.strip().splitlines()[0].strip("- ") if run.end.message.strip() else ""
+    why = f": {message.removeprefix('paceline: ')}" if message else ""
+    how = {"finished": "Finished", "interrupted": "Interrupted"}.get(run.end.reason, "Failed")
+    return f"{how} with exit code {run.end.exit_code}{tries}{'' if how == 'Finished' else why}."
+
+
+def first_line(run: Run) -> str:
+    """How many ranks, and what was set for them."""
+    launch = launch_world(run)
+    parts = [words.plural(launch, "rank")] if launch else []
+    settings = run.info.facts.get("settings")
+    if isinstance(settings, dict):
+        parts += [f"{name}={value}" for name, value in settings.items()]
+    return " · ".join(parts)
+
+
+def launch_world(run: Run) -> int | None:
+    """Ranks on all machines; None when no start was recorded."""
+    if run.attempts:
+        return run.attempts[-1].world
+    return run.sessions[-1].world if run.sessions else None
+
+
+def rank_ended(rank: RankExit) -> str:
+    """As `exited with code 0`, `killed by signal 9`, `stopped by the launcher`."""
+    if rank.exit_code is None:
+        return words.NOT_OBSERVED
+    if rank.stopped and rank.exit_code != 0:
+        return f"stopped by the launcher ({rank.exit_code})"
+    return f"killed by signal {-rank.exit_code}" if rank.exit_code < 0 else f"exited with code {rank.exit_code}"
+
+
+def _output(run: Path, attempt: Attempt) -> list[Output]:
+    if attempt.logs is None:
+        return []
+    first = attempt.cause.rank if attempt.cause else None
+    ranks = sorted(attempt.ranks, key=lambda each: (each.rank != first, each.rank))[:_MAX_RANKS]
+    found = []
+    for each in ranks:
+        for name in _FILES:
+            path = RunDir(run).path / attempt.logs / str(each.local_rank) / name
+            if path.is_file() and path.stat().st_size:
+                found.append(_read(path, each.rank, f"{attempt.logs}/{each.local_rank}/{name}"))
+    return found
+
+
+def _read(path: Path, rank: int, name: str) -> Output:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        file.seek(max(0, size - _TAIL_BYTES))
+        text = file.read().decode(errors="replace")
+    lines = [shown for line in text.split("\n") if (shown := as_shown(line))]
+    if size > _TAIL_BYTES:
+        lines = lines[1:] or lines
+    return Output(
+        rank=rank, file=name, size_bytes=size, lines=lines[-_LINES:], whole=size <= _TAIL_BYTES and len(lines) <= _LINES
+    )
+
+
+def as_shown(line: str) -> str:
+    """A line as a terminal leaves it: after carriage returns the last state, without escapes and control characters."""
+    states = [state for state in _ESCAPES.sub("", line).split("\r") if state.strip()]
+    text = states[-1] if states else ""
+    text = "".join(each if each.isprintable() else "\t" if each == "\t" else "\ufffd" for each in text).rstrip()
+    return text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]} …"
