@@ -47,6 +47,7 @@ class Comparison(msgspec.Struct, frozen=True, kw_only=True):
     settings: list[Setting]
     numbers: list[Number]
     caution: str = CAUTION
+    """Empty where no ratio is shown."""
     remarks: list[str] = []
     """What some of the runs did not observe, and is therefore left out."""
 
@@ -71,7 +72,8 @@ def _with_launched(names: list[str], runs: Sequence[Run], summaries: Sequence[Su
     left_out = ", ".join(launched.NOT_OBSERVED)
     unobserved = [name for name, summary in zip(names, summaries, strict=True) if summary.launch is not None]
     remarks = [f"{', '.join(unobserved)}: started by paceline run, which does not observe {left_out}."]
-    return Comparison(runs=names, settings=kept, numbers=numbers, remarks=remarks)
+    caution = CAUTION if any(ratio is not None for row in numbers for ratio in row.ratios[1:]) else ""
+    return Comparison(runs=names, settings=kept, numbers=numbers, caution=caution, remarks=remarks)
 
 
 def _launch_numbers(summaries: Sequence[Summary]) -> list[Number]:

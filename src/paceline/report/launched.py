@@ -12,7 +12,6 @@ from pathlib import Path
 import msgspec
 
 from paceline.records.launched import Attempt, Cause, RankExit
-from paceline.records.rundir import RunDir
 from paceline.report import words
 from paceline.report.load import Run
 
@@ -49,6 +48,11 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last attempt, when that failed."""
     output: list[Output]
     not_observed: list[str]
+
+
+def event_files(run: Path) -> list[Path]:
+    """What launchers wrote, one file each."""
+    return sorted(run.glob("events/launcher-*.jsonl"))
 
 
 def launch_of(run: Run) -> Launch | None:
@@ -114,7 +118,7 @@ def _output(run: Path, attempt: Attempt) -> list[Output]:
     found = []
     for each in ranks:
         for name in _FILES:
-            path = RunDir(run).path / attempt.logs / str(each.local_rank) / name
+            path = run / attempt.logs / str(each.local_rank) / name
             if path.is_file() and path.stat().st_size:
                 found.append(_read(path, each.rank, f"{attempt.logs}/{each.local_rank}/{name}"))
     return found

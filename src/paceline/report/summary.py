@@ -298,7 +298,7 @@ def _where(run: Run) -> Where:
     newest = run.checkpoints[-1] if run.checkpoints else None
     return Where(
         run=str(place.path),
-        events=str(place.events(0)),
+        events=str(next(iter(launched.event_files(run.path)), place.events(0))),
         report=str(place.report),
         logs=str(place.logs),
         checkpoint=str(place.path / newest.path) if newest else None,

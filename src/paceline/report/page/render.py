@@ -133,7 +133,7 @@ def _machine(machine: object) -> list[tuple[str, str]]:
 def _where(summary: Summary) -> list[tuple[str, str]]:
     where = summary.where
     if summary.launch is not None:
-        return [("run directory", where.run), ("events", str(Path(where.events).parent)), ("logs", where.logs)]
+        return [("run directory", where.run), ("events", where.events), ("logs", where.logs)]
     newest = "none was completed"
     if where.checkpoint is not None:
         newest = f"{where.checkpoint} ({words.size(where.checkpoint_bytes or 0)}, {summary.checkpoints:,} written)"
