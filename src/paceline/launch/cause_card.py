@@ -93,7 +93,11 @@ def _rows(cause: RootCause) -> list[tuple[str, str]]:
 def _ahead(cause: RootCause) -> str:
     if cause.ahead_s is None:
         return ""
-    return f", {cause.ahead_s:.1f} s before the others" if cause.ahead_s >= 0 else ", after others had failed"
+    return (
+        f", {cause.ahead_s:.1f} s before the others"
+        if cause.ahead_s >= 0
+        else f", {-cause.ahead_s:.1f} s after the others noticed"
+    )
 
 
 def _other_rows(cause: RootCause) -> list[tuple[str, str]]:

@@ -111,7 +111,7 @@ def cause_of(attempt: Ended, logs: Path | None) -> Cause | None:
     ]
     if not any(each.exit_code for each in ends):
         return None
-    return as_record(diagnose(ends, logs))
+    return as_record(diagnose(ends, logs, whole_job=len(ends) == attempt.world))
 
 
 def in_a_line(attempt: Attempt) -> str:

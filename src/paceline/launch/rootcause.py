@@ -34,6 +34,8 @@ _TIE_S = 0.05
 """Ends that are no further apart are not put in order: that is how long an interpreter may take to go down."""
 _LEFT_LONG_BEFORE_S = 60.0
 """A rank that left so long before a connection was lost need not be the reason."""
+_TEARDOWN_S = 30.0
+"""An interpreter may take so long to go down after its connections were closed."""
 
 
 @dataclass(frozen=True)
@@ -127,13 +129,14 @@ class RootCause:
     ahead_s: float | None = None
 
 
-def diagnose(ends: Sequence[RankEnd], logs_dir: Path | None) -> RootCause:
+def diagnose(ends: Sequence[RankEnd], logs_dir: Path | None, *, whole_job: bool = True) -> RootCause:
     """Find the cause among the ends of one attempt.
 
     Args:
         ends: at least one with a code other than 0; those with 0 as well where they are known.
         logs_dir: the directory that the launcher was given for logs, with torch elastic's layout below it, or the
             directory of one attempt; None when there are no logs.
+        whole_job: `ends` are those of all ranks; else others ran on other machines.
 
     Raises:
         ValueError: no rank failed.
@@ -161,7 +164,9 @@ def diagnose(ends: Sequence[RankEnd], logs_dir: Path | None) -> RootCause:
         first = min(left, key=lambda each: (each.end.at_unix_s or math.inf, each.end.rank))
         gap = victims[0].failed_unix_s - first.end.at_unix_s
         known = math.isfinite(gap) and first.end.at_unix_s > 0
-        sure = known and gap > 0 and (victims[0].about == "waited" or gap < _LEFT_LONG_BEFORE_S)
+        # Its connections close before its process ends, so the others may notice first.
+        near = -_TEARDOWN_S < gap < _LEFT_LONG_BEFORE_S or (gap > 0 and victims[0].about == "waited")
+        sure = known and near and whole_job and not first.end.after_stop
         return RootCause("left", first, _others(found, first), sure=sure, ahead_s=gap if known else None)
     return RootCause("unknown", victims[0], _others(found, victims[0]), sure=False)
 

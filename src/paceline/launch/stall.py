@@ -260,6 +260,7 @@ class StallWatch:
         ended: how ranks ended so far, by rank: the time and the exit code.
         say: called with the sentence.
         patience_s: how long nothing must have moved.
+        every_s: between two looks.
 
     Attributes:
         own_ranks: the script was found to start its own processes.
@@ -273,8 +274,10 @@ class StallWatch:
         ended: Callable[[], Mapping[int, tuple[float, int | None]]],
         say: Callable[[str], None],
         patience_s: float = PATIENCE_S,
+        every_s: float = _EVERY_S,
     ) -> None:
         self.own_ranks = False
+        self._every_s = every_s
         self._pids, self._world, self._script = pids, world, script
         self._ended, self._say, self._patience_s = ended, say, patience_s
         self._stop = threading.Event()
@@ -293,7 +296,7 @@ class StallWatch:
     def _follow(self) -> None:
         started = moved = time.monotonic()
         before, at = observe(self._pids), started
-        while not self._stop.wait(_EVERY_S):
+        while not self._stop.wait(self._every_s):
             seen, now = observe(self._pids), time.monotonic()
             used = sum(max(0.0, one.cpu_s - before[rank].cpu_s) for rank, one in seen.items())
             alive = sum(one.alive for one in seen.values())

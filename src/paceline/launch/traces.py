@@ -68,12 +68,12 @@ def parse_trace(text: str) -> Raised | None:
     Syntax errors, which come without a header, are found when nothing else is.
     """
     marked = text.splitlines()
-    lines = without_rank(text).splitlines()
+    lines = [without_rank(line) for line in marked]
     for index in range(len(lines) - 1, -1, -1):
         if _begins(lines[index]):
             found = _block(lines[index + 1 :])
             if found is not None:
-                uncaught = len(marked) == len(lines) and _UNCAUGHT.search(marked[index]) is not None
+                uncaught = _UNCAUGHT.search(marked[index]) is not None
                 return replace(found, earlier=_earlier(lines[:index]), uncaught=uncaught)
     return _syntax_error(lines)
 
