@@ -1,8 +1,12 @@
 """What a run of `paceline run` can honestly show."""
 
+import io
+
 import msgspec
 import pytest
+from rich.console import Console
 
+from paceline.cli.card_layout import show
 from paceline.cli.launch_card import launch_card
 from paceline.cli.main import call
 from paceline.records.launched import Attempt, Cause, RankExit
@@ -113,9 +117,13 @@ def test_the_page_shows_attempts_ranks_and_output_escaped(launched):
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_card_fits_the_terminal(launched, width):
     """At its width no line is longer, but for paths and words that are."""
-    text = launch_card(summarise(load_run(launched(code=1))), width)
+    summary = summarise(load_run(launched(code=1)))
+    console = Console(width=width, file=io.StringIO(), highlight=False, markup=False)
 
-    assert "rank 1 failed first" in text
+    show(console, launch_card(summary, summary.launch))
+
+    text = console.file.getvalue()
+    assert "rank 1 failed first" in " ".join(text.split())
     assert "\ufffd" not in text
     assert all(len(line) <= width or len(line.split()) <= 2 for line in text.splitlines())
 

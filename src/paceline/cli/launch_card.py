@@ -32,7 +32,9 @@ def launch_card(summary: Summary, launch: Launch) -> Card:
     numbers: list[Block] = [Rows([Row(tile.label, tile.value, tile.details) for tile in tiles(summary)])]
     attempts = [_attempt(each, last=each is launch.attempts[-1]) for each in launch.attempts]
     places: list[Block] = [
-        _rows([("not observed", ", ".join(launch.not_observed)), ("run", summary.where.run), ("logs", summary.where.logs)])
+        _rows(
+            [("not observed", ", ".join(launch.not_observed)), ("run", summary.where.run), ("logs", summary.where.logs)]
+        )
     ]
     places += [Words(message, head=("note: ", "yellow")) for message in summary.warnings]
     return Card(opening, numbers, *attempts, places)

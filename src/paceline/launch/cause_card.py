@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.launch.endings import advice, ending, signal_name
 from paceline.launch.rootcause import Explained, RootCause
 from paceline.records.launched import Cause
+from paceline.records.wrap import wrap
 
 _WIDTH = 80
 _NARROW = 60
@@ -32,14 +32,14 @@ def draw(cause: Cause, *, width: int | None = None) -> str:
     """The same for a recorded cause."""
     rule = min(width or _WIDTH, _WIDTH)
     if width is not None and width < _NARROW:
-        lines = textwrap.wrap(f"-- {cause.title}", width)
+        lines = wrap(f"-- {cause.title}", width)
         for label, text in cause.rows:
-            lines += _wrapped(f"{label}: {text}" if label else text, width, "  ")
+            lines += wrap(f"{label}: {text}" if label else f"  {text}", width, "", "  ")
         return "\n".join([*lines, "-" * rule])
     lines = [f"-- {cause.title} ".ljust(rule, "-")]
     for label, text in cause.rows:
-        row = f"  {label:<{_LABEL - 2}}{text}".rstrip()
-        lines += [row] if width is None else _wrapped(row, width, " " * _LABEL)
+        head = f"  {label:<{_LABEL - 2}}"
+        lines += [f"{head}{text}".rstrip()] if width is None else wrap(text, width, head, " " * _LABEL)
     return "\n".join([*lines, "-" * rule])
 
 
@@ -168,15 +168,3 @@ def _numbers(ranks: Sequence[int]) -> str:
     if len(ordered) == 1:
         return f"rank {ordered[0]}"
     return f"ranks {', '.join(ordered[:-1])} and {ordered[-1]}"
-
-
-def _wrapped(row: str, width: int, indent: str) -> list[str]:
-    return textwrap.wrap(
-        row,
-        max(width, 20),
-        subsequent_indent=indent,
-        break_long_words=False,
-        break_on_hyphens=False,
-        drop_whitespace=True,
-        replace_whitespace=False,
-    )
