@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -141,7 +142,31 @@ def test_a_file_that_raises_is_said_with_its_line(written) -> None:
 
     assert error.what == f"{path}, line 3: it cannot be imported"
     assert error.why.startswith("JSONDecodeError: Expecting value")
-    assert error.hint == f"python {path} shows it without paceline"
+    assert error.hint.endswith(f" {path} shows it without paceline")
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("x = 1 / 0\n", "ZeroDivisionError"),
+        ("def task():\n    return 1 / 0\n", "ZeroDivisionError"),
+        ("import next_door\ndef task(label_smoothing):\n    assert label_smoothing, 'needs some'\n", "needs some"),
+    ],
+)
+@pytest.mark.parametrize("name", ["my_task.py", "my-task 2.py"])
+def test_the_command_that_an_error_advises_shows_it(written, text: str, words: str, name: str, monkeypatch) -> None:
+    """Typed as it stands, in the directory of the file and in another; with what task() was called with."""
+    written("", "next_door.py")
+    path = written(text, name)
+    monkeypatch.chdir(path.parent)
+
+    for spelled in (path, Path(name)):
+        command = refused(spelled).hint.removesuffix(" shows it without paceline")
+        shown = subprocess.run(command, shell=True, capture_output=True, text=True, check=False)
+
+        assert shown.returncode != 0
+        assert words in shown.stderr
+        assert "Traceback" in shown.stderr
 
 
 def test_a_task_function_that_raises_is_said_with_its_line(written) -> None:

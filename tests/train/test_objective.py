@@ -146,9 +146,9 @@ GRADIENT = torch.ones((), requires_grad=True)
 @pytest.mark.parametrize(
     ("loss", "samples", "words"),
     [
-        (torch.ones(()), 3, "returned Tensor, not a Loss"),
-        (None, 3, "returned NoneType, not a Loss"),
-        (Loss(1.5, 3), 3, "is no single number"),
+        (torch.ones(()), 3, "returned a tensor of shape .., not a Loss"),
+        (None, 3, "returned None, not a Loss"),
+        (Loss(1.5, 3), 3, "returned a sum that is a float"),
         (Loss(torch.ones(3, requires_grad=True), 3), 3, "is no single number"),
         (Loss(torch.ones(()), 3), 3, "does not depend on the model's parameters"),
         (Loss(GRADIENT, 1), 3, "counts 1 where the batch has 3 samples"),

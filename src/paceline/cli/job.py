@@ -41,9 +41,10 @@ def tidy(run: RunDir) -> Iterator[None]:
     try:
         yield
     except (PacelineError, KeyboardInterrupt) as error:
-        ours = {"run.lock", "logs", "events", "parts"}
         asked_wrongly = getattr(error, "exit_code", Exit.USAGE) == Exit.USAGE
-        if not run.exists() and asked_wrongly and {p.name for p in run.path.iterdir()} <= ours:
+        # Logs of workers that failed for another reason are worth keeping.
+        ours = {"run.lock", "logs", "events", "parts"} if asked_wrongly else {"run.lock"}
+        if not run.exists() and {p.name for p in run.path.iterdir()} <= ours:
             shutil.rmtree(run.path, ignore_errors=True)
             with contextlib.suppress(OSError):
                 DEFAULT_ROOT.rmdir()  # ours too, when this was the first run; refused when it is not empty
@@ -63,13 +64,12 @@ def obtain_data(task: str, data_dir: str | None) -> None:
 
 def worker_environment(workers: str, flag: str = "--workers") -> tuple[dict[str, str], int]:
     """Variables for ranks of this machine, and how many ranks there are; `flag` is what `workers` was given with."""
-    import torch
-
+    from paceline.launch.forked import cuda_devices
     from paceline.launch.tuning import cpu_settings
     from paceline.parallel.placement import Machine, place, usable_cores
     from paceline.parallel.seat import LAUNCHER_PID
 
-    placement = place(Machine(torch.cuda.device_count(), usable_cores()), workers, flag)
+    placement = place(Machine(cuda_devices(), usable_cores()), workers, flag)
     env = {LAUNCHER_PID: str(os.getpid())}
     cpu = placement.device == "cpu"
     settings = cpu_settings(os.environ, threads=1 if cpu else None, allocator=cpu)

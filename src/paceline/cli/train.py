@@ -135,13 +135,21 @@ def _launch(config: TrainConfig, run: RunDir) -> int:
 
 
 def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str], int]:
+    """Variables for ranks, once their task has been tried; and how many ranks there are."""
     import msgspec
 
+    from paceline.cli.task_validation import validate_task
+    from paceline.parallel.placement import RankEnv
     from paceline.train.worker import HANDOVER, Handover
 
-    command = ["paceline", *sys.argv[1:]]
-    handover = Handover(config=to_dict(config), run_dir=str(run.path.absolute()), command=command)
     env, workers = worker_environment(config.workers)
+    validation = validate_task(config, RankEnv(0, 0, workers, workers, 1), run)
+    handover = Handover(
+        config=to_dict(config),
+        run_dir=str(run.path.absolute()),
+        command=["paceline", *sys.argv[1:]],
+        validation=validation,
+    )
     env[HANDOVER] = msgspec.json.encode(handover).decode()
     return env, workers
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import inspect
+import re
+import shlex
+import shutil
 import sys
-import traceback
+from collections.abc import Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from paceline.records.errors import PacelineError, choices
+from paceline.tasks.contract import check_task, nearest, words
 from paceline.tasks.names import check_task_name
-from paceline.tasks.table import BUILT_IN, TaskOptions
+from paceline.tasks.table import BUILT_IN, Defaults, TaskOptions
 from paceline.tasks.task import Task
+from paceline.tasks.task_source import TaskSource
 
 
 def load_task(spec: str, options: TaskOptions) -> Task:
@@ -25,7 +31,8 @@ def load_task(spec: str, options: TaskOptions) -> Task:
         options: reach the task where it takes them.
 
     Raises:
-        PacelineError: unknown, cannot be loaded, or does not take an option that was given.
+        PacelineError: unknown, cannot be loaded, does not take an option that was given, or has a field that cannot be
+            right.
     """
     check_task_name(spec)
     if spec in BUILT_IN:
@@ -64,13 +71,14 @@ def _user_task(path: Path, options: TaskOptions) -> Task:
         built = function(**given)
     except PacelineError:
         raise
-    except Exception as error:
-        raise _their_error(path, "task() failed", error) from error
+    except (Exception, SystemExit) as error:
+        raise _their_error(path, "task() failed", error, given) from error
     if not isinstance(built, Task):
         raise PacelineError(
             f"task() in {path} returned {type(built).__name__}, not a Task",
             hint="return paceline.tasks.task.Task(name=..., model=..., loss=..., train_data=..., eval_data=...)",
         )
+    check_task(built, TaskSource(path))
     return built
 
 
@@ -85,18 +93,43 @@ def _import_file(path: Path) -> ModuleType:
     try:
         module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a script may end itself by sys.exit()
-        raise _their_error(path, "it cannot be imported", error) from error
+        raise _their_error(path, "it cannot be imported", error, None) from error
     return module
 
 
-def _their_error(path: Path, what: str, error: BaseException) -> PacelineError:
-    frames = traceback.extract_tb(error.__traceback__)
-    theirs = [frame for frame in frames if Path(frame.filename).resolve() == path.resolve()]
-    line = f", line {theirs[-1].lineno}" if theirs else ""
-    if isinstance(error, SyntaxError) and error.filename and Path(error.filename).resolve() == path.resolve():
-        line = f", line {error.lineno}"
+def _their_error(path: Path, what: str, error: BaseException, called: Mapping[str, Any] | None) -> PacelineError:
+    at = TaskSource(path).at(TaskSource(path).of_error(error))
     return PacelineError(
-        f"{path}{line}: {what}",
-        why=f"{type(error).__name__}: {error}",
-        hint=f"python {path} shows it without paceline",
+        f"{at}{what}",
+        why=words(error),
+        hint=_wrong_field(error) or f"{without_paceline(path, called)} shows it without paceline",
     )
+
+
+def _wrong_field(error: BaseException) -> str:
+    """For a call of `Task` or `Defaults` that names no field of theirs: the legal names."""
+    found = re.match(r"(Task|Defaults)\.__init__\(\) got an unexpected keyword argument '(\w+)'", str(error))
+    if found is None:
+        return ""
+    made: Any = Task if found[1] == "Task" else Defaults
+    legal = [field.name for field in fields(made)]
+    return f"{nearest(found[2], legal)}fields of {found[1]}: {choices(legal)}"
+
+
+def without_paceline(path: Path, called: Mapping[str, Any] | None) -> str:
+    """A shell command that runs a task file alone, and so shows its error with a traceback.
+
+    Args:
+        path: of the file.
+        called: the arguments of task(); None to run the file only.
+    """
+    on_path = shutil.which("python")
+    same = on_path is not None and Path(on_path).resolve() == Path(sys.executable).resolve()
+    same = same and sys.prefix == str(Path(str(on_path)).parent.parent)  # a venv's python is a link to the system's
+    python = "python" if same else shlex.quote(sys.executable)
+    if called is None:
+        return f"{python} {shlex.quote(str(path))}"
+    arguments = ", ".join(f"{name}={value!r}" for name, value in called.items())
+    beside = "" if str(path.parent) == "." else f"import sys; sys.path.insert(0, {str(path.parent)!r}); "
+    program = f"{beside}import runpy; runpy.run_path({str(path)!r})['task']({arguments})"
+    return f"{python} -c " + (shlex.quote(program) if set(program) & set('"$`\\!') else f'"{program}"')

@@ -42,6 +42,7 @@ class TaskEntry:
         title: one line for people.
         data: the data set that must be there, by its name in `paceline.tasks.data`; None when it comes with a library.
         options: names of `TaskOptions` that it takes.
+        metrics: measured beside the loss; all of them fractions.
     """
 
     module: str
@@ -49,6 +50,7 @@ class TaskEntry:
     defaults: Defaults
     data: str | None = None
     options: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ("accuracy",)
 
 
 BUILT_IN: dict[str, TaskEntry] = {
@@ -56,6 +58,7 @@ BUILT_IN: dict[str, TaskEntry] = {
         module="paceline.tasks.linear",
         title="a line through noisy points; its best fit is known in closed form",
         defaults=Defaults(global_batch=64, epochs=30, lr=0.1, momentum=0.0),
+        metrics=(),
     ),
     "digits": TaskEntry(
         module="paceline.tasks.digits",

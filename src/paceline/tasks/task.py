@@ -62,6 +62,9 @@ class Task:
         metrics: by name; each from the outputs of the loss's one forward.
         count: "samples" when the loss counts exactly the samples of its batch (gradients are then scaled
             beforehand), "reported" when only the loss knows (tokens, weights).
+        loss_scope: "sample" when the loss of a batch is the sum of its samples' losses; "per_rank" when samples that
+            a rank has in one micro-batch see each other by design (in-batch negatives), so that the result depends
+            on the number of workers and on --accumulate.
         defaults: what it trains with when the user does not say otherwise.
         eval_batch: samples that a rank holds at once while evaluating.
         data_source: where the data came from, for the record.
@@ -77,9 +80,10 @@ class Task:
     defaults: Defaults = field(default_factory=Defaults)
     eval_batch: int = 250
     data_source: str = ""
+    loss_scope: Literal["sample", "per_rank"] = "sample"
 
     def __post_init__(self) -> None:
-        if "loss" in self.metrics:  # the two would be added up
+        if isinstance(self.metrics, Mapping) and "loss" in self.metrics:  # the two would be added up
             raise PacelineError(
                 f"a metric of task {self.name} is called loss",
                 why="the loss is measured anyway, under that name",

@@ -14,6 +14,7 @@ from paceline.parallel.partition import largest_micro_batch
 from paceline.parallel.seat import Seat
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import SCHEMA, Batch, RunInfo, TaskFacts
+from paceline.records.validation import Validation
 from paceline.tasks.task import Task
 from paceline.train.compress import sync_bytes
 from paceline.train.config import TrainConfig, to_dict
@@ -51,6 +52,7 @@ class Description:
     schedule: Schedule
     precision: Precision
     rates: Recipe
+    validation: Validation | None = None
 
 
 def describe(of: Description, model: nn.Module) -> RunInfo:
@@ -88,6 +90,7 @@ def describe(of: Description, model: nn.Module) -> RunInfo:
             **_strategy(of, model),
             "channels_last": convolutional(model),
             "malloc": memory_settings(),
+            **({"validation": of.validation.facts} if of.validation is not None else {}),
         },
     )
 

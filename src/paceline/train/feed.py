@@ -33,6 +33,10 @@ class Feed(Protocol):
         """A batch of so many samples (of the usual size, when left out), unaugmented, for steps that leave no trace."""
         ...
 
+    def rows(self, indices: Sequence[int]) -> Any:
+        """The batch of these samples, unaugmented, made in this process."""
+        ...
+
     def evaluation(self, batch: int) -> Iterator[Any]:
         """This rank's contiguous part of the data in order, `batch` samples at a time."""
         ...
@@ -68,7 +72,11 @@ class ArrayFeed:
 
     def sample(self, samples: int | None = None) -> Any:
         """See `Feed`."""
-        return self.arrays.batch(torch.arange(samples or self.plan.usual_micro_batch), None, self.like)
+        return self.rows(range(samples or self.plan.usual_micro_batch))
+
+    def rows(self, indices: Sequence[int]) -> Any:
+        """See `Feed`."""
+        return self.arrays.batch(torch.as_tensor(indices), None, self.like)
 
     def evaluation(self, batch: int) -> Iterator[Any]:
         """See `Feed`."""
@@ -98,8 +106,12 @@ class DatasetFeed:
 
     def sample(self, samples: int | None = None) -> Any:
         """See `Feed`."""
-        indices = [(0, index) for index in range(samples or self.plan.usual_micro_batch)]
-        return self._move(self.collate([_Seeded(self.dataset, self.plan.seed)[index] for index in indices]))
+        return self.rows(range(samples or self.plan.usual_micro_batch))
+
+    def rows(self, indices: Sequence[int]) -> Any:
+        """See `Feed`."""
+        seeded = _Seeded(self.dataset, self.plan.seed)
+        return self._move(self.collate([seeded[0, index] for index in indices]))
 
     def evaluation(self, batch: int) -> Iterator[Any]:
         """See `Feed`."""

@@ -38,7 +38,7 @@ def make_model(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> tu
     """The model on this rank's device, in the precision that suits it, and that precision."""
     # The same seed everywhere, so that all ranks build the same model; from then on each draws its own numbers.
     seed_everything(config.seed)
-    model = agree.all_or_none(lambda: _build(task, config, rates, seat))
+    model = agree.all_or_none(lambda: build_model(task, config, rates, seat.device))
     precision = choose(config.precision, model, seat.device)
     model = model.to(device=seat.device, dtype=precision.parameters)
     if convolutional(model):
@@ -48,7 +48,12 @@ def make_model(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> tu
     return model, precision
 
 
-def _build(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> nn.Module:
+def build_model(task: Task, config: TrainConfig, rates: Recipe, device: torch.device) -> nn.Module:
+    """The task's model with the batch norms that were asked for; not yet on `device`.
+
+    Raises:
+        PacelineError: it is no module, has nothing to train, or no batch norm to change.
+    """
     model = task.model()
     if not isinstance(model, nn.Module):
         raise PacelineError(
@@ -63,9 +68,7 @@ def _build(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> nn.Mod
     def momentum(own: float) -> float:
         return rates.bn_momentum(own if config.bn_momentum is None else config.bn_momentum)
 
-    return with_batch_norm(
-        model, config.batch_norm, ghost_size=config.ghost_size, momentum=momentum, device=seat.device
-    )
+    return with_batch_norm(model, config.batch_norm, ghost_size=config.ghost_size, momentum=momentum, device=device)
 
 
 def _normalises(model: nn.Module) -> bool:

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor, nn
 
 from paceline.records.errors import PacelineError
+from paceline.tasks.contract import gradient_problem, loss_problem
 from paceline.tasks.task import Loss
 
 LEDGER = ("loss", "count", "terminate", "interrupt")
@@ -111,26 +112,15 @@ def read_totals(values: Tensor) -> Totals:
 def check_loss(loss: Any, task: str, samples: int | None) -> None:
     """Refuse a loss function that does not keep its contract, with words instead of a wrong mean.
 
+    Args:
+        loss: what it returned, computed with gradients.
+        task: its name.
+        samples: in the batch, where the task counts samples.
+
     Raises:
         PacelineError: not a Loss, not a scalar, without a gradient, or a count that is not the number of samples
             it promised.
     """
-    if not isinstance(loss, Loss):
-        raise PacelineError(
-            f"the loss of task {task} returned {type(loss).__name__}, not a Loss",
-            hint="return Loss(sum, count) with the sum over the batch, not its mean",
-        )
-    if not isinstance(loss.sum, Tensor) or loss.sum.numel() != 1:
-        raise PacelineError(
-            f"the loss of task {task} is no single number", hint="sum it over the batch: reduction='sum'"
-        )
-    if not loss.sum.requires_grad:
-        raise PacelineError(
-            f"the loss of task {task} does not depend on the model's parameters",
-            hint="leave out detach(), item() and no_grad() on the way from the model to its sum",
-        )
-    if samples is not None and float(loss.count) != samples:
-        raise PacelineError(
-            f"the loss of task {task} counts {float(loss.count):g} where the batch has {samples} samples",
-            hint='leave count="samples" out of its Task: the count is then taken from the loss',
-        )
+    problem = loss_problem(loss, samples) or gradient_problem(loss)
+    if problem is not None:
+        raise PacelineError(f"the loss of task {task} {problem.what}", why=problem.why, hint=problem.hint)

@@ -12,19 +12,14 @@ import torch
 from torch import nn
 
 from paceline.checkpoint import manifest
-from paceline.checkpoint.find import find_checkpoint, load_into
-from paceline.checkpoint.state import load_model
 from paceline.parallel import agree
 from paceline.parallel.seat import Seat, StopRequest
 from paceline.parallel.share import WORTH_BYTES, share_on_machine
-from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
-from paceline.records.target import Target, parse_target
+from paceline.records.validation import Validation
 from paceline.tasks.data.arrays import Arrays, Like
-from paceline.tasks.holdout import Part, narrow
-from paceline.tasks.load import load_task
 from paceline.tasks.task import Task
-from paceline.train import compress, state
+from paceline.train import compress, request, state
 from paceline.train.averaging import Average
 from paceline.train.config import TrainConfig, required
 from paceline.train.describe import Description, as_session, describe
@@ -40,24 +35,29 @@ from paceline.train.optim.build import build_optimizer
 from paceline.train.plan import Cadence, Plan
 from paceline.train.precision import convolutional
 from paceline.train.record import Recorder
-from paceline.train.resolve import Recipe, recipe, resolve
+from paceline.train.resolve import Recipe
 from paceline.train.schedules import Schedule
 from paceline.train.settle import settle
-from paceline.train.timetable import timetable
 
 
-def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Job:
+def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, validation: Validation | None = None) -> Job:
     """Build the job; every rank calls this together.
+
+    Args:
+        config: as the user gave it.
+        seat: this rank's.
+        run: its directory.
+        stop: what this rank was asked to do.
+        validation: what trying the task found out, for the record; None where it was not tried.
 
     Raises:
         PacelineError: on all ranks when it happens on one.
     """
     agree.require_equal("configuration", repr(dataclasses.replace(config, workers="", run_dir=None)))
-    task = _shared(agree.all_or_none(lambda: _load(config)), seat)
-    config = resolve(config, task.defaults)
-    rates = recipe(config, len(task.train_data))
-    plan, schedule = timetable(config, rates, len(task.train_data), seat.env)
-    target = _target(config, task)
+    task = _shared(agree.all_or_none(lambda: request.load(config)), seat)
+    settled = request.settle(config, task, seat.env)
+    config, rates, plan, schedule = settled.config, settled.rates, settled.plan, settled.schedule
+    target = request.target_of(config, task)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
@@ -89,9 +89,10 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest) -> Jo
 
     if seat.env.rank == 0:
         manifest.clear_aside(run.checkpoints)
-        info = describe(Description(config, seat, task, plan, schedule, precision, rates), model)
+        info = describe(Description(config, seat, task, plan, schedule, precision, rates, validation), model)
         write_info(run, as_session(info, run))
     notes += [*seat.placement.notes, *more, *_remarks(config, task, plan, schedule)]
+    notes += validation.notes if validation is not None else []
     recorder = _open_recorder(run, seat, progress, notes)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return Job(
@@ -156,17 +157,9 @@ def _begin(
         notes += state.restore(saved, model, optimizer, average)
         progress = dataclasses.replace(saved.progress)
     elif config.init_from is not None:
-        notes += agree.all_or_none(lambda: _begin_with(model, Path(required(config.init_from))))
+        notes += agree.all_or_none(lambda: request.begin_with(model, Path(required(config.init_from))))
     progress.session += 1
     return progress, saved, notes
-
-
-def _load(config: TrainConfig) -> Task:
-    part = Part(config.holdout, config.train_samples, config.seed)
-    task = narrow(load_task(config.task, config.task_options), part)
-    if len(task.train_data) == 0 or len(task.eval_data) == 0:
-        raise PacelineError(f"the task {task.name} has no data", hint="its train_data and eval_data need samples")
-    return task
 
 
 def _shared(task: Task, seat: Seat) -> Task:
@@ -201,24 +194,6 @@ def _average(
     return Average(
         objective, feed, plan, decay=None, first_step=max(1, math.ceil(config.swa_from * last)), last_step=last
     )
-
-
-def _target(config: TrainConfig, task: Task) -> Target | None:
-    target = parse_target(config.target, config.patience) if config.target else None
-    if target is not None and target.metric not in ("loss", *task.metrics):
-        raise PacelineError(
-            f"--target {target.metric} is not measured by the task {task.name}",
-            hint=f"it measures: {', '.join(('loss', *task.metrics))}",
-        )
-    return target
-
-
-def _begin_with(model: nn.Module, path: Path) -> list[str]:
-    """Give the model the weights and buffers of a run's newest checkpoint, or of a checkpoint."""
-    checkpoint = path if (path / manifest.MANIFEST).exists() else find_checkpoint(path, None)[1]
-    manifest.require(checkpoint)
-    load_into(model, load_model(checkpoint), checkpoint)
-    return [f"begun with the weights of {checkpoint}"]
 
 
 def _resume(config: TrainConfig, run: RunDir, task: Task) -> tuple[state.Saved | None, list[str]]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
@@ -17,6 +17,7 @@ from paceline.parallel.seat import StopRequest, join, run_as_rank, take_seat
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End
+from paceline.records.validation import Validation
 from paceline.train.config import from_dict
 from paceline.train.loop import Job, train
 from paceline.train.setup import build
@@ -33,6 +34,7 @@ class Handover:
     config: dict[str, Any]
     run_dir: str
     command: list[str]
+    validation: Validation = field(default_factory=Validation)
 
 
 def run_rank(stop: StopRequest) -> int:
@@ -41,7 +43,7 @@ def run_rank(stop: StopRequest) -> int:
     config = from_dict(handover.config)
     seat = take_seat(handover.command)
     join(seat, max(PATIENCE_S, config.grace))
-    job = build(config, seat, RunDir(handover.run_dir), stop)
+    job = build(config, seat, RunDir(handover.run_dir), stop, handover.validation)
     return finish(job)
 
 

@@ -1,0 +1,125 @@
+"""Try a task in a process of its own before workers start, and say in one message what is wrong with it."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+import msgspec
+
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.rundir import RunDir
+from paceline.records.validation import Validation
+
+if TYPE_CHECKING:
+    from paceline.parallel.placement import RankEnv
+    from paceline.train.config import TrainConfig
+
+_QUIET_S = 2.0
+"""So long a validation says nothing; a download or large data take longer."""
+_TAIL_LINES = 6
+
+
+def validate_task(config: TrainConfig, env: RankEnv, run: RunDir | None) -> Validation:
+    """Try the task of a training in a fork of this process.
+
+    Args:
+        config: of the training.
+        env: the place of its rank 0.
+        run: where what the task printed is kept, as logs/validation.log; None keeps nothing.
+
+    Raises:
+        PacelineError: the task cannot be trained as asked, or ended the process that tried it.
+    """
+    from paceline.launch.forked import Died, call_forked
+    from paceline.train.task_validation import validate
+
+    def work(stage: Callable[[str], None]) -> bytes:
+        return msgspec.json.encode(validate(config, env, stage))
+
+    with tempfile.TemporaryFile() as output:
+        with _StatusLine(config.format != "json") as line:
+            found = call_forked(work, output=output.fileno(), waiting=line.show)
+        if isinstance(found, Died):
+            raise _death(found.stage, found.exit_code, found.signal, _tail(output))
+        validation = msgspec.json.decode(found.answer, type=Validation)
+        if validation.refusal is not None:
+            raise validation.refusal.error()
+        if run is not None:
+            _keep(output, run.logs / "validation.log")
+    return validation
+
+
+class _StatusLine:
+    """On a terminal: what is tried, once that takes longer than two seconds."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted and sys.stderr.isatty()
+        self._shown = ""
+
+    def __enter__(self) -> _StatusLine:
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        if self._shown:
+            sys.stderr.write("\r\x1b[2K")
+            sys.stderr.flush()
+
+    def show(self, stage: str, seconds: float) -> None:
+        """Draw or redraw the line."""
+        text = f"trying the task in one process: {stage or 'starting'}, {seconds:.0f} s"
+        if not self._wanted or seconds < _QUIET_S or text == self._shown:
+            return
+        width = shutil.get_terminal_size().columns - 1
+        sys.stderr.write(f"\r\x1b[2K{text[:width]}")
+        sys.stderr.flush()
+        self._shown = text
+
+
+def _death(stage: str, code: int | None, number: signal.Signals | None, tail: str) -> PacelineError:
+    """The message for a process that ended without an answer."""
+    during = f"while {_DURING.get(stage, 'it started')}"
+    if number is None:
+        how = f"ended the process itself with exit code {code} {during}"
+        hint = "look for os._exit() in the task and in what it imports"
+        return PacelineError(f"the task {how}", why=tail, hint=hint, exit_code=Exit.FAILED)
+    hint = {
+        signal.SIGKILL: "it was killed, perhaps for memory: a smaller --global-batch or model, or more memory (dmesg "
+        "says whether the kernel did it)",
+        signal.SIGSEGV: "an extension that the task uses crashed: python -X faulthandler shows where",
+    }.get(number, "start it again; if it ends in the same way, look at what the task does there")
+    return PacelineError(
+        f"the process that tried the task ended by {number.name} {during}", why=tail, hint=hint, exit_code=Exit.FAILED
+    )
+
+
+_DURING = {
+    "task()": "task() ran",
+    "model": "model() built the model",
+    "train_data": "a batch of train_data was made",
+    "loss": "the loss of a batch was computed",
+    "eval_data": "a batch of eval_data was made and its loss computed",
+    "metrics": "the metrics were computed",
+}
+
+
+def _tail(output: IO[bytes]) -> str:
+    """The last lines that were printed."""
+    output.seek(0)
+    lines = output.read()[-4000:].decode(errors="replace").splitlines()
+    return "\n        ".join(line for line in lines[-_TAIL_LINES:] if line.strip())
+
+
+def _keep(output: IO[bytes], path: Path) -> None:
+    output.seek(0)
+    content = output.read()
+    if not content:
+        return
+    from paceline.records.rundir import write_atomic
+
+    write_atomic(path, content)

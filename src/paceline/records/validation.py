@@ -1,0 +1,38 @@
+"""What trying a task before the start found out, as it travels from the process that tried it to the launcher."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from paceline.records.errors import PacelineError
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A PacelineError as data."""
+
+    what: str
+    why: str = ""
+    hint: str = ""
+    exit_code: int = 2
+
+    @classmethod
+    def of(cls, error: PacelineError) -> Refusal:
+        """The same message."""
+        return cls(what=error.what, why=error.why, hint=error.hint, exit_code=error.exit_code)
+
+    def error(self) -> PacelineError:
+        """The same message."""
+        return PacelineError(self.what, why=self.why, hint=self.hint, exit_code=self.exit_code)
+
+
+class Validation(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of `train.task_validation.validate`."""
+
+    refusal: Refusal | None = None
+    """Why the task cannot be trained as asked; None if it can."""
+    notes: list[str] = []
+    """For people, beside the run."""
+    facts: dict[str, Any] = {}
+    """For run.json: samples, loss, additivity, metrics, duration_s."""

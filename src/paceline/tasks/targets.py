@@ -1,0 +1,65 @@
+"""Targets that a task can reach: the metrics of built-in tasks and their ranges. Never imports torch."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from paceline.records.errors import PacelineError, choices
+from paceline.records.target import Target
+from paceline.tasks.table import BUILT_IN
+
+
+@dataclass(frozen=True)
+class Reach:
+    """Values of a metric that a training can reach, and that not every model has: low < value <= high."""
+
+    low: float
+    high: float = math.inf
+
+    def __str__(self) -> str:
+        return f"{self.low:g} < value" + ("" if self.high == math.inf else f" <= {self.high:g}")
+
+
+FRACTION = Reach(0.0, 1.0)
+"""Of an accuracy."""
+POSITIVE = Reach(0.0)
+"""Of the loss of every built-in task, a cross entropy or a squared error of noisy data."""
+
+
+def check_target(task: str, target: Target) -> None:
+    """Refuse a target that a built-in task does not measure or can never reach; of other tasks nothing is known here.
+
+    Args:
+        task: as the user named it.
+        target: of --target.
+
+    Raises:
+        PacelineError: naming the metrics, or the range.
+    """
+    if task not in BUILT_IN:
+        return
+    reaches = {"loss": POSITIVE, **dict.fromkeys(BUILT_IN[task].metrics, FRACTION)}
+    if target.metric not in reaches:
+        raise PacelineError(
+            f"--target {target.metric} is not measured by the task {task}", hint=f"it measures: {choices(reaches)}"
+        )
+    require_reachable(target, reaches[target.metric])
+
+
+def require_reachable(target: Target, reach: Reach) -> None:
+    """Refuse a value outside of the range.
+
+    Raises:
+        PacelineError: naming the range, and the fraction where a percentage was given.
+    """
+    if reach.low < target.value <= reach.high:
+        return
+    percent = reach is FRACTION and 1 < target.value <= 100
+    meant = f"did you mean {target.metric}={target.value / 100:.4g}? " if percent else ""
+    what = "never be reached" if target.value > reach.high or reach is POSITIVE else "be missed by no model"
+    raise PacelineError(
+        f"--target {target.metric}={target.value:g} can {what}",
+        why=f"{target.metric} is a fraction" if reach is FRACTION else f"{target.metric} is above 0",
+        hint=f"{meant}legal: {reach}",
+    )

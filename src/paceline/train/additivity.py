@@ -1,0 +1,255 @@
+"""Is the loss of a batch the sum of the losses of its halves? And its count likewise?
+
+Everything that Paceline promises about several workers rests on it: a batch is cut over ranks and micro-batches, and
+sums and counts are added up again. The likeliest slip is a mean where a sum is asked for. Then there are losses whose
+samples see each other (in-batch negatives, statistics of the batch), which depend on how a batch is cut.
+
+    halves          of the data set's indices, so that any collate function works
+    eval mode       batch norm and dropout treat each sample by itself
+    random numbers  drawn in eval mode: a deviation proves nothing, unless it is that of a mean
+    padding         halves of shorter samples are padded less; then both halves get the longest samples
+    rounding        16-bit and 32-bit numbers: a deviation has to be there in float64 as well
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
+from statistics import median
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree
+
+from paceline.checkpoint.state import capture_random, restore_random
+from paceline.tasks.task import Loss
+
+TOLERANCES = {"fp64": 1e-7, "fp32": 1e-3, "bf16": 3e-2}
+"""Relative deviation that is put down to rounding without looking closer, by precision."""
+EXACT = 1e-6
+"""Likewise in float64, when looking closer; losses may round to float32 inside."""
+_REPEATS = 5
+_MEAN_LOW, _MEAN_HIGH = 1.7, 2.35
+"""Where losses draw random numbers: the sum over halves over the loss of the batch is 2 for a mean, 1 for a sum."""
+
+Verdict = Literal["additive", "mean", "coupled", "count", "not judged"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """How to compute the loss.
+
+    Attributes:
+        model: in eval mode.
+        loss: of the task.
+        autocast: makes the context of forwards.
+        rows: the batch of some indices of the data set.
+        precision: a key of `TOLERANCES`.
+    """
+
+    model: nn.Module
+    loss: Callable[[nn.Module, Any], Loss]
+    autocast: Callable[[], AbstractContextManager[Any]]
+    rows: Callable[[Sequence[int]], Any]
+    precision: str
+
+    @torch.no_grad()
+    def value(self, indices: Sequence[int]) -> Part:
+        """Loss and count of a batch."""
+        return self.of_batch(self.rows(indices))
+
+    @torch.no_grad()
+    def of_batch(self, batch: Any) -> Part:
+        """Loss and count of a batch that was made already."""
+        with self.autocast():
+            loss = self.loss(self.model, batch)
+        return Part(float(loss.sum), float(loss.count))
+
+
+@dataclass(frozen=True)
+class Part:
+    """A loss sum and its count."""
+
+    sum: float
+    count: float
+
+
+@dataclass(frozen=True)
+class Additivity:
+    """What was found.
+
+    Attributes:
+        verdict: `mean`: the sum is a mean; `coupled`: samples see each other; `count`: the count is no sum.
+        deviation: of the batch's loss from the sum over its halves, relative.
+        whole: of the batch.
+        halves: of its halves.
+        why: for `not judged`; and for `additive` where only equal padding makes it so.
+        per_batch: the part of the loss that each batch adds once, whatever its samples; 0 if there is none.
+    """
+
+    verdict: Verdict
+    deviation: float
+    whole: Part
+    halves: tuple[Part, Part]
+    why: str = ""
+    per_batch: float = 0.0
+
+
+def judge(trial: Trial, indices: Sequence[int]) -> Additivity:
+    """Judge the loss on the samples `indices`, 2 or more; about two forward passes when it is additive."""
+    middle = len(indices) // 2
+    parts = [list(indices[:middle]), list(indices[middle:])]
+    before = capture_random()
+    whole = trial.value(indices)
+    random = not _same(before, capture_random())
+    halves = (trial.value(parts[0]), trial.value(parts[1]))
+    tolerance = TOLERANCES[trial.precision]
+    deviation, verdict = _compare(whole, halves, [len(part) for part in parts], tolerance)
+    found = Additivity(verdict, deviation, whole, halves)
+    if verdict == "additive":
+        return found
+    if not all(math.isfinite(part.sum) for part in (whole, *halves)):
+        return Additivity("not judged", deviation, whole, halves, "it is not a finite number")
+    if random:
+        return _judge_random(trial, indices, parts, found, "the model or the loss draws random numbers in eval mode")
+    if not _repeats(trial, indices, whole):
+        return _judge_random(trial, indices, parts, found, "the loss of the same batch differs from call to call")
+    padded = verdict != "mean" and _padding(trial, indices, parts)
+    if padded:
+        equal = _equally_padded(trial, indices)
+        if equal is None:
+            return _but(found, "not judged", "its halves are padded to other lengths")
+        found = _again(trial, *equal, TOLERANCES[trial.precision])
+        if found.verdict == "additive":
+            return _but(found, "additive", "padding changes it")
+        indices, parts = equal
+    exact = _in_float64(trial, indices, parts, sure=found.deviation > 10 * tolerance) or found
+    return _but(exact, "additive", "padding changes it") if padded and exact.verdict == "additive" else exact
+
+
+def _again(trial: Trial, indices: Sequence[int], parts: list[list[int]], tolerance: float) -> Additivity:
+    whole, halves = trial.value(indices), (trial.value(parts[0]), trial.value(parts[1]))
+    deviation, verdict = _compare(whole, halves, [len(part) for part in parts], tolerance)
+    per_batch = _per_batch(trial, indices, whole, halves) if verdict == "coupled" else 0.0
+    return Additivity(verdict, deviation, whole, halves, per_batch=per_batch)
+
+
+def _in_float64(trial: Trial, indices: Sequence[int], parts: list[list[int]], *, sure: bool) -> Additivity | None:
+    """The verdict without rounding; None if the model cannot compute in float64 and the deviation is `sure` anyway."""
+    try:
+        with _widened(trial) as exact:
+            return _again(exact, indices, parts, EXACT)
+    except Exception:  # noqa: BLE001  # float32 constants in the model or the loss, operations without float64
+        if sure:
+            return None
+        found = _again(trial, indices, parts, TOLERANCES[trial.precision])
+        return _but(found, "not judged", "the deviation may be rounding")
+
+
+def _but(found: Additivity, verdict: Verdict, why: str) -> Additivity:
+    return Additivity(verdict, found.deviation, found.whole, found.halves, why)
+
+
+def _compare(whole: Part, halves: tuple[Part, Part], sizes: Sequence[int], tolerance: float) -> tuple[float, Verdict]:
+    first, second = halves
+    scale = max(abs(first.sum) + abs(second.sum), abs(whole.sum))
+    deviation = abs(whole.sum - first.sum - second.sum) / scale if scale else 0.0
+    counts_add = math.isclose(whole.count, first.count + second.count, rel_tol=max(tolerance, 1e-4))
+    if deviation <= tolerance:
+        return deviation, "additive" if counts_add else "count"
+    # Weighted by what it is a mean over: the counts, or the samples where the count is something else.
+    for a, b in ((first.count, second.count), (float(sizes[0]), float(sizes[1]))):
+        mean = (first.sum * a + second.sum * b) / (a + b) if a + b else math.nan
+        if abs(mean - whole.sum) <= tolerance * scale:
+            # A loss that is the same for every batch is a mean, too; it may be a term of the batch as a whole.
+            return deviation, "mean"
+    return deviation, "coupled"
+
+
+def _judge_random(
+    trial: Trial, indices: Sequence[int], parts: list[list[int]], found: Additivity, why: str
+) -> Additivity:
+    """Of a loss that draws random numbers only a mean can be told, by the ratio of many draws."""
+    ratios = []
+    for _ in range(_REPEATS):
+        whole = trial.value(indices).sum
+        ratios.append(sum(trial.value(part).sum for part in parts) / whole if whole else math.nan)
+    sure = all(math.isfinite(ratio) and ratio > _MEAN_LOW for ratio in ratios) and median(ratios) < _MEAN_HIGH
+    if sure and len(indices) % 2 == 0:
+        return _but(found, "mean", "")
+    return _but(found, "not judged", why)
+
+
+def _repeats(trial: Trial, indices: Sequence[int], whole: Part) -> bool:
+    """Whether the same batch has the same loss again."""
+    return math.isclose(trial.value(indices).sum, whole.sum, rel_tol=TOLERANCES[trial.precision])
+
+
+def _per_batch(trial: Trial, indices: Sequence[int], whole: Part, halves: tuple[Part, Part]) -> float:
+    """R, where the loss is a sum over samples + R once a batch: quarters then deviate by 3 R, and halves by R."""
+    if len(indices) < 4:
+        return 0.0
+    quarters = [indices[len(indices) * k // 4 : len(indices) * (k + 1) // 4] for k in range(4)]
+    by_quarters = sum(trial.value(quarter).sum for quarter in quarters) - whole.sum
+    by_halves = sum(half.sum for half in halves) - whole.sum
+    return by_halves if by_halves and math.isclose(by_quarters, 3 * by_halves, rel_tol=1e-3) else 0.0
+
+
+def _shapes(batch: Any) -> list[tuple[int, ...]]:
+    return [tuple(leaf.shape) for leaf in _pytree.tree_leaves(batch) if isinstance(leaf, Tensor)]
+
+
+def _padding(trial: Trial, indices: Sequence[int], parts: list[list[int]]) -> bool:
+    """Whether a half is padded less than the batch: one of its dimensions is smaller, and the other half's is not."""
+    whole, first, second = (_shapes(trial.rows(part)) for part in (indices, *parts))
+    if not len(whole) == len(first) == len(second):
+        return False
+    for shapes in zip(whole, first, second, strict=True):
+        if len({len(shape) for shape in shapes}) > 1:
+            continue
+        for all_, one, other in zip(*shapes, strict=True):
+            if one != other and all_ == max(one, other):
+                return True
+    return False
+
+
+def _equally_padded(trial: Trial, indices: Sequence[int]) -> tuple[list[int], list[list[int]]] | None:
+    """Samples whose halves are padded alike: the longest of each tensor and dimension are in both."""
+    singles = {index: _shapes(trial.rows([index])) for index in dict.fromkeys(indices)}
+    if len({tuple(map(len, shapes)) for shapes in singles.values()}) > 1:
+        return None
+    layout = next(iter(singles.values()))
+    places = [(leaf, dimension) for leaf, shape in enumerate(layout) for dimension in range(len(shape))]
+    longest = {max(singles, key=lambda index: singles[index][leaf][dimension]) for leaf, dimension in places}
+    rest = [index for index in singles if index not in longest]
+    middle = len(rest) // 2
+    parts = [[*longest, *rest[:middle]], [*longest, *rest[middle:]]]
+    both = [*parts[0], *parts[1]]
+    return None if _padding(trial, both, parts) else (both, parts)
+
+
+@contextmanager
+def _widened(trial: Trial) -> Iterator[Trial]:
+    """The same trial in float64, without autocast."""
+
+    def rows(indices: Sequence[int]) -> Any:
+        def widened(leaf: Any) -> Any:
+            return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
+
+        return _pytree.tree_map(widened, trial.rows(indices))
+
+    with torch.autocast(next(trial.model.parameters()).device.type, enabled=False):
+        yield Trial(copy.deepcopy(trial.model).double(), trial.loss, nullcontext, rows, "fp64")
+
+
+def _same(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether no generator was moved; the earlier state is put back if one was, so that later losses draw the same."""
+    leaves = zip(_pytree.tree_leaves(before), _pytree.tree_leaves(after), strict=True)
+    same = all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in leaves)
+    if not same:
+        restore_random(before)
+    return same
