@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,7 +28,7 @@ def test_the_answer_comes_back_and_what_was_printed_goes_to_the_file(tmp_path: P
     """A long answer, too; nothing reaches this process's own output."""
 
     def work(stage: Stage) -> bytes:
-        print("printed")
+        sys.stdout.write("printed\n")
         os.system("echo from a child")
         return b"x" * 300_000
 

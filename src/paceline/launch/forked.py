@@ -118,6 +118,9 @@ def _live(function: Callable[[Callable[[str], None]], bytes], parent: int, pipe:
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):
             os.dup2(source, target)
+        # The parent's streams may be anything (a notebook's, a test's).
+        sys.stdout = open(1, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115  # as long as it lives
+        sys.stderr = open(2, "w", buffering=1, errors="replace", closefd=False)  # noqa: SIM115
         answer = function(lambda stage: _send(pipe, _STAGE, stage.encode()))
         _send(pipe, _ANSWER, answer)
         code = 0
