@@ -271,3 +271,18 @@ def test_an_average_and_a_monitor_are_shown_beside_what_they_belong_to() -> None
         "epoch    1 · step      9 · accuracy 0.9100 of 360 (raw 0.9000) · sharpness 5.125 (limit 6.667) · "
         "loss 0.3000 (raw 0.4000) · 2.0 s"
     )
+
+
+def test_one_step_a_refresh_gives_a_rate_and_a_task_that_counts_tokens_gets_tokens_a_second(tmp_path: Path) -> None:
+    """Steps that come one by one, half a second apart: 128 samples and 4,096 tokens a second, 18 s for 36 steps."""
+    assert INFO.task is not None
+    run = RunDir(tmp_path)
+    write_info(run, msgspec.structs.replace(INFO, task=msgspec.structs.replace(INFO.task, unit="tokens")))
+    steps = [msgspec.structs.replace(step(n), count=2048.0) for n in range(1, 5)]
+
+    first, _, _ = followed(run, [START], [steps[0]], terminal=True)
+    text, _, _ = followed(run, [START], *([each] for each in steps), terminal=True)
+
+    assert "- samples/s" in first
+    assert "0 samples/s  " not in text.replace("128 samples/s", "")
+    assert "step 4/40  0:18 left  loss 0.2500  128 samples/s  4,096 tokens/s" in text

@@ -157,7 +157,10 @@ class Runs:
             used = epoch * 60_000 + min(128 * (within + 1), 60_000)
             parts = {"data_s": 0.04, "forward_s": 0.31, "backward_s": 0.55, "update_s": 0.06}
             phases = {phase: took * share for phase, share in parts.items()}
-            events.append(self.step(k, elapsed, loss=max(loss, 0.05), samples=used, lr=rate, epoch=epoch, **phases))
+            count = used - (events[-1].samples if k > 1 else 0)
+            events.append(
+                self.step(k, elapsed, loss=max(loss, 0.05), samples=used, count=count, lr=rate, epoch=epoch, **phases)
+            )
             if k % 469 == 0:
                 accuracy = round(0.917 - 0.16 * math.exp(-k / 650) - 0.0001 * draw.randrange(40), 4)
                 elapsed += 1.1 / world

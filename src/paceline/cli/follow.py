@@ -93,7 +93,10 @@ class Follower:
         self._thread = threading.Thread(target=self._follow, name="follow", daemon=True)
         self._progress: LiveProgress | None = None
         self._bar: TaskID | None = None
-        self._samples, self._steps = RecentRate(), RecentRate()
+        self._samples, self._steps, self._counts = RecentRate(), RecentRate(), RecentRate()
+        self._counted = 0.0  # by the losses of this session's steps
+        self._counts_samples = True
+        self._samples_before: int | None = None
 
     def __enter__(self) -> Follower:
         self._thread.start()
@@ -161,16 +164,23 @@ class Follower:
     def _count(self, event: Step) -> None:
         self._samples.add(event.elapsed_s, event.samples)
         self._steps.add(event.elapsed_s, event.step)
+        self._counted += event.count
+        self._counts.add(event.elapsed_s, self._counted)
+        if self._samples_before is not None and event.count != event.samples - self._samples_before:
+            self._counts_samples = False
+        self._samples_before = event.samples
 
     def _pause(self, seconds: float) -> None:
-        self._samples.pause(seconds)
-        self._steps.pause(seconds)
+        for each in (self._samples, self._steps, self._counts):
+            each.pause(seconds)
 
     def _draw_step(self, last: Step) -> None:
         if self._progress is None or self._bar is None or self.info is None or self.info.task is None:
             return
         total = self.info.task.total_steps
         parts = [clock(self._steps.left_s(total)), f"loss {decimal(last.loss)}", f"{_shown(self._samples)} samples/s"]
+        if not self._counts_samples and (self.info.task.unit or self._counted.is_integer()):
+            parts.append(f"{_shown(self._counts)} {self.info.task.unit or 'counted'}/s")
         self._progress.update(self._bar, description=f"step {last.step:,}/{total:,}", completed=last.step, parts=parts)
 
     def _print(self, text: str, style: str | None = None) -> None:

@@ -65,6 +65,8 @@ class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
     steps_per_epoch: int
     total_steps: int
     data_source: str = ""
+    unit: str = ""
+    """What the loss counts where that is not samples: `tokens`; empty when the task does not say."""
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -157,6 +157,9 @@ def _numbers(summaries: Sequence[Summary]) -> list[Number]:
     rows.append(
         _number("samples/s, median", [s.throughput.median if s.throughput else None for s in summaries], words.rate)
     )
+    for unit in dict.fromkeys(s.unit for s in summaries if s.count_throughput is not None):
+        counted = [s.count_throughput.median if s.count_throughput and s.unit == unit else None for s in summaries]
+        rows.append(_number(f"{unit}/s, median", counted, words.rate))
     rows.append(_number("samples/s, everything included", [s.throughput_overall for s in summaries], words.rate))
     rows.append(_number("loss of the last step", [s.train_loss for s in summaries], words.decimal))
     rows.append(_number("steps", [s.steps for s in summaries], words.integer))

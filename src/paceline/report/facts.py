@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paceline.report import words
 from paceline.report.launched import Launch
-from paceline.report.summary import Summary, TargetResult
+from paceline.report.summary import Metric, Summary, TargetResult
 
 
 @dataclass(frozen=True)
@@ -19,10 +19,11 @@ class Tile:
 
 
 def tiles(summary: Summary) -> list[Tile]:
-    """The numbers of a card: the metric with its count, loss, time, samples a second, time to target."""
+    """The numbers of a card: every metric with its count, loss, time, samples a second, time to target."""
     if summary.launch is not None:
         return _launched(summary, summary.launch)
-    found = [_main(summary), _loss(summary), _time(summary), _speed(summary)]
+    found = [_main(summary), *map(_metric, summary.further), _loss(summary), _time(summary)]
+    found += [_speed(summary), _count_speed(summary)]
     if summary.target is not None:
         found.append(_target(summary.target, summary))
     return [tile for tile in found if tile is not None]
@@ -58,6 +59,10 @@ def _main(summary: Summary) -> Tile:
     metric = summary.main
     if metric is None:
         return Tile("accuracy", words.NOT_OBSERVED, ("the run was never evaluated",))
+    return _metric(metric)
+
+
+def _metric(metric: Metric) -> Tile:
     details = [words.counted(metric.name, metric.final.value, metric.final.count)]
     if metric.best is not None and metric.best.value != metric.final.value:
         best = metric.best
@@ -93,6 +98,15 @@ def _time(summary: Summary) -> Tile:
         again = f", {words.plural(summary.repeated_steps, 'step')} done again" if summary.repeated_steps else ""
         details.append(f"{summary.sessions} sessions{again}")
     return Tile("training time", words.duration(summary.elapsed_s), tuple(details))
+
+
+def _count_speed(summary: Summary) -> Tile | None:
+    speed = summary.count_throughput
+    if speed is None:
+        return None
+    interval = f"95 % interval {words.rate(speed.low)} to {words.rate(speed.high)}"
+    named = "" if summary.unit != "counted" else "counted by the loss; the task's unit names it"
+    return Tile(f"{summary.unit}/s", words.rate(speed.median), (interval, named))
 
 
 def _speed(summary: Summary) -> Tile:

@@ -115,6 +115,8 @@ class Run:
     rates: Column
     """Samples a second of single steps, warm-up left out; thinned evenly above 65,536."""
     rates_seen: int
+    count_rates: Column
+    """What the loss counts, such as tokens, a second, of the same single steps; empty where that is samples."""
     evaluations: Evaluations
     checkpoints: tuple[Checkpoint, ...]
     """The newest thousand."""
@@ -176,6 +178,9 @@ class _Gathered:
 
     thinner: Thinner
     rates: Sample = field(default_factory=Sample)
+    count_rates: Sample = field(default_factory=Sample)
+    counts_samples: bool = True
+    counts_whole: bool = True
     evaluations: list[Evaluation] = field(default_factory=list)
     checkpoints: list[Checkpoint] = field(default_factory=list)
     checkpoint_count: int = 0
@@ -236,6 +241,9 @@ class _Gathered:
             self.warm_up_left -= 1
         elif duration > 0 and samples > 0:
             self.rates.add(samples / duration)
+            self.count_rates.add(event.count / duration)
+        self.counts_samples = self.counts_samples and event.count == samples
+        self.counts_whole = self.counts_whole and float(event.count).is_integer()
         self.steps += 1
         self.strange += not np.isfinite(number(event.loss))
         self.samples_before = event.samples
@@ -254,6 +262,7 @@ class _Gathered:
             totals=self._totals(windows),
             rates=np.array(self.rates.values(), dtype=np.float64),
             rates_seen=self.rates.seen,
+            count_rates=np.array(self.count_rates.values() if self._counts(info) else [], dtype=np.float64),
             evaluations=_evaluations(self.evaluations),
             checkpoints=tuple(self.checkpoints),
             checkpoint_count=self.checkpoint_count,
@@ -266,6 +275,11 @@ class _Gathered:
             attempts=tuple(self.attempts),
             remarks=tuple(remarks),
         )
+
+    def _counts(self, info: RunInfo) -> bool:
+        """Whether a speed in what the loss counts says more than samples/s: not for sums of weights without a name."""
+        named = info.task is not None and bool(info.task.unit)
+        return not self.counts_samples and (named or self.counts_whole)
 
     def _totals(self, windows: list[Window]) -> Totals:
         phases = np.sum([window.phases for window in windows], axis=0) if windows else np.zeros(4)

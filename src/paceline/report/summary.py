@@ -6,7 +6,7 @@ What was not observed is None. `--format json` is this struct, encoded.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 import msgspec
 import numpy as np
@@ -18,6 +18,9 @@ from paceline.report.launched import Launch, launch_of
 from paceline.report.load import WARM_UP_STEPS, Run
 from paceline.report.target import met, target_of
 from paceline.stats.intervals import median_interval
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,7 +46,7 @@ class Metric(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Throughput(msgspec.Struct, frozen=True, kw_only=True):
-    """Samples a second of training steps, all ranks together."""
+    """Samples, or what the loss counts, a second of training steps, all ranks together."""
 
     median: float
     low: float
@@ -106,7 +109,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     """How it ended, as a sentence."""
     exit_code: int | None
     headline: str | None
-    """The metric to show first: the target's, else accuracy, else any."""
+    """The metric to show first: the target's, else accuracy, else the task's first, else the loss."""
     metrics: list[Metric]
     train_loss: float | None
     """Of the last step; None also when it was not a finite number."""
@@ -116,6 +119,10 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     elapsed_s: float | None
     """Training time, sessions added up, evaluation and checkpoints included."""
     throughput: Throughput | None
+    count_throughput: Throughput | None
+    """Of what the loss counts, in `unit`; None where that is samples."""
+    unit: str
+    """What the loss counts, as the task names it; `counted` when it does not."""
     throughput_overall: float | None
     """Samples over the whole training time, everything included."""
     phases: list[Phase]
@@ -134,6 +141,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     def metric(self, name: str | None) -> Metric | None:
         """The metric of that name, if it was evaluated."""
         return next((metric for metric in self.metrics if metric.name == name), None)
+
+    @property
+    def further(self) -> list[Metric]:
+        """The task's metrics beside the headline and the loss, in the order in which they were evaluated."""
+        return [metric for metric in self.metrics if _of_the_task(metric.name) and metric.name != self.headline]
 
     @property
     def main(self) -> Metric | None:
@@ -170,7 +182,9 @@ def summarise(run: Run, target: Target | None = None) -> Summary:
         epochs=_epochs(run),
         # A launcher's time is no training time: the workers' start-up is in it.
         elapsed_s=run.elapsed_s if launch is None else None,
-        throughput=_throughput(run),
+        throughput=_throughput(run, run.rates),
+        count_throughput=_throughput(run, run.count_rates),
+        unit=(run.info.task.unit if run.info.task is not None else "") or "counted",
         throughput_overall=samples / run.elapsed_s if seen and samples and run.elapsed_s else None,
         phases=_phases(run),
         target=result,
@@ -230,16 +244,22 @@ def _target(run: Run, asked: Target | None) -> TargetResult | None:
 
 def _headline(names: list[str], target: TargetResult | None) -> str | None:
     wanted = [target.metric] if target else []
-    others = [name for name in names if not less_is_better(name)]
-    return next((name for name in [*wanted, "accuracy", *others, *names] if name in names), None)
+    own = [name for name in names if _of_the_task(name)]
+    others = [name for name in own if not less_is_better(name)]
+    return next((name for name in [*wanted, "accuracy", *others, *own, *names] if name in names), None)
 
 
-def _throughput(run: Run) -> Throughput | None:
-    result = median_interval(run.rates)
+def _of_the_task(name: str) -> bool:
+    """Whether a metric is the task's own: not its loss, a monitor, or what raw weights have beside an average."""
+    return name not in ("loss", "sharpness", "stability_limit") and not name.startswith("raw_")
+
+
+def _throughput(run: Run, rates: NDArray[np.float64]) -> Throughput | None:
+    result = median_interval(rates)
     if result is None:
         return None
     median, low, high = result
-    taken = len(run.rates)
+    taken = len(rates)
     thinned = "" if taken == run.rates_seen else f", every {round(run.rates_seen / taken)}th of {run.rates_seen:,}"
     return Throughput(
         median=median,

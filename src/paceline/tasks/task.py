@@ -68,6 +68,7 @@ class Task:
         defaults: what it trains with when the user does not say otherwise.
         eval_batch: samples that a rank holds at once while evaluating.
         data_source: where the data came from, for the record.
+        unit: what `Loss.count` counts, in the plural, where that is not samples: `tokens`. Speeds are shown in it too.
     """
 
     name: str
@@ -81,6 +82,7 @@ class Task:
     eval_batch: int = 250
     data_source: str = ""
     loss_scope: Literal["sample", "per_rank"] = "sample"
+    unit: str = ""
 
     def __post_init__(self) -> None:
         if isinstance(self.metrics, Mapping) and "loss" in self.metrics:  # the two would be added up

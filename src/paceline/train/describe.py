@@ -81,6 +81,7 @@ def describe(of: Description, model: nn.Module) -> RunInfo:
             steps_per_epoch=plan.steps_per_epoch,
             total_steps=of.schedule.total_steps,
             data_source=task.data_source,
+            unit=task.unit,
         ),
         precision=precision.name,
         git=git_state(),

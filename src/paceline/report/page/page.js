@@ -41,23 +41,23 @@
 
   // ---- figures: each takes the axis and gives traces and layout
   const figures = {
-    "plot-metric": (axis) => {
-      const column = "metric " + data.metric;
+    ...Object.fromEntries(data.metrics.map(({ name, id, target }) => [id, (axis) => {
+      const column = "metric " + name;
       const traces = data.runs.filter((run) => run.evaluation[column])
-        .map((run) => trace(run, axis, run.evaluation, column, { mode: "lines+markers", label: text(data.metric) }));
+        .map((run) => trace(run, axis, run.evaluation, column, { mode: "lines+markers", label: text(name) }));
       const shapes = [], annotations = [];
-      if (data.target !== null) {
+      if (target !== null) {
         shapes.push({
-          type: "line", xref: "paper", x0: 0, x1: 1, y0: data.target, y1: data.target, layer: "below",
+          type: "line", xref: "paper", x0: 0, x1: 1, y0: target, y1: target, layer: "below",
           line: { color: color("soft"), width: 1, dash: "3px,3px" },
         });
         annotations.push({
-          xref: "paper", x: 0, xanchor: "left", y: data.target, yanchor: "bottom", showarrow: false,
-          text: `target ${data.target}`, font: { color: color("soft"), size: 12 },
+          xref: "paper", x: 0, xanchor: "left", y: target, yanchor: "bottom", showarrow: false,
+          text: `target ${target}`, font: { color: color("soft"), size: 12 },
         });
       }
       return [traces, layout(axis, { tickformat: ".4~g" }, { shapes, annotations })];
-    },
+    }])),
     "plot-loss": (axis) => {
       const traces = [];
       for (const run of data.runs) {

@@ -38,8 +38,8 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], comparison: C
         data,
         runs=[_card(*one) for one in zip(runs, summaries, names, range(len(runs)), strict=True)],
         comparison=comparison,
-        metric=data["metric"],
-        tables=_tables(data["metric"], runs, names),
+        metrics=data["metrics"],
+        tables=_tables([metric["name"] for metric in data["metrics"]], runs, names),
         has_steps=any(run.totals.steps for run in runs),
         windows=windows,
         loss_note=f"Line: training, {windows}. {faint}Open points: evaluation.",
@@ -140,11 +140,11 @@ def _where(summary: Summary) -> list[tuple[str, str]]:
     return [("run directory", where.run), ("events", where.events), ("newest checkpoint", newest)]
 
 
-def _tables(metric: str | None, runs: Sequence[Run], names: Sequence[str]) -> dict[str, Any]:
+def _tables(metrics: Sequence[str], runs: Sequence[Run], names: Sequence[str]) -> dict[str, Any]:
     loss_evaluated = any("loss" in run.evaluations.value for run in runs)
     return {
-        "metric": metric_table(metric, runs, names) if metric else None,
-        "evaluation_loss": metric_table("loss", runs, names) if loss_evaluated and metric != "loss" else None,
+        "metrics": [metric_table(metric, runs, names) for metric in metrics],
+        "evaluation_loss": metric_table("loss", runs, names) if loss_evaluated and "loss" not in metrics else None,
         "sharpness": sharpness_table(runs, names),
         "noise": noise_table(runs, names),
         "loss": series_table("Training loss", "loss", words.decimal, runs, names),

@@ -25,13 +25,25 @@ EVALUATIONS = 400
 
 def payload(runs: Sequence[Run], summaries: Sequence[Summary], names: Sequence[str]) -> dict[str, Any]:
     """Everything that the page's script needs, as plain JSON values; what is not finite becomes None."""
-    metric = next((summary.headline for summary in summaries if summary.headline), None)
-    targets = {s.target.value for s in summaries if s.target is not None and s.target.metric == metric}
     return {
-        "metric": metric,
-        "target": targets.pop() if len(targets) == 1 else None,
+        "metrics": [
+            {"name": name, "id": f"plot-metric-{index}", "target": _target(name, summaries)}
+            for index, name in enumerate(metrics_of(summaries))
+        ],
         "runs": [_run(run, name, index) for index, (run, name) in enumerate(zip(runs, names, strict=True))],
     }
+
+
+def metrics_of(summaries: Sequence[Summary]) -> list[str]:
+    """Every metric that any of the runs has and that gets a figure, headlines first."""
+    headlines = [summary.headline for summary in summaries if summary.headline]
+    return list(dict.fromkeys([*headlines, *(metric.name for summary in summaries for metric in summary.further)]))
+
+
+def _target(metric: str, summaries: Sequence[Summary]) -> float | None:
+    """The one that all runs have for a metric."""
+    targets = {s.target.value for s in summaries if s.target is not None and s.target.metric == metric}
+    return targets.pop() if len(targets) == 1 else None
 
 
 def _run(run: Run, name: str, index: int) -> dict[str, Any]:
