@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from paceline.cli.main import call
 from paceline.cli.parser import click_command
 from paceline.cli.verbs import PROGRAM, Command, Group, every
 from paceline.launch.flags import OURS
@@ -112,6 +113,24 @@ def test_the_table_of_commands_says_what_help_says(name: str) -> None:
     for example in command.examples:
         words = shlex.split(example)[1 + len(name.split()) :]
         click_command(command, command.load()).make_context(name, words)
+
+
+@pytest.mark.parametrize("width", [40, 80, 110])
+@pytest.mark.parametrize("name", sorted(COMMANDS))
+def test_help_fits_the_terminal_and_long_help_is_in_groups(
+    name: str, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """No line is longer than the terminal but for single words; from 12 options on each stands in a named group."""
+    monkeypatch.setenv("COLUMNS", str(width))
+
+    assert call([*name.split(), "--help"]) == Exit.OK
+
+    lines = capsys.readouterr().out.splitlines()
+    as_typed = ("torchrun ", "paceline train fashion-mnist --workers", "--steps 60", "for n in")
+    long = [line for line in lines if len(line) > width and len(line.split()) > 1]
+    assert [line for line in long if not line.strip().startswith(as_typed)] == []
+    groups = [line for line in lines if line.endswith(":") and not line.startswith(" ")]
+    assert name == "run" or len(flags_of(COMMANDS[name])) < 12 or len(groups) >= 5
 
 
 def test_every_exit_code_and_built_in_task_is_listed() -> None:

@@ -121,7 +121,8 @@ def test_every_field_is_tried_here() -> None:
     """A new setting must be added to these tests, with a help text and its kind."""
     assert VALUES.keys() == FIELDS.keys()
     for field in FIELDS.values():
-        assert field.metadata["help"].endswith((".", "none", "end"))
+        assert field.metadata["help"].endswith((".", "]"))
+        assert field.name == "task" or field.metadata["group"]
         assert isinstance(field.metadata["recipe"], bool)
 
 

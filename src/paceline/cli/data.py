@@ -31,17 +31,17 @@ class Format(enum.StrEnum):
     json = "json"
 
 
-FormatOption = Annotated[Format, typer.Option("--format", help="How to print the result.")]
+FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 
 
 def fetch(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="A data set; `paceline data list` names them.")],
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Data set; `paceline data list` shows the names.")],
     data_dir: Annotated[
         Path | None,
         typer.Option(
             "--data-dir",
             metavar="DIR",
-            help="The directory that holds it, or shall hold it. Files that are there are checked, never replaced.",
+            help="Directory of the data set. Existing files are checked, never replaced.",
         ),
     ] = None,
     output: FormatOption = Format.text,

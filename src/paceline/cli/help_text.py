@@ -32,17 +32,25 @@ def help_text(
         lines += ["", *_paragraph(block, width)]
     if examples:
         lines += ["", "Examples:" if len(examples) > 1 else "Example:"]
-        lines += [line for example in examples for line in wrap(example, width, "  ", "      ")]
+        lines += [line for example in examples for line in _command(example, width)]
     for title, rows in sections:
         if rows:
-            lines += ["", f"{title}:", *_definitions(rows, width)]
+            lines += ["", *wrap(f"{title}:", width), *_definitions(rows, width)]
     return "\n".join(lines) + "\n"
+
+
+def _command(example: str, width: int) -> list[str]:
+    """A command that can be copied whole: continued lines end in a backslash."""
+    lines = wrap(example, width, "  ", "      ")
+    if len(lines) > 1:
+        lines = wrap(example, width - 2, "  ", "      ")
+    return [*(f"{line} \\" for line in lines[:-1]), lines[-1]]
 
 
 def _paragraph(block: str, width: int) -> list[str]:
     lines = block.strip("\n").split("\n")
     if lines[0].startswith("    "):
-        return [f"  {line.strip()}" for line in lines]
+        return [f"  {line[4:].rstrip()}" for line in lines]
     return wrap(block, width)
 
 

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 def check(
     name: Annotated[
-        str | None, typer.Argument(metavar="EXERCISE", help="Its id, as L4.2; the next one by default.")
+        str | None, typer.Argument(metavar="EXERCISE", help="Exercise id, for example L4.2. [default: the next one]")
     ] = None,
-    seed: Annotated[int | None, typer.Option(help="The same random numbers as before.")] = None,
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Use the random numbers of an earlier check.")] = None,
     patience: Patience = 1.0,
     as_json: Json = False,
     directory: Dir = None,
@@ -91,7 +91,9 @@ def _following(workspace: Workspace) -> str:
 
 
 def watch(
-    name: Annotated[str | None, typer.Argument(metavar="EXERCISE", help="Only this one; all by default.")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="EXERCISE", help="Exercise id. [default: all exercises]")
+    ] = None,
     patience: Patience = 1.0,
     directory: Dir = None,
 ) -> None:
@@ -114,8 +116,10 @@ def watch(
 
 def run_file(
     name: Name,
-    arguments: Annotated[list[str] | None, typer.Argument(help="For the file, behind --.")] = None,
-    workers: Annotated[int, typer.Option(help="Processes, as torchrun starts them.", min=1)] = 1,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Arguments for your file, after --.")] = None,
+    workers: Annotated[
+        int, typer.Option(metavar="N", help="Number of processes, started as torchrun does.", min=1)
+    ] = 1,
     directory: Dir = None,
 ) -> None:
     """Run your file as a program, without checking it."""
@@ -161,10 +165,11 @@ def solution(name: Name, directory: Dir = None) -> None:
 
 
 def quiz(
-    lab: Annotated[str, typer.Argument(metavar="LAB", help="As L4.")],
-    seed: Annotated[int | None, typer.Option(help="The same numbers as before.")] = None,
+    lab: Annotated[str, typer.Argument(metavar="LAB", help="Lab id, for example L4.")],
+    seed: Annotated[int | None, typer.Option(metavar="N", help="Use the numbers of an earlier try.")] = None,
     answers: Annotated[
-        str | None, typer.Option(help="All at once, separated by commas, for the numbers of --seed.")
+        str | None,
+        typer.Option(metavar="TEXT,...", help="All answers at once, separated by commas, for the numbers of --seed."),
     ] = None,
     directory: Dir = None,
 ) -> None:

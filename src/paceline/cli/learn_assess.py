@@ -19,20 +19,25 @@ if TYPE_CHECKING:
     from paceline.learn.assess.grade import Grade
 
 Folder = Annotated[
-    Path | None, typer.Option("--dir", help="The folder of the assessment. [default: this one, or ./assessment]")
+    Path | None,
+    typer.Option("--dir", metavar="DIR", help="Folder of the assessment. [default: this one, or ./assessment]"),
 ]
 
 
 def grade(
     practice: Annotated[
-        bool, typer.Option("--practice", help="Grade it; as often as you like, with all feedback.")
+        bool, typer.Option("--practice", help="Practice grading, as often as you like, with all feedback.")
     ] = False,
     final: Annotated[
-        bool, typer.Option("--final", help="Grade it with fresh seeds, for the certificate; three a day.")
+        bool, typer.Option("--final", help="Final grading with fresh seeds, for the certificate; three a day.")
     ] = False,
-    every: Annotated[bool, typer.Option("--all", help="Go on behind a gate line that failed.")] = False,
-    until: Annotated[str, typer.Option(help="The last line to judge, as A.oracle. Only with --practice.")] = "",
-    seed: Annotated[int | None, typer.Option(help="The numbers of an earlier practice.", min=0)] = None,
+    every: Annotated[bool, typer.Option("--all", help="Continue after a failed gate line.")] = False,
+    until: Annotated[
+        str, typer.Option(metavar="LINE", help="Last line to grade, for example A.oracle; with --practice.")
+    ] = "",
+    seed: Annotated[
+        int | None, typer.Option(metavar="N", help="Use the numbers of an earlier practice.", min=0)
+    ] = None,
     patience: Patience = 1.0,
     as_json: Json = False,
     directory: Folder = None,
@@ -68,7 +73,7 @@ def grade(
 
 
 def start(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="A new folder, or one made by this.")] = Path(
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="New folder, or one that this command made.")] = Path(
         "assessment"
     ),
 ) -> None:

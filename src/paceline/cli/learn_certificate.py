@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _LEARNER = "The learner's own key"
 _CODE = b"PACELINE"
-_File = Annotated[Path, typer.Argument(metavar="FILE", help="The certificate: a JSON file.", show_default=False)]
+_File = Annotated[Path, typer.Argument(metavar="FILE", help="Certificate, a JSON file.", show_default=False)]
 
 
 def issue(
@@ -28,19 +28,21 @@ def issue(
         typer.Argument(metavar="GRADE", help="grade.json of a final assessment, or its folder.", show_default=False),
     ],
     name: Annotated[
-        str | None, typer.Option("--name", help="The learner's name. [default: that of the grade]", show_default=False)
+        str | None,
+        typer.Option("--name", metavar="NAME", help="Learner's name. [default: the grade's]", show_default=False),
     ] = None,
     key: Annotated[
         Path | None,
         typer.Option(
             "--key",
-            help="An instructor's private key: the certificate is attested. [default: your own key; self-checked]",
+            metavar="FILE",
+            help="Instructor's private key, for an attested certificate. [default: your own key, self-checked]",
         ),
     ] = None,
     issuer: Annotated[
-        str | None, typer.Option("--issuer", help="The issuer's name, with --key. [default: that in the key's file]")
+        str | None, typer.Option("--issuer", metavar="NAME", help="Issuer's name, with --key. [default: the key's]")
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path("certificate"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write into.")] = Path("certificate"),
 ) -> None:
     """Make a certificate from a grade: JSON, HTML, and PDF where a Chromium is installed."""
     from paceline.learn.assess.grade import read_grade
@@ -111,7 +113,7 @@ def verify(
     file: Annotated[
         Path,
         typer.Argument(
-            metavar="FILE", help="A certificate, or the text of its QR code; - for standard input.", show_default=False
+            metavar="FILE", help="Certificate, or the text of its QR code; - for standard input.", show_default=False
         ),
     ],
     keys: Annotated[
@@ -119,13 +121,11 @@ def verify(
         typer.Option(
             "--key",
             metavar="PUB",
-            help="A public key that you trust: a file, or did:key:...; may be given several times.",
+            help="Public key that you trust: a file, or did:key:...; can be repeated.",
         ),
     ] = None,
-    revoked: Annotated[
-        Path | None, typer.Option("--revoked", metavar="LIST", help="The issuer's revocation list.")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
+    revoked: Annotated[Path | None, typer.Option("--revoked", metavar="LIST", help="Issuer's revocation list.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
 ) -> None:
     """Check a certificate and report what it proves.
 
@@ -151,7 +151,7 @@ def verify(
 def show(
     file: _File,
     out: Annotated[
-        Path | None, typer.Option("--out", help="The folder to write into. [default: that of the certificate]")
+        Path | None, typer.Option("--out", metavar="DIR", help="Folder to write into. [default: the certificate's]")
     ] = None,
 ) -> None:
     """Write the page of a certificate again, and its PDF where a Chromium is installed.
@@ -175,8 +175,8 @@ def show(
 
 
 def key(
-    name: Annotated[str, typer.Argument(metavar="NAME", help="The issuer's name, as certificates show it.")],
-    out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path(),
+    name: Annotated[str, typer.Argument(metavar="NAME", help="Issuer's name, as certificates show it.")],
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write into.")] = Path(),
 ) -> None:
     """Make an instructor's pair of keys: a private file to keep and a public file to publish."""
     from paceline.learn.certificate.credential import clean_name
@@ -194,13 +194,14 @@ def key(
 
 def revoke(
     file: Annotated[
-        Path, typer.Argument(metavar="LIST", help="The revocation list; made when it is not there.", show_default=False)
+        Path, typer.Argument(metavar="LIST", help="Revocation list, created if it does not exist.", show_default=False)
     ],
-    name: Annotated[
-        str, typer.Option("--id", metavar="URN", help="Of the certificate: urn:uuid:...", show_default=False)
+    name: Annotated[str, typer.Option("--id", metavar="URN", help="Id of the certificate.", show_default=False)],
+    reason: Annotated[
+        str,
+        typer.Option("--reason", metavar="TEXT", help="Reason in a few words, which is public.", show_default=False),
     ],
-    reason: Annotated[str, typer.Option("--reason", help="In a few words; everyone can read it.", show_default=False)],
-    private: Annotated[Path, typer.Option("--key", help="The issuer's private key.", show_default=False)],
+    private: Annotated[Path, typer.Option("--key", metavar="FILE", help="Issuer's private key.", show_default=False)],
 ) -> None:
     """Add a certificate to the issuer's revocation list and sign the list again."""
     from paceline.learn.certificate.canonical import as_file

@@ -16,9 +16,11 @@ from paceline.records.errors import PacelineError
 
 
 def start(
-    lab: Annotated[str | None, typer.Argument(metavar="LAB", help="As L1; all labs when it is left out.")] = None,
+    lab: Annotated[
+        str | None, typer.Argument(metavar="LAB", help="Lab id, for example L1. [default: all labs]")
+    ] = None,
     directory: Annotated[
-        Path | None, typer.Option("--dir", help="The course folder. [default: ./paceline-course]")
+        Path | None, typer.Option("--dir", metavar="DIR", help="Course folder. [default: ./paceline-course]")
     ] = None,
     jupyter: Annotated[bool, typer.Option("--jupyter/--no-jupyter", help="Open JupyterLab.")] = False,
 ) -> None:
@@ -104,7 +106,9 @@ def reset(name: Name, directory: Dir = None) -> None:
 
 def status(
     track: TrackName = None,
-    merge: Annotated[Path | None, typer.Option(help="Take over what another progress.json holds.")] = None,
+    merge: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Add the progress of another progress.json.")
+    ] = None,
     as_json: Json = False,
     directory: Dir = None,
 ) -> None:
@@ -127,7 +131,9 @@ def status(
     print(shown)
 
 
-def workshop(folder: Annotated[Path, typer.Argument(metavar="DIR", help="A new folder, or one made by this.")]) -> None:
+def workshop(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="New folder, or one that this command made.")],
+) -> None:
     """Lay out the original workshop's notebooks and decks under their own names."""
     from paceline.learn.content import load_course
     from paceline.learn.workshop import lay_out

@@ -13,8 +13,12 @@ _SHOWN = 10
 
 
 def hand_in(
-    out: Annotated[Path | None, typer.Option(help="The zip to write. [default: hand-in.zip, with the name]")] = None,
-    name: Annotated[str, typer.Option(help="Your id in the class, or your name; goes into the zip.")] = "",
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Zip file to write. [default: hand-in.zip, with the name]")
+    ] = None,
+    name: Annotated[
+        str, typer.Option(metavar="NAME", help="Your id in the class, or your name, which is written into the zip.")
+    ] = "",
     directory: Dir = None,
 ) -> None:
     """Pack progress, answers and the assessment into one zip for your teacher.

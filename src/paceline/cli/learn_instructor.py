@@ -18,26 +18,41 @@ if TYPE_CHECKING:
     from paceline.learn.checking import Message
     from paceline.learn.content import Exercise
 
-Class = Annotated[Path, typer.Argument(metavar="FOLDER", help="Of the class; holds all that is known about it.")]
+Class = Annotated[Path, typer.Argument(metavar="FOLDER", help="Class folder.")]
 
 
 def schedule(
-    track: Annotated[str, typer.Option(help="half-day, one-day or two-days.")] = "one-day",
-    preset: Annotated[str | None, typer.Option(help="workshop: the original workshop's day, in its blocks.")] = None,
-    date: Annotated[str | None, typer.Option(help="Of the first day, as 2027-03-01. [default: today]")] = None,
-    start: Annotated[str, typer.Option(help="When each day begins.")] = "9:00",
+    track: Annotated[str, typer.Option(metavar="NAME", help="Track: half-day, one-day or two-days.")] = "one-day",
+    preset: Annotated[
+        str | None, typer.Option(metavar="NAME", help="workshop: the blocks and minutes of the original workshop.")
+    ] = None,
+    date: Annotated[
+        str | None, typer.Option(metavar="DATE", help="First day, for example 2027-03-01. [default: today]")
+    ] = None,
+    start: Annotated[str, typer.Option(metavar="TIME", help="Start of each day.")] = "9:00",
     end: Annotated[
-        str | None, typer.Option(help="When each day ends. [default: 9 hours later; half-day: 5:45]")
+        str | None, typer.Option(metavar="TIME", help="End of each day. [default: 9 hours later; half-day: 5:45]")
     ] = None,
     breaks: Annotated[
-        str | None, typer.Option(help="As 10:30/15,12:30/60, or none. [default: two of 15 min, lunch of 60]")
+        str | None,
+        typer.Option(
+            metavar="TIME/MIN,...",
+            help="Breaks, for example 10:30/15,12:30/60, or none. [default: two of 15 min, lunch of 60]",
+        ),
     ] = None,
     assessment: Annotated[
-        int | None, typer.Option(help="Minutes for it; 0 for none. [default: the course's]", min=0, max=480)
+        int | None,
+        typer.Option(
+            metavar="MINUTES", help="Length of the assessment; 0 for none. [default: the course's]", min=0, max=480
+        ),
     ] = None,
-    leave_out: Annotated[str, typer.Option(help="Labs and exercises, as L6 or L8.4,L8.5.")] = "",
-    timezone: Annotated[str | None, typer.Option(help="Of the class, as Europe/Vienna, for --ics.")] = None,
-    ics: Annotated[Path | None, typer.Option(help="Write a calendar file as well.")] = None,
+    leave_out: Annotated[
+        str, typer.Option(metavar="IDS", help="Labs and exercises to leave out, for example L6 or L8.4,L8.5.")
+    ] = "",
+    timezone: Annotated[
+        str | None, typer.Option(metavar="ZONE", help="Time zone for --ics, for example Europe/Vienna.")
+    ] = None,
+    ics: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a calendar file.")] = None,
     as_json: Json = False,
 ) -> None:
     """Plan the day: times, labs, breaks, slides, and what to leave out if it does not fit."""
@@ -95,9 +110,9 @@ def _date(text: str | None) -> datetime.date:
 def roster(
     folder: Class,
     action: Annotated[
-        str | None, typer.Argument(metavar="[import]", help="The word import, to take people over.")
+        str | None, typer.Argument(metavar="[import]", help="The word import, to add people from a file.")
     ] = None,
-    source: Annotated[Path | None, typer.Argument(metavar="[FILE.csv]", help="From where.")] = None,
+    source: Annotated[Path | None, typer.Argument(metavar="[FILE.csv]", help="CSV file to import.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show who is in the class, or import people from a CSV file.
@@ -132,7 +147,7 @@ def roster(
 
 
 def handout(
-    out: Annotated[Path, typer.Option(help="The zip to write.")] = Path("course.zip"),
+    out: Annotated[Path, typer.Option(metavar="FILE", help="Zip file to write.")] = Path("course.zip"),
     track: TrackName = None,
 ) -> None:
     """Make a zip for learners with notebooks, texts and starters, without solutions.
@@ -150,9 +165,11 @@ def handout(
 
 def collect(
     folder: Class,
-    sources: Annotated[list[Path], typer.Argument(metavar="SOURCE...", help="Zips, progress.json files, folders.")],
+    sources: Annotated[
+        list[Path], typer.Argument(metavar="SOURCE...", help="Zip files, progress.json files, or folders of them.")
+    ],
     learner: Annotated[
-        str | None, typer.Option("--as", help="Whose it is, by id, where its name does not say.")
+        str | None, typer.Option("--as", metavar="ID", help="Id of the learner, if the file does not name it.")
     ] = None,
 ) -> None:
     """Add what learners handed in to the class folder.
@@ -178,10 +195,12 @@ def collect(
 def overview(
     folder: Class,
     track: TrackName = None,
-    anonymous: Annotated[bool, typer.Option("--anonymous", help="Ids in the place of names.")] = False,
-    out: Annotated[Path | None, typer.Option(help="The page to write. [default: overview.html in the folder]")] = None,
-    open_page: Annotated[bool, typer.Option("--open", help="Show the page in a browser.")] = False,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Only write the page.")] = False,
+    anonymous: Annotated[bool, typer.Option("--anonymous", help="Show ids instead of names.")] = False,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Page to write. [default: overview.html in the folder]")
+    ] = None,
+    open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Write the page only.")] = False,
 ) -> None:
     """Show the class: progress, who is stuck and why, predictions, assessments.
 
@@ -219,13 +238,15 @@ def overview(
 
 def grade(
     folder: Class,
-    only: Annotated[str | None, typer.Option(help="Only the learner with this id.")] = None,
+    only: Annotated[str | None, typer.Option(metavar="ID", help="Grade only this learner.")] = None,
     again: Annotated[
-        bool, typer.Option("--again", help="Also what was graded already; the older grade is kept.")
+        bool, typer.Option("--again", help="Grade again what was graded already; the older grade is kept.")
     ] = False,
-    attest: Annotated[bool, typer.Option("--attest", help="Sign a certificate for each that passed.")] = False,
-    key: Annotated[Path | None, typer.Option(help="Your private key, for --attest.")] = None,
-    issuer: Annotated[str | None, typer.Option(help="Name on the certificates. [default: that in the key]")] = None,
+    attest: Annotated[bool, typer.Option("--attest", help="Sign a certificate for each learner who passed.")] = False,
+    key: Annotated[Path | None, typer.Option(metavar="FILE", help="Your private key, for --attest.")] = None,
+    issuer: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Issuer's name on the certificates. [default: the key's]")
+    ] = None,
 ) -> None:
     """Grade every collected assessment, one after the other.
 
@@ -255,8 +276,13 @@ def grade(
 
 def similarity(
     folder: Class,
-    threshold: Annotated[float, typer.Option(help="List pairs from this similarity on.", min=0.0, max=1.0)] = 0.6,
-    given: Annotated[Path | None, typer.Option(help="The program that all began with. [default: the course's]")] = None,
+    threshold: Annotated[
+        float, typer.Option(metavar="X", help="List pairs of at least this similarity.", min=0.0, max=1.0)
+    ] = 0.6,
+    given: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Program that all learners started from. [default: the course's]"),
+    ] = None,
 ) -> None:
     """List similar assessments and identical logs, as a hint where to look.
 
@@ -273,7 +299,10 @@ def similarity(
 
 
 def room(
-    folder: Annotated[Path | None, typer.Argument(metavar="[FOLDER]", help="With a file of doctor a machine.")] = None,
+    folder: Annotated[
+        Path | None,
+        typer.Argument(metavar="[FOLDER]", help="Folder with the output of paceline learn doctor from each machine."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Check that every machine of the class is ready.

@@ -10,11 +10,18 @@ import typer
 if TYPE_CHECKING:
     from paceline.learn.workspace import Workspace
 
-Dir = Annotated[Path | None, typer.Option("--dir", help="The course folder. [default: this one, or ./paceline-course]")]
-Json = Annotated[bool, typer.Option("--json", help="Print a JSON object instead.")]
-TrackName = Annotated[str | None, typer.Option("--track", help="Only the labs of this track.")]
-Name = Annotated[str, typer.Argument(metavar="EXERCISE", help="Its id, as L4.2.")]
-Patience = Annotated[float, typer.Option(help="Factor on all time limits, for slow machines.", min=0.1, max=100)]
+Dir = Annotated[
+    Path | None, typer.Option("--dir", metavar="DIR", help="Course folder. [default: this one, or ./paceline-course]")
+]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
+TrackName = Annotated[
+    str | None,
+    typer.Option("--track", metavar="NAME", help="Only the labs of this track: half-day, one-day or two-days."),
+]
+Name = Annotated[str, typer.Argument(metavar="EXERCISE", help="Exercise id, for example L4.2.")]
+Patience = Annotated[
+    float, typer.Option(metavar="X", help="Multiply all time limits by this, for slow machines.", min=0.1, max=100)
+]
 
 
 def open_workspace(folder: Path | None) -> Workspace:

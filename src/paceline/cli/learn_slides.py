@@ -23,12 +23,14 @@ def list_decks() -> None:
 
 
 def build(
-    decks: Annotated[list[str] | None, typer.Argument(metavar="[DECK]...", help="D1, D2 ... [default: all]")] = None,
+    decks: Annotated[
+        list[str] | None, typer.Argument(metavar="[DECK]...", help="Deck ids, for example D1. [default: all]")
+    ] = None,
     formats: Annotated[
         list[str] | None,
-        typer.Option("--format", help="html, pptx or pdf; may be given several times. [default: html]"),
+        typer.Option("--format", metavar="NAME", help="html, pptx or pdf; can be repeated. [default: html]"),
     ] = None,
-    out: Annotated[Path, typer.Option("--out", help="The folder to write into.")] = Path("slides"),
+    out: Annotated[Path, typer.Option("--out", metavar="DIR", help="Folder to write into.")] = Path("slides"),
 ) -> None:
     """Build decks as HTML, editable PPTX, or PDF where a Chromium is installed."""
     from paceline.learn.content import load_course

@@ -9,9 +9,10 @@ import typer
 
 
 def form(
-    out: Annotated[Path, typer.Option(help="The folder to write into.")] = Path("survey"),
+    out: Annotated[Path, typer.Option(metavar="DIR", help="Folder to write into.")] = Path("survey"),
     folder: Annotated[
-        Path | None, typer.Option("--class", help="A class's folder: a text file for each id of its roster.")
+        Path | None,
+        typer.Option("--class", metavar="DIR", help="Class folder, to write one text file for each id of its roster."),
     ] = None,
 ) -> None:
     """Write the form as a page that saves an answer file, and as a text file."""
@@ -25,8 +26,10 @@ def form(
 
 
 def summary(
-    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Holds the answer files.")],
-    out: Annotated[Path | None, typer.Option(help="The page. [default: survey-summary.html in the folder]")] = None,
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder of the answer files.")],
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Page to write. [default: survey-summary.html in the folder]")
+    ] = None,
 ) -> None:
     """Summarize the answers: counts, medians, changes from before to after, and texts without names."""
     from paceline.learn.instructor.survey import read_answers

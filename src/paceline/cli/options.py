@@ -14,6 +14,9 @@ import typer
 
 from paceline.records.typed_number import parse_number, parse_share, parse_whole
 
+_VALUES = {int: "N", float: "X"}
+"""What help calls a value without a name of its own."""
+
 
 def command_from(
     config: type, positional: str, run: Callable[[dict[str, Any]], None], text: str
@@ -23,8 +26,9 @@ def command_from(
     Every option is None until it is given, so that `run` can tell what the user asked for from what is a default.
 
     Args:
-        config: a dataclass whose fields have `metadata["help"]`; `metadata["flag"]` names a flag that is not called as
-            its field, for instance because that word means something in Python.
+        config: a dataclass whose fields have `metadata["help"]`; `metadata["group"]` is where help lists the flag,
+            `metadata["value"]` what it calls the value, and `metadata["flag"]` names a flag that is not called as its
+            field, for instance because that word means something in Python.
         positional: the field that is an argument; it may be left out.
         run: gets what was given, by field name.
         text: the command's help.
@@ -54,12 +58,16 @@ def command_from(
 
 def _option(flag: str, kind: Any, field: dataclasses.Field[Any]) -> Any:
     """An option; a number may be typed as 70B or 7e10, a share (`metadata["share"]`) as 0.9 or 90%."""
+    shown: dict[str, Any] = {
+        "help": _help(field),
+        "show_default": False,
+        "rich_help_panel": field.metadata.get("group"),
+        "metavar": None if kind is bool else field.metadata.get("value") or _VALUES.get(kind, "TEXT"),
+    }
     if kind not in (int, float):
-        return typer.Option(flag, help=_help(field), show_default=False)
+        return typer.Option(flag, **shown)
     parse = parse_share if field.metadata.get("share") else parse_whole if kind is int else parse_number
-    metavar = "INTEGER" if kind is int else "FLOAT"
-    parser = functools.partial(parse, flag)
-    return typer.Option(flag, help=_help(field), show_default=False, parser=parser, metavar=metavar)
+    return typer.Option(flag, parser=functools.partial(parse, flag), **shown)
 
 
 def _plain_type(hint: Any) -> Any:

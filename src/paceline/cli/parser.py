@@ -86,6 +86,8 @@ def _sections(parser: Any, ctx: Any) -> list[tuple[str, list[Row]]]:
         row = parameter.get_help_record(ctx)
         if row is None:
             continue
+        if parameter.param_type_name == "option" and parameter.secondary_opts:
+            row = (f"--[no-]{parameter.opts[0].removeprefix('--')}", row[1])
         if _is_argument(parameter):
             arguments.append((_typed(parameter).strip("[]"), row[1].removesuffix("[required]").strip()))
         else:

@@ -23,7 +23,8 @@ HELP = """Predict the speed of other numbers of workers from a few short runs.
 The runs are of the same task at different batches and numbers of workers, for example:
 
     for n in 1 2; do for b in 32 64 128; do
-    paceline train fashion-mnist --workers $n --global-batch $((n * b)) --steps 60 --run-dir runs/speed-$n-$b
+      paceline train fashion-mnist --workers $n --global-batch $((n * b)) \\
+        --steps 60 --run-dir runs/speed-$n-$b
     done; done
 """
 

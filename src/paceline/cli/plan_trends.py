@@ -20,9 +20,14 @@ For a dense transformer give --parameters and --tokens, for any other model --fo
 
 def run_trends(
     run_dir: Annotated[
-        str | None, typer.Option(help="Exactly this directory, instead of runs/<date>_<time>_plan-trends-resnet-50.")
+        str | None,
+        typer.Option(
+            metavar="DIR", help="Use exactly this directory instead of runs/<date>_<time>_plan-trends-resnet-50."
+        ),
     ] = None,
-    output_format: Annotated[str, typer.Option("--format", help="text, or json: one object at the end.")] = "text",
+    output_format: Annotated[
+        str, typer.Option("--format", metavar="NAME", help="text, or json for one JSON object at the end.")
+    ] = "text",
 ) -> None:
     """Show published training times of ResNet-50 on ImageNet and how they scale."""
     from paceline.cli.plan_frame import open_plan, show_plan

@@ -24,23 +24,26 @@ class Format(enum.StrEnum):
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directories, one or several to compare.")],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directory, or several to compare.")],
     output: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Where the page goes. Default: RUN/report.html for one run, ./report.html for several.",
+            help="Page to write. [default: RUN/report.html for one run, ./report.html for several]",
         ),
     ] = None,
     target: Annotated[
         str | None,
         typer.Option(
-            metavar="METRIC=VALUE", help="Time to this target, such as accuracy=0.90. Default: the run's own."
+            metavar="METRIC=VALUE",
+            help="Target whose time is reported, for example accuracy=0.90. [default: the run's]",
         ),
     ] = None,
     output_format: Annotated[
         Format,
-        typer.Option("--format", help="text: cards and a page. json: the numbers, and a page only with --output."),
+        typer.Option(
+            "--format", help="text for cards and a page; json for the numbers, and a page only with --output."
+        ),
     ] = Format.TEXT,
 ) -> None:
     """Show what happened in a run, or compare several: a card here and one HTML page.

@@ -6,6 +6,7 @@ import sys
 
 from paceline.launch.flags import flags_before_script, help_text
 from paceline.records.errors import Exit, PacelineError
+from paceline.records.wrap import columns
 
 
 def run_command(argv: list[str]) -> int:
@@ -18,7 +19,7 @@ def run_command(argv: list[str]) -> int:
         The exit code.
     """
     if not argv or any(flag in ("-h", "--help") for flag in flags_before_script(argv)):
-        print(help_text())
+        print(help_text(min(columns(), 100)))
         return 0
     try:
         from paceline.launch.torchrun import launch  # needs torch, which takes seconds: --help does not

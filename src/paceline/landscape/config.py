@@ -22,50 +22,97 @@ from paceline.tasks.table import BUILT_IN
 LEAST_PROBES = 8
 
 
-def _result(default: Any, text: str, flag: str = "") -> Any:
-    """A field that decides the numbers: a resumed measurement must have the same."""
-    return field(default=default, metadata={"help": text, "recipe": True, "flag": flag})
+def _result(default: Any, group: str, text: str, value: str = "", flag: str = "") -> Any:
+    """A field that decides the numbers: a resumed measurement must have the same.
+
+    Args:
+        default: None takes what the help says.
+        group: where help lists the flag.
+        text: what it does.
+        value: what help calls its value.
+        flag: its name, where that is not the field's.
+    """
+    return field(default=default, metadata={"help": text, "group": group, "value": value, "recipe": True, "flag": flag})
 
 
-def _control(default: Any, text: str) -> Any:
+def _control(default: Any, group: str, text: str, value: str = "") -> Any:
     """A field that decides how it is carried out."""
-    return field(default=default, metadata={"help": text, "recipe": False})
+    return field(default=default, metadata={"help": text, "group": group, "value": value, "recipe": False})
+
+
+SUBJECT = "What to measure"
+SAMPLES = "Samples and precision"
+SLICES = "Surface, line and interpolation"
+CURVATURE = "Curvature and sharpness"
+OUTPUT = "Workers, resuming and output"
 
 
 @dataclass(frozen=True)
 class LandscapeConfig:
     """All settings of a measurement."""
 
-    target: str = field(metadata={"help": "A run directory, or a task (its fresh weights).", "recipe": True})
-    other: str | None = _result(None, "A second run of the same task: interpolation and barrier.", "with")
+    target: str = field(
+        metadata={"help": "A run directory, or a task, which is measured at its initial weights.", "recipe": True}
+    )
+
     measure: str | None = _result(
         None,
-        f"Comma-separated, of: {', '.join(MEASURES)}. [default: surface,eigenvalues,trace; interpolation with --with]",
+        SUBJECT,
+        f"Comma-separated list of: {', '.join(MEASURES)}. [default: surface,eigenvalues,trace; interpolation with "
+        "--with]",
+        "NAMES",
     )
-    samples: int | None = _result(None, "Samples of slices. [default: 10000, or all there are]")
-    curvature_samples: int = _result(2000, "Samples of everything about curvature and sharpness.")
-    on: str = _result("train", f"Whose samples: {' or '.join(DATA)}.")
-    points: int = _result(25, "Points along each direction.")
-    span: float = _result(1.0, "How far slices go, in lengths of the direction.")
-    directions: str = _result("filter", "filter: each filter's direction as long as the filter; raw: the whole only.")
-    plane: str = _result("random", "Of the surface: random, or pca, the run's own path (needs its checkpoints).")
-    top: int = _result(5, "Eigenvalues.")
-    probes: int = _result(100, "Random vectors of the trace at most; a thirtieth of them for the density.")
-    steps: int = _result(100, "Lanczos steps at most; of the density 60.")
-    tolerance: float = _result(1e-3, "Relative residual at which an eigenvalue has converged.")
-    epsilon: float = _result(1e-3, "Keskar's box: epsilon * (|w| + 1).")
-    rho: float = _result(0.05, "Radius of SAM's ball.")
-    batch_norm: str = _result("batch", "Statistics: batch, those of each chunk; saved, the running ones.")
-    precision: str = _result("fp32", f"{' or '.join(PRECISIONS)}.")
-    seed: int = _result(0, "Of directions, probes and starts, and of a task's fresh weights.")
-    chunk: int = _result(250, "Samples at once; with --batch-norm batch it is part of what is measured.")
-    checkpoint: int | None = _result(None, "The step of the run to look at. [default: the newest]")
-    other_checkpoint: int | None = _result(None, "Likewise, of the run of --with.", "with-checkpoint")
-    workers: str = _control("auto", "Ranks on this machine: auto (one a CUDA device, else one a core) or a number.")
-    run_dir: str | None = _control(None, "Exactly this directory, instead of runs/<date>_<time>_landscape-<name>.")
-    resume: str | None = _control(None, "A run directory of this verb: go on where it was stopped.")
-    data_dir: str | None = _control(None, "Where the data set is. [default: where the run had it]")
-    format: str = _control("text", "text, or json: one object at the end.")
+    other: str | None = _result(
+        None, SUBJECT, "Second run of the same task, for the straight line between both and its barrier.", "RUN", "with"
+    )
+    checkpoint: int | None = _result(None, SUBJECT, "Step of the checkpoint to measure. [default: the newest]", "STEP")
+    other_checkpoint: int | None = _result(
+        None, SUBJECT, "Step of the checkpoint of the second run. [default: the newest]", "STEP", "with-checkpoint"
+    )
+
+    samples: int | None = _result(None, SAMPLES, "Samples for slices. [default: 10000, or all there are]", "N")
+    curvature_samples: int = _result(2000, SAMPLES, "Samples for curvature and sharpness.", "N")
+    on: str = _result("train", SAMPLES, f"Samples to use: {' or '.join(DATA)}.", "SET")
+    chunk: int = _result(250, SAMPLES, "Samples per forward pass. With --batch-norm batch it changes the result.", "N")
+    batch_norm: str = _result(
+        "batch", SAMPLES, "Batch norm statistics: batch (of each chunk) or saved (the running ones).", "NAME"
+    )
+    precision: str = _result("fp32", SAMPLES, f"Precision: {' or '.join(PRECISIONS)}.", "NAME")
+    seed: int = _result(0, SAMPLES, "Seed of directions, probes, starting vectors, and a task's initial weights.", "N")
+
+    points: int = _result(25, SLICES, "Points along each direction.", "N")
+    span: float = _result(1.0, SLICES, "Distance to go in both ways, in lengths of the direction.", "X")
+    directions: str = _result(
+        "filter",
+        SLICES,
+        "Scaling of random directions: filter (each filter to its norm) or raw (the whole vector).",
+        "NAME",
+    )
+    plane: str = _result(
+        "random", SLICES, "Plane of the surface: random, or pca (the main directions of the run's checkpoints).", "NAME"
+    )
+
+    top: int = _result(5, CURVATURE, "Number of eigenvalues.", "N")
+    tolerance: float = _result(1e-3, CURVATURE, "Relative residual at which an eigenvalue counts as converged.", "X")
+    steps: int = _result(100, CURVATURE, "Maximum Lanczos steps; the density takes at most 60.", "N")
+    probes: int = _result(
+        100, CURVATURE, "Maximum random vectors for the trace; the density takes a thirtieth of them.", "N"
+    )
+    epsilon: float = _result(1e-3, CURVATURE, "Size of Keskar's box, epsilon * (|w| + 1).", "X")
+    rho: float = _result(0.05, CURVATURE, "Radius of the ball of SAM sharpness.", "X")
+
+    workers: str = _control(
+        "auto",
+        OUTPUT,
+        "Worker processes on this machine: a number, or auto for one per GPU, else one per CPU core.",
+        "N",
+    )
+    resume: str | None = _control(None, OUTPUT, "Resume a stopped measurement from its run directory.", "RUN")
+    run_dir: str | None = _control(
+        None, OUTPUT, "Use exactly this directory instead of runs/<date>_<time>_landscape-<name>.", "DIR"
+    )
+    data_dir: str | None = _control(None, OUTPUT, "Directory of the data set. [default: the run's]", "DIR")
+    format: str = _control("text", OUTPUT, "text, or json for one JSON object at the end.", "NAME")
 
     @property
     def measures(self) -> tuple[str, ...]:

@@ -8,9 +8,10 @@ release that has the flag, read from the sources of 2.9 to 2.14; Paceline needs 
 from __future__ import annotations
 
 import argparse
-import textwrap
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+
+from paceline.records.wrap import wrap
 
 RECORDED_FROM = "2.14"
 """The torch release that the table was compared with last."""
@@ -102,17 +103,20 @@ TORCHRUN: dict[str, tuple[Flag, ...]] = {
     ),
 }
 
-_USAGE = "usage: paceline run [FLAGS] SCRIPT [ARGUMENTS OF THE SCRIPT ...]"
+_USAGE = "Usage: paceline run [FLAGS] SCRIPT [ARGUMENTS OF THE SCRIPT ...]"
 
 _INTRO = """\
-Start a training script on many workers. Takes every flag of torchrun with the same meaning, sets the same
-environment, and once the script runs ends with the same exit code; it needs no change and never imports paceline.
+Launch a script on many workers with torchrun's flags, and name the rank that failed first. Every flag of torchrun
+means the same, the workers get the same environment, and the exit code is the same. The script needs no change and
+never imports paceline.
 
   paceline run --nproc-per-node 2 train.py --epochs 3
 
-Beyond torchrun: a run directory with what ran and its logs, settings that make workers on CPUs faster, and, when a
-rank fails, a card that says which one, why and where. Flags come before SCRIPT; what follows it is the script's own.
-Each flag of torchrun can also be set by a variable: PET_NPROC_PER_NODE=2.
+Beyond torchrun there are a run directory with the command and its logs, settings that make workers on CPUs faster,
+and, when a rank fails, a card that names the rank, the cause and the line.
+
+Flags come before SCRIPT, and everything after it belongs to the script. Each flag of torchrun can also be set by an
+environment variable, for example PET_NPROC_PER_NODE=2.
 """
 
 
@@ -122,8 +126,11 @@ def all_flags() -> list[Flag]:
 
 
 def help_text(width: int = 100) -> str:
-    """The whole of `paceline run --help`."""
-    parts = [_USAGE, "", _INTRO, *_section("Ours", OURS, width)]
+    """The whole of `paceline run --help`, `width` columns wide."""
+    parts = wrap(_USAGE, width)
+    for block in _INTRO.strip().split("\n\n"):
+        parts += ["", *wrap(block, width, "  " if block.startswith("  ") else "")]
+    parts += ["", *_section("Paceline's own", OURS, width)]
     for title, flags in TORCHRUN.items():
         parts += ["", *_section(title, flags, width)]
     return "\n".join(parts)
@@ -195,7 +202,7 @@ def _section(title: str, flags: Iterable[Flag], width: int) -> list[str]:
             text += f" (default {flag.default})"
         if flag.since:
             text += f" [torch {flag.since} and newer]"
-        body = textwrap.wrap(text, width - 34, break_long_words=False, break_on_hyphens=False)
-        lines.append(f"{head:<33} {body[0]}" if len(head) < 33 else head)
-        lines += [" " * 34 + line for line in (body[1:] if len(head) < 33 else body)]
+        beside = len(head) < 33 and width >= 70
+        first = f"{head:<33} " if beside else " " * 6
+        lines += ([] if beside else [head]) + wrap(text, width, first, " " * len(first))
     return lines

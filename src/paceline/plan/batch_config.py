@@ -16,8 +16,13 @@ from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
 
 
-def _option(default: Any, text: str, *, share: bool = False) -> Any:
-    return field(default=default, metadata={"help": text, "share": share})
+def _option(default: Any, group: str, text: str, value: str = "", *, share: bool = False) -> Any:
+    return field(default=default, metadata={"help": text, "group": group, "value": value, "share": share})
+
+
+QUESTION = "Question"
+TRAININGS = "Trainings made for a task or by --confirm"
+OUTPUT = "Resuming and output"
 
 
 @dataclass(frozen=True)
@@ -25,30 +30,55 @@ class BatchConfig:
     """All settings."""
 
     targets: list[str] = field(
-        metadata={"help": "Runs of paceline train; or one task, on which the runs are made here."}
+        metadata={"help": "Runs of paceline train, or one task, for which the runs are made by this command."}
     )
-    target: str | None = _option(None, "What counts as done, for instance accuracy=0.90 or loss=0.3.")
-    workers: str = _option("1,2,4,8,16,32", "Numbers of workers in the table.")
+
+    target: str | None = _option(
+        None, QUESTION, "Goal of the training, for example accuracy=0.90 or loss=0.3.", "METRIC=VALUE"
+    )
+    workers: str = _option("1,2,4,8,16,32", QUESTION, "Numbers of workers to tabulate.", "N,N,...")
     efficiency: float = _option(
-        0.5, "Least progress per worker to recommend, beside one at the base batch: 0.5 or 50%.", share=True
+        0.5,
+        QUESTION,
+        "Least progress per worker to recommend, relative to one worker at the base batch: 0.5 or 50%.",
+        "X",
+        share=True,
     )
-    speed: str | None = _option(None, "A directory of paceline plan speed: adds times.")
+    speed: str | None = _option(
+        None, QUESTION, "Run directory of paceline plan speed, whose times are added to the table.", "RUN"
+    )
+    confirm: bool = _option(
+        False, QUESTION, "Test the answer with short trainings at several batches, from the run's newest checkpoint."
+    )
+
     batches: str | None = _option(
-        None, "Of a task, or of --confirm: batch sizes to train. [default: 1 4 16 64 x base; of --confirm 1 2 4 8 16]"
+        None,
+        TRAININGS,
+        "Batch sizes to train. [default: 1, 4, 16 and 64 times the base batch; with --confirm 1, 2, 4, 8 and 16 times]",
+        "N,N,...",
     )
-    seeds: int = _option(2, "Of a task, or of --confirm: trainings at each batch size.")
-    epochs: int | None = _option(None, "Of a task: where a run that does not reach the target ends.")
-    lr_rule: str = _option("sqrt", "Of a task: what a larger batch does to the rate, see paceline train --lr-rule.")
-    warmup: str | None = _option(None, "Of a task: see paceline train --warmup.")
-    confirm: bool = _option(False, "Settle it: short trainings from the run's newest checkpoint at several batches.")
-    train_workers: str = _option("auto", "Workers of the trainings that are made here.")
-    data_dir: str | None = _option(None, "Where the data set is.")
+    seeds: int = _option(2, TRAININGS, "Trainings per batch size.", "N")
+    epochs: int | None = _option(None, TRAININGS, "Epochs after which a training gives up on the target.", "N")
+    lr_rule: str = _option(
+        "sqrt", TRAININGS, "How the rate scales with the batch size, as in paceline train --lr-rule.", "NAME"
+    )
+    warmup: str | None = _option(None, TRAININGS, "Length of the warm-up, as in paceline train --warmup.", "LENGTH")
+    train_workers: str = _option(
+        "auto",
+        TRAININGS,
+        "Worker processes of each training: a number, or auto for one per GPU, else one per CPU core.",
+        "N",
+    )
+    data_dir: str | None = _option(None, TRAININGS, "Directory of the data set.", "DIR")
+
+    resume: str | None = _option(None, OUTPUT, "Resume a stopped plan from its run directory.", "RUN")
     run_dir: str | None = _option(
         None,
-        "Exactly this directory, instead of runs/<date>_<time>_plan-batch-<task>; of --confirm plan-batch-<run>.",
+        OUTPUT,
+        "Use exactly this directory instead of runs/<date>_<time>_plan-batch-<task> (with --confirm: <run>).",
+        "DIR",
     )
-    resume: str | None = _option(None, "A directory of this command: go on where it was stopped.")
-    format: str = _option("text", "text, or json: one object at the end.")
+    format: str = _option("text", OUTPUT, "text, or json for one JSON object at the end.", "NAME")
 
     @property
     def worker_counts(self) -> list[int]:

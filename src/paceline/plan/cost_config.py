@@ -10,34 +10,50 @@ from paceline.plan.compute import Device, training_flop, transformer_flop
 from paceline.records.errors import PacelineError
 
 
-def _option(default: Any, text: str, *, share: bool = False) -> Any:
-    return field(default=default, metadata={"help": text, "share": share})
+def _option(default: Any, group: str, text: str, value: str = "", *, share: bool = False) -> Any:
+    return field(default=default, metadata={"help": text, "group": group, "value": value, "share": share})
+
+
+TRAINING = "Training"
+DEVICES = "Devices"
+OUTPUT = "Output"
 
 
 @dataclass(frozen=True)
 class CostConfig:
     """All settings."""
 
-    parameters: float | None = _option(None, "Of a dense transformer, such as 70B or 7e10; with --tokens.")
-    tokens: float | None = _option(None, "That it is trained on, such as 1.4T.")
+    parameters: float | None = _option(
+        None, TRAINING, "Parameters of a dense transformer, for example 70B or 7e10; with --tokens.", "N"
+    )
+    tokens: float | None = _option(None, TRAINING, "Tokens to train on, for example 1.4T.", "N")
     forward: float | None = _option(
-        None, "Of any other model: GFLOP of a sample's forward pass, a multiply-add is 2; with --samples."
+        None,
+        TRAINING,
+        "For any other model: GFLOP of the forward pass of one sample, where a multiply-add is 2 FLOP; with --samples.",
+        "X",
     )
-    samples: float | None = _option(None, "That are used, all epochs counted.")
-    peak: float | None = _option(None, "TFLOP/s of one device, in --precision.")
-    precision: str | None = _option(None, "That the training computes in, and that --peak is of: bf16, fp16, fp32 ...")
+    samples: float | None = _option(None, TRAINING, "Samples to train on, all epochs counted.", "N")
+
+    precision: str | None = _option(
+        None, DEVICES, "Precision of the training and of --peak: bf16, fp16, fp32 ...", "NAME"
+    )
+    peak: float | None = _option(None, DEVICES, "Peak TFLOP/s of one device in --precision.", "X")
     utilisation: float | None = _option(
-        None, "Part of the peak that the training reaches: 0.4 or 40%; measure it.", share=True
+        None, DEVICES, "Fraction of the peak that the training reaches, measured by you: 0.4 or 40%.", "X", share=True
     )
-    devices: int = _option(1, "How many.")
+    devices: int = _option(1, DEVICES, "Number of devices.", "N")
     efficiency: float | None = _option(
         None,
-        "Throughput of so many devices over that of one times their number: 0.9 or 90%, from paceline plan speed. "
+        DEVICES,
+        "Throughput of all devices, relative to that of one times their number: 0.9 or 90%, from paceline plan speed. "
         "[default: 1, perfect scaling]",
+        "X",
         share=True,
     )
-    price: float | None = _option(None, "Of an hour of one device.")
-    format: str = _option("text", "text, or json: one object.")
+    price: float | None = _option(None, DEVICES, "Price of one device for an hour.", "X")
+
+    format: str = _option("text", OUTPUT, "text, or json for one JSON object.", "NAME")
 
     @property
     def flop(self) -> float:

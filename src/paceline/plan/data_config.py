@@ -21,35 +21,81 @@ LEAST_FRACTIONS = 4
 """Three numbers are fitted, and a fourth size has to show whether the formula holds."""
 
 
-def _option(default: Any, text: str, *, share: bool = False) -> Any:
-    return field(default=default, metadata={"help": text, "share": share})
+def _option(default: Any, group: str, text: str, value: str = "", *, share: bool = False) -> Any:
+    return field(default=default, metadata={"help": text, "group": group, "value": value, "share": share})
+
+
+QUESTION = "Question"
+TRAININGS = "Trainings"
+COST = "Cost"
+OUTPUT = "Resuming and output"
 
 
 @dataclass(frozen=True)
 class DataConfig:
     """All settings."""
 
-    task: str = field(metadata={"help": "A built-in task, or a Python file with task()."})
-    fractions: str = _option("1/16,1/8,1/4,1/2,1", "Of the training set: 4 or more, as fractions or decimals.")
-    seeds: int = _option(3, "Trainings of each size, with seeds 0, 1, 2 ...: other weights and other samples.")
-    metric: str | None = _option(None, "What is to fall: accuracy (its errors), loss ... [default: accuracy, or loss]")
-    target: str | None = _option(None, "How many samples this needs, for instance accuracy=0.95,accuracy=0.97.")
-    length: str = _option("steps", f"{'; '.join(f'{name}: {text}' for name, text in LENGTHS.items())}.")
-    epochs: int | None = _option(None, "Passes of the largest size over its samples. [default: the task's own]")
-    global_batch: int | None = _option(None, "Samples a step. [default: the task's own]")
-    lr: float | None = _option(None, "Peak learning rate. [default: the task's own]")
-    train_flags: str | None = _option(None, "More flags of paceline train, as one text: '--optimizer adamw'.")
-    holdout: int = _option(0, "Training samples to keep back, and to measure on instead of the evaluation set.")
-    peak: float | None = _option(None, "TFLOP/s of one device, in the precision that the trainings here compute in.")
-    utilisation: float | None = _option(
-        None, "Part of the peak that a training reaches: 0.4 or 40%; measure it.", share=True
+    task: str = field(metadata={"help": "A built-in task, or a Python file with a function task()."})
+
+    target: str | None = _option(
+        None,
+        QUESTION,
+        "Goals whose needed samples are predicted, for example accuracy=0.95,accuracy=0.97.",
+        "METRIC=VALUE,...",
     )
-    price: float | None = _option(None, "Of an hour of one device.")
-    workers: str = _option("auto", "Of the trainings: auto (one a CUDA device, else one a core) or a number.")
-    data_dir: str | None = _option(None, "Where the data set is.")
-    run_dir: str | None = _option(None, "Exactly this directory, instead of runs/<date>_<time>_plan-data-<task>.")
-    resume: str | None = _option(None, "A directory of this command: go on where it was stopped.")
-    format: str = _option("text", "text, or json: one object at the end.")
+    metric: str | None = _option(
+        None,
+        QUESTION,
+        "Metric to extrapolate; for accuracy its error. [default: the target's, else accuracy or loss]",
+        "NAME",
+    )
+
+    fractions: str = _option(
+        "1/16,1/8,1/4,1/2,1",
+        TRAININGS,
+        "Parts of the training set to train on: 4 or more, as fractions or decimals.",
+        "X,X,...",
+    )
+    seeds: int = _option(
+        3, TRAININGS, "Trainings per size, with seeds 0, 1, 2 ... for other weights and other samples.", "N"
+    )
+    length: str = _option(
+        "steps",
+        TRAININGS,
+        "Length of the trainings: steps (every size as many steps as the largest takes in --epochs) "
+        "or epochs (every size --epochs).",
+        "NAME",
+    )
+    epochs: int | None = _option(
+        None, TRAININGS, "Passes of the largest size over its samples. [default: the task's]", "N"
+    )
+    global_batch: int | None = _option(None, TRAININGS, "Samples per optimizer step. [default: the task's]", "N")
+    lr: float | None = _option(None, TRAININGS, "Peak learning rate. [default: the task's]", "X")
+    train_flags: str | None = _option(
+        None, TRAININGS, "Further flags of paceline train in one string, for example '--optimizer adamw'.", "FLAGS"
+    )
+    holdout: int = _option(
+        0, TRAININGS, "Keep back so many training samples, and measure on them instead of the evaluation set.", "N"
+    )
+    workers: str = _option(
+        "auto",
+        TRAININGS,
+        "Worker processes of each training: a number, or auto for one per GPU, else one per CPU core.",
+        "N",
+    )
+    data_dir: str | None = _option(None, TRAININGS, "Directory of the data set.", "DIR")
+
+    peak: float | None = _option(None, COST, "Peak TFLOP/s of one device, in the precision of the trainings.", "X")
+    utilisation: float | None = _option(
+        None, COST, "Fraction of the peak that a training reaches, measured by you: 0.4 or 40%.", "X", share=True
+    )
+    price: float | None = _option(None, COST, "Price of one device for an hour.", "X")
+
+    resume: str | None = _option(None, OUTPUT, "Resume a stopped plan from its run directory.", "RUN")
+    run_dir: str | None = _option(
+        None, OUTPUT, "Use exactly this directory instead of runs/<date>_<time>_plan-data-<task>.", "DIR"
+    )
+    format: str = _option("text", OUTPUT, "text, or json for one JSON object at the end.", "NAME")
 
     @property
     def parts(self) -> list[Fraction]:

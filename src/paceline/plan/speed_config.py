@@ -11,8 +11,14 @@ from paceline.plan.collectives import Link, Network
 from paceline.records.errors import PacelineError
 
 
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
+def _option(default: Any, group: str, text: str, value: str = "", *, share: bool = False) -> Any:
+    return field(default=default, metadata={"help": text, "group": group, "value": value, "share": share})
+
+
+QUESTION = "Question"
+PROBE = "Network, measured here"
+NETWORK = "Network, given"
+OUTPUT = "Output"
 
 
 @dataclass(frozen=True)
@@ -20,22 +26,45 @@ class SpeedConfig:
     """All settings."""
 
     runs: list[str] = field(metadata={"help": "Runs of paceline train at different batches and numbers of workers."})
-    workers: str = _option("1,2,4,8,16,32,64", "Numbers of workers to predict.")
-    batch: int | None = _option(None, "Global batch of strong scaling. [default: of the first run]")
-    micro: int | None = _option(None, "Batch a worker of weak scaling. [default: of the first run]")
-    at: int | None = _option(None, "Workers at which to say what mending would give. [default: the most measured]")
-    noise_scale: float | None = _option(None, "In samples (paceline plan batch): adds efficiency towards a target.")
-    probe: bool = _option(False, "Time all-reduces on this machine first, for --probe-seconds.")
-    probe_seconds: float = _option(10.0, "Of measuring, starting the ranks not counted.")
-    probe_workers: str = _option("auto", "Most ranks of the probe: auto (one a device or core) or a number.")
-    bandwidth: float | None = _option(None, "Of a link, in GB/s, instead of a probe; with --latency.")
-    latency: float | None = _option(None, "Of a message, in microseconds.")
-    per_node: int | None = _option(None, "Workers on one machine; with --outer-bandwidth and --outer-latency.")
-    outer_bandwidth: float | None = _option(None, "Between machines, in GB/s.")
-    outer_latency: float | None = _option(None, "Between machines, in microseconds.")
-    tree: bool = _option(False, "The library goes in trees and layers, as NCCL does; gloo does not.")
-    run_dir: str | None = _option(None, "Exactly this directory, instead of runs/<date>_<time>_plan-speed-<task>.")
-    format: str = _option("text", "text, or json: one object at the end.")
+
+    workers: str = _option("1,2,4,8,16,32,64", QUESTION, "Numbers of workers to predict.", "N,N,...")
+    batch: int | None = _option(None, QUESTION, "Global batch for strong scaling. [default: the first run's]", "N")
+    micro: int | None = _option(None, QUESTION, "Batch per worker for weak scaling. [default: the first run's]", "N")
+    at: int | None = _option(
+        None,
+        QUESTION,
+        "Number of workers at which possible improvements are predicted. [default: the most measured]",
+        "N",
+    )
+    noise_scale: float | None = _option(
+        None,
+        QUESTION,
+        "Gradient noise scale in samples, from paceline plan batch; adds efficiency towards a target.",
+        "X",
+    )
+
+    probe: bool = _option(False, PROBE, "Time all-reduces on this machine first.")
+    probe_seconds: float = _option(10.0, PROBE, "Measuring time, without starting the workers.", "SECONDS")
+    probe_workers: str = _option(
+        "auto",
+        PROBE,
+        "Largest number of workers to probe: a number, or auto for one per GPU, else one per CPU core.",
+        "N",
+    )
+
+    bandwidth: float | None = _option(None, NETWORK, "Bandwidth of a link in GB/s; with --latency.", "X")
+    latency: float | None = _option(None, NETWORK, "Latency of a message in microseconds; with --bandwidth.", "X")
+    per_node: int | None = _option(
+        None, NETWORK, "Workers per machine; with --outer-bandwidth and --outer-latency.", "N"
+    )
+    outer_bandwidth: float | None = _option(None, NETWORK, "Bandwidth between machines in GB/s.", "X")
+    outer_latency: float | None = _option(None, NETWORK, "Latency between machines in microseconds.", "X")
+    tree: bool = _option(False, NETWORK, "Assume tree and hierarchical all-reduces, as in NCCL. gloo has none.")
+
+    run_dir: str | None = _option(
+        None, OUTPUT, "Use exactly this directory instead of runs/<date>_<time>_plan-speed-<task>.", "DIR"
+    )
+    format: str = _option("text", OUTPUT, "text, or json for one JSON object at the end.", "NAME")
 
     @property
     def worker_counts(self) -> list[int]:

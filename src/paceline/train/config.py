@@ -18,87 +18,225 @@ from paceline.records.errors import PacelineError
 from paceline.tasks.table import AUGMENTATIONS, TaskOptions
 from paceline.train.choices import AVERAGES, MONITORS, flag_of, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
-from paceline.train.norms.table import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS, Settings
 from paceline.train.rules import RULES
 from paceline.train.schedules import SHAPES, WARMUPS
 
 
-def _recipe(default: Any, text: str) -> Any:
-    """A field that decides the result: a resumed run must have the same."""
-    return field(default=default, metadata={"help": text, "recipe": True})
+def _recipe(default: Any, group: str, text: str, value: str = "") -> Any:
+    """A field that decides the result: a resumed run must have the same.
+
+    Args:
+        default: None takes the task's or the optimizer's own.
+        group: where help lists the flag; groups stand in the order of their first field.
+        text: what it does.
+        value: what help calls its value.
+    """
+    return field(default=default, metadata={"help": text, "group": group, "value": value, "recipe": True})
 
 
-def _control(default: Any, text: str) -> Any:
+def _control(default: Any, group: str, text: str, value: str = "") -> Any:
     """A field that decides how a run is carried out: it may change when a run is resumed."""
-    return field(default=default, metadata={"help": text, "recipe": False})
+    return field(default=default, metadata={"help": text, "group": group, "value": value, "recipe": False})
+
+
+LENGTH = "Length"
+BATCH = "Batch and workers"
+RATE = "Learning rate"
+OPTIMIZER = "Optimizer"
+REGULARIZATION = "Regularization and averaging"
+PRECISION = "Precision and batch norm"
+DATA = "Data and model"
+EVALUATION = "Evaluation and target"
+CHECKPOINTS = "Checkpoints and resuming"
+MEASURING = "Extra measurements"
+OUTPUT = "Reproducibility and output"
 
 
 @dataclass(frozen=True)
 class TrainConfig:
     """All settings of a training run."""
 
-    task: str = field(metadata={"help": "A built-in task, or a Python file with task().", "recipe": True})
-    workers: str = _control("auto", "Ranks on this machine: auto (one a CUDA device, else one a core) or a number.")
-    global_batch: int | None = _recipe(None, "Samples a step, over all workers.")
-    accumulate: int = _recipe(
-        1, "Micro-batches into which a batch is cut, one after the other; the workers share each."
+    task: str = field(metadata={"help": "A built-in task, or a Python file with a function task().", "recipe": True})
+
+    epochs: int | None = _recipe(None, LENGTH, "Passes over the training set. [default: the task's]", "N")
+    steps: int | None = _recipe(None, LENGTH, "Optimizer steps, instead of --epochs.", "N")
+    keep_updates: bool = _recipe(
+        False, LENGTH, "Take as many steps as --epochs at --base-batch would, so that a larger batch sees more epochs."
     )
-    epochs: int | None = _recipe(None, "Passes over the training set.")
-    steps: int | None = _recipe(None, "Optimizer steps, instead of --epochs.")
-    keep_updates: bool = _recipe(False, "As many steps as --epochs of --base-batch: training longer.")
-    lr: float | None = _recipe(None, "Peak learning rate; with --lr-rule, that of --base-batch.")
-    lr_rule: str = _recipe("none", f"What a larger batch does to the rate: {', '.join(RULES)}.")
-    base_batch: int | None = _recipe(None, "The batch that --lr was found for; the task's own, when left out.")
-    optimizer: str | None = _recipe(None, f"One of: {', '.join(OPTIMIZERS)}.")
-    momentum: float | None = _recipe(None, "Of sgd, lars and muon.")
-    nesterov: bool = _recipe(False, "Nesterov's form of the momentum.")
-    beta1: float | None = _recipe(None, "Of adamw, lamb and novograd: memory of the gradient.")
-    beta2: float | None = _recipe(None, "Likewise: memory of its square.")
-    eps: float | None = _recipe(None, "Likewise: added to the root of the square.")
-    trust: float | None = _recipe(None, "Of lars: how far a layer moves, as a part of its norm.")
-    weight_decay: float | None = _recipe(None, "Of matrices and filters; biases and norms never decay.")
-    clip_norm: float | None = _recipe(None, "Longest gradient over all parameters, after the sum over workers.")
-    schedule: str | None = _recipe(None, f"Shape of the learning rate after warm-up: {', '.join(SHAPES)}.")
-    warmup: str | None = _recipe(None, "Length of the warm-up: steps (200) or epochs (2ep).")
-    warmup_shape: str = _recipe("linear", f"One of: {', '.join(WARMUPS)}.")
-    warmup_from: float | None = _recipe(None, "Where warm-up begins, as a part of the peak; linear from 0 if left out.")
-    cooldown: float = _recipe(0.2, "Of --schedule wsd: its last part, as a fraction of the run.")
-    decay_at: str = _recipe("0.5,0.75", "Of --schedule step: where it drops, as fractions of the run.")
-    decay_factor: float = _recipe(0.1, "Of --schedule step: what each drop multiplies the rate by.")
-    grow_batch: bool = _recipe(False, "Of --schedule step: grow the batch instead of dropping the rate.")
-    max_batch: int | None = _recipe(None, "How far --grow-batch goes: a tenth of the training set, if left out.")
-    batch_norm: str = _recipe("local", f"Statistics over: {', '.join(BATCH_NORMS)}.")
-    ghost_size: int = _recipe(32, "Of --batch-norm ghost: samples that share their statistics.")
-    bn_momentum: float | None = _recipe(None, "Of running statistics: the weight of a new batch.")
-    average: str = _recipe("none", f"Average of the weights, which is evaluated and kept: {', '.join(AVERAGES)}.")
-    ema_decay: float = _recipe(0.999, "Of --average ema: the weight of what was, at each step.")
-    swa_from: float = _recipe(0.75, "Of --average swa: the part of the run after which each epoch's end is averaged.")
-    compress: str = _recipe("none", f"Numbers in which gradients travel: {', '.join(COMPRESSIONS)}.")
-    label_smoothing: float = _recipe(0.0, "Of the training loss, 0 to below 1.")
-    augment: str = _recipe("none", f"Comma-separated, of: {', '.join(AUGMENTATIONS)}; or none.")
-    holdout: int = _recipe(0, "Training samples to keep back, and to evaluate on instead of the evaluation set.")
-    train_samples: int | None = _recipe(None, "Train on so many of the training samples; which ones, --seed decides.")
-    width: float | None = _recipe(None, "Channel factor of fashion-mnist-wrn.")
-    precision: str = _recipe("auto", "auto, fp32, bf16 (autocast) or fp64.")
-    target: str | None = _recipe(None, "Stop when reached, for instance accuracy=0.90 or loss=0.3.")
-    patience: int = _recipe(1, "Evaluations in a row that must reach the target.")
-    eval_every: str = _recipe("1ep", "Evaluate every so many steps (200) or epochs (1ep); always after the last step.")
-    monitor: str = _control("none", f"Also measured at each evaluation: {', '.join(MONITORS)}.")
-    noise_every: int = _control(10, "Steps between records of gradient norms, for the noise scale; 0: none.")
-    monitor_samples: int = _control(1000, "Of --monitor: training samples that it is measured on.")
-    seed: int = _recipe(0, "Of weights, order of samples and augmentation.")
-    deterministic: bool = _recipe(False, "Refuse operations that have no deterministic form.")
-    init_from: str | None = _recipe(None, "A run or one of its checkpoints, whose weights to begin with.")
-    resume: str | None = _control(None, "auto, or a run directory: go on from its newest complete checkpoint.")
-    checkpoint_every: str = _control("1ep", "Steps (200) or epochs (1ep); the last step always is a checkpoint.")
-    keep: int = _control(2, "Checkpoints to keep.")
-    run_dir: str | None = _control(None, "Exactly this directory, instead of runs/<date>_<time>_<task>.")
-    data_dir: str | None = _control(None, "Where the data set is, or shall be put.")
-    loader_workers: int = _control(2, "DataLoader processes a rank, for tasks whose data are a map-style dataset.")
-    grace: float = _control(30.0, "Seconds that workers have to checkpoint after SIGTERM or Ctrl-C.")
-    tensorboard: bool = _control(False, "Also write TensorBoard events into the run directory.")
-    format: str = _control("text", "text, or json: one object at the end.")
+
+    global_batch: int | None = _recipe(
+        None, BATCH, "Samples per optimizer step, over all workers. [default: the task's]", "N"
+    )
+    workers: str = _control(
+        "auto",
+        BATCH,
+        "Worker processes on this machine: a number, or auto for one per GPU, else one per CPU core.",
+        "N",
+    )
+    accumulate: int = _recipe(
+        1, BATCH, "Micro-batches per step (gradient accumulation), each split over the workers.", "N"
+    )
+    base_batch: int | None = _recipe(None, BATCH, "Batch size for which --lr was tuned. [default: the task's]", "N")
+    grow_batch: bool = _recipe(
+        False, BATCH, "For --schedule step: grow the batch at each drop instead of lowering the rate."
+    )
+    max_batch: int | None = _recipe(
+        None, BATCH, "For --grow-batch: the largest batch. [default: a tenth of the training set]", "N"
+    )
+
+    lr: float | None = _recipe(
+        None, RATE, "Peak learning rate. With --lr-rule, the rate at --base-batch. [default: the task's]", "X"
+    )
+    schedule: str | None = _recipe(
+        None, RATE, f"Learning rate schedule after warm-up: {', '.join(SHAPES)}. [default: the task's]", "NAME"
+    )
+    warmup: str | None = _recipe(
+        None, RATE, "Length of the warm-up in steps (200) or epochs (2ep). [default: the task's]", "LENGTH"
+    )
+    warmup_shape: str = _recipe("linear", RATE, f"Shape of the warm-up: {', '.join(WARMUPS)}.", "NAME")
+    warmup_from: float | None = _recipe(
+        None, RATE, "Rate at which warm-up starts, as a fraction of the peak. [default: linear from 0]", "X"
+    )
+    lr_rule: str = _recipe("none", RATE, f"How the rate scales with the batch size: {', '.join(RULES)}.", "NAME")
+    decay_at: str = _recipe(
+        "0.5,0.75", RATE, "For --schedule step: where the rate drops, as fractions of the run.", "X,X,..."
+    )
+    decay_factor: float = _recipe(0.1, RATE, "For --schedule step: factor by which each drop multiplies the rate.", "X")
+    cooldown: float = _recipe(
+        0.2, RATE, "For --schedule wsd: length of the final decay, as a fraction of the run.", "X"
+    )
+
+    optimizer: str | None = _recipe(None, OPTIMIZER, f"One of: {', '.join(OPTIMIZERS)}. [default: the task's]", "NAME")
+    weight_decay: float | None = _recipe(
+        None,
+        OPTIMIZER,
+        "Weight decay of matrices and filters; biases and norm parameters are not decayed. [default: the task's]",
+        "X",
+    )
+    momentum: float | None = _recipe(None, OPTIMIZER, "Momentum of sgd, lars and muon. [default: the task's]", "X")
+    nesterov: bool = _recipe(False, OPTIMIZER, "Use Nesterov momentum.")
+    beta1: float | None = _recipe(
+        None,
+        OPTIMIZER,
+        "Decay rate of the mean of gradients, for adamw, lamb and novograd. [default: the optimizer's]",
+        "X",
+    )
+    beta2: float | None = _recipe(
+        None,
+        OPTIMIZER,
+        "Decay rate of the mean of squared gradients, for adamw, lamb and novograd. [default: the optimizer's]",
+        "X",
+    )
+    eps: float | None = _recipe(
+        None,
+        OPTIMIZER,
+        "Added to the denominator for numerical stability, for adamw, lamb and novograd. [default: the optimizer's]",
+        "X",
+    )
+    trust: float | None = _recipe(None, OPTIMIZER, "Trust coefficient of lars. [default: the optimizer's]", "X")
+
+    clip_norm: float | None = _recipe(
+        None,
+        REGULARIZATION,
+        "Maximum norm of the gradient over all parameters, after averaging over workers. [default: no clipping]",
+        "X",
+    )
+    label_smoothing: float = _recipe(
+        0.0, REGULARIZATION, "Label smoothing of the training loss, from 0 to below 1.", "X"
+    )
+    augment: str = _recipe(
+        "none",
+        REGULARIZATION,
+        f"Data augmentation: none, or a comma-separated list of {', '.join(AUGMENTATIONS)}.",
+        "NAMES",
+    )
+    average: str = _recipe(
+        "none", REGULARIZATION, f"Average of the weights to evaluate and save: {', '.join(AVERAGES)}.", "NAME"
+    )
+    ema_decay: float = _recipe(0.999, REGULARIZATION, "For --average ema: decay rate per step.", "X")
+    swa_from: float = _recipe(
+        0.75,
+        REGULARIZATION,
+        "For --average swa: fraction of the run after which weights are averaged at the end of each epoch.",
+        "X",
+    )
+
+    precision: str = _recipe(
+        "auto", PRECISION, "Precision of forward and backward: auto, fp32, bf16 (autocast) or fp64.", "NAME"
+    )
+    compress: str = _recipe(
+        "none", PRECISION, f"Data type in which gradients are communicated: {', '.join(COMPRESSIONS)}.", "NAME"
+    )
+    batch_norm: str = _recipe(
+        "local",
+        PRECISION,
+        "Samples that share batch norm statistics: local (one worker's), sync (all) or ghost (groups of --ghost-size).",
+        "NAME",
+    )
+    ghost_size: int = _recipe(32, PRECISION, "For --batch-norm ghost: samples per group.", "N")
+    bn_momentum: float | None = _recipe(
+        None, PRECISION, "Weight of a new batch in batch norm's running statistics. [default: the model's]", "X"
+    )
+
+    data_dir: str | None = _control(
+        None, DATA, "Directory of the data set, which is downloaded there if it is missing.", "DIR"
+    )
+    train_samples: int | None = _recipe(
+        None, DATA, "Train on so many training samples, chosen by --seed. [default: all]", "N"
+    )
+    holdout: int = _recipe(
+        0, DATA, "Keep back so many training samples, and evaluate on them instead of the evaluation set.", "N"
+    )
+    loader_workers: int = _control(2, DATA, "DataLoader processes per worker, for tasks with a map-style dataset.", "N")
+    init_from: str | None = _recipe(None, DATA, "Start from the weights of a run or of one of its checkpoints.", "PATH")
+    width: float | None = _recipe(
+        None, DATA, "Channel multiplier of the model of fashion-mnist-wrn. [default: the task's]", "X"
+    )
+
+    target: str | None = _recipe(
+        None, EVALUATION, "Stop when a metric reaches a value, for example accuracy=0.90 or loss=0.3.", "METRIC=VALUE"
+    )
+    patience: int = _recipe(1, EVALUATION, "Consecutive evaluations that must reach the target.", "N")
+    eval_every: str = _recipe(
+        "1ep",
+        EVALUATION,
+        "Interval between evaluations in steps (200) or epochs (1ep). The last step is always evaluated.",
+        "LENGTH",
+    )
+
+    resume: str | None = _control(
+        None,
+        CHECKPOINTS,
+        "Resume from the newest complete checkpoint of a run directory; auto finds the newest run.",
+        "RUN",
+    )
+    checkpoint_every: str = _control(
+        "1ep",
+        CHECKPOINTS,
+        "Interval between checkpoints in steps (200) or epochs (1ep). The last step is always saved.",
+        "LENGTH",
+    )
+    keep: int = _control(2, CHECKPOINTS, "Number of checkpoints to keep.", "N")
+    grace: float = _control(
+        30.0, CHECKPOINTS, "Seconds that workers have to save a checkpoint after SIGTERM or Ctrl-C.", "SECONDS"
+    )
+    monitor: str = _control("none", MEASURING, f"Measure at each evaluation: {', '.join(MONITORS)}.", "NAME")
+    monitor_samples: int = _control(1000, MEASURING, "For --monitor: training samples to measure it on.", "N")
+    noise_every: int = _control(
+        10,
+        MEASURING,
+        "Steps between records of gradient norms, from which the noise scale is estimated; 0 for none.",
+        "N",
+    )
+
+    seed: int = _recipe(0, OUTPUT, "Seed of the weights, the order of samples and augmentation.", "N")
+    deterministic: bool = _recipe(False, OUTPUT, "Raise an error for operations without a deterministic form.")
+    run_dir: str | None = _control(
+        None, OUTPUT, "Use exactly this directory instead of runs/<date>_<time>_<task>.", "DIR"
+    )
+    tensorboard: bool = _control(False, OUTPUT, "Also write TensorBoard event files into the run directory.")
+    format: str = _control("text", OUTPUT, "text, or json for one JSON object at the end.", "NAME")
 
     @property
     def task_options(self) -> TaskOptions:
