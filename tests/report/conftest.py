@@ -140,7 +140,7 @@ class Runs:
         pace = 0.052 / world**0.9
         lr = 0.1 * changes.pop("lr_scale", 1.0)
         events: list[AnyEvent] = [self.start()]
-        elapsed = 0.0
+        elapsed, before = 0.0, 0
         for k in range(1, 2346):
             if resumed and k == 1408:
                 events.append(self.checkpoint(1407, elapsed := elapsed + 0.06, 0.06))
@@ -157,7 +157,7 @@ class Runs:
             used = epoch * 60_000 + min(128 * (within + 1), 60_000)
             parts = {"data_s": 0.04, "forward_s": 0.31, "backward_s": 0.55, "update_s": 0.06}
             phases = {phase: took * share for phase, share in parts.items()}
-            count = used - (events[-1].samples if k > 1 else 0)
+            count, before = used - before, used
             events.append(
                 self.step(k, elapsed, loss=max(loss, 0.05), samples=used, count=count, lr=rate, epoch=epoch, **phases)
             )
