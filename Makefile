@@ -16,7 +16,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 # One thread a process: tests and benchmarks run several processes on few cores.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo course course-quick course-soak test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions \
+.PHONY: demo course course-quick course-soak test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops \
 	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
@@ -64,6 +64,9 @@ bench-accuracy: $(READY_BENCH)
 
 bench-interruptions: $(READY)
 	$(BIN)/python bench/interruptions.py
+
+bench-stops: $(READY)
+	$(BIN)/python bench/interruptions.py --stops 300
 
 bench-allocator: $(READY)
 	$(BIN)/python bench/allocator.py

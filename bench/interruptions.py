@@ -1,13 +1,19 @@
 """Kill a training run at random points and see whether it comes back as if nothing had happened.
 
     python bench/interruptions.py [--count 30] [--seed 0]
+    python bench/interruptions.py --stops 300 [--at-once 2] [--seed 0]
 
 Each case starts `paceline train`, waits for a random step, and then kills one rank, the launcher, or all of them
 with SIGKILL, or sends SIGTERM to the launcher. It then looks for processes that are left, resumes with
 `--resume auto`, and compares the final weights, buffers and optimizer state with those of an undisturbed run, bit
 for bit. Cases go round over digits (fp32) and fashion-mnist (bf16), at 2 and 3 workers.
 
-Cost: 15 to 25 s a case on 2 cores. Writes bench/records/<date>_interruptions/.
+With --stops it sends SIGTERM to the launcher at random moments of a run with two loader workers a rank: during
+start-up, while steps, evaluations, and loader workers come and go, and in a save. It measures how long the run takes
+to end, and takes the stacks of every process that is still there after half of the grace time (with py-spy, where it
+is on the PATH).
+
+Cost: 15 to 25 s a case on 2 cores. Writes bench/records/<date>_interruptions/ or <date>_stops/.
 """
 
 from __future__ import annotations
@@ -17,12 +23,15 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -32,7 +41,10 @@ import torch
 from harness import command_line, environment, record_folder, write_record
 
 ACTIONS = ("kill a rank", "kill the launcher", "kill all", "SIGTERM")
+MOMENTS = ("start-up", "training", "evaluation", "save")
 PATIENCE_S = 180.0
+GRACE_S = 30.0
+LOADER_TASK = Path(__file__).resolve().parents[1] / "tests" / "files" / "dataset_task.py"
 
 
 @dataclass(frozen=True)
@@ -211,12 +223,135 @@ def cases(count: int, seed: int, root: Path) -> Iterator[Case]:
         yield run_case(setting, action, root, references[setting.name], chance)
 
 
+@dataclass(frozen=True)
+class Stop:
+    """How a run ended after SIGTERM.
+
+    Attributes:
+        moment: one of MOMENTS.
+        after_s: from the start of the launcher to the signal.
+        end_s: from the signal to the end of the launcher.
+        exit_code: of the launcher; None when it had to be killed.
+        last: the last words on its standard error.
+        left_over: processes that outlived it.
+        stacks: of what was still there after half of the grace time.
+    """
+
+    moment: str
+    after_s: float
+    end_s: float
+    exit_code: int | None
+    last: str
+    left_over: int
+    stacks: str
+
+
+def wait_for_moment(moment: str, run: Path, launcher: subprocess.Popen[bytes], chance: random.Random) -> None:
+    """Until the run is where the signal shall meet it."""
+    if moment == "start-up":
+        time.sleep(chance.uniform(0.0, 8.0))
+        return
+    wait_for_step(run, chance.randint(1, 60), launcher)
+    if moment == "training":
+        time.sleep(chance.uniform(0.0, 3.0))
+        return
+    deadline = time.monotonic() + 20.0
+    checkpoints = run / "checkpoints"
+    began = steps_written(run)
+    while launcher.poll() is None and time.monotonic() < deadline:
+        if moment == "save" and any("step" not in path.name[:4] for path in checkpoints.glob("*step*")):
+            return
+        if moment == "evaluation" and steps_written(run) > began:  # steps are written out before an evaluation
+            time.sleep(chance.uniform(0.0, 0.2))
+            return
+        time.sleep(0.001)
+
+
+def stacks_of(processes: list[psutil.Process]) -> str:
+    """What each process is doing."""
+    spy = shutil.which("py-spy")
+    parts = []
+    for process in processes:
+        with contextlib.suppress(psutil.Error):
+            parts.append(
+                f"== {process.pid} of {process.ppid()}: {process.status()} {' '.join(process.cmdline())[:200]}"
+            )
+            if spy is not None:
+                dump = [spy, "dump", "--pid", str(process.pid)]
+                parts.append(subprocess.run(dump, capture_output=True, text=True, check=False).stdout)
+    return "\n".join(parts)
+
+
+def stop_case(moment: str, root: Path, seed: int) -> Stop:
+    """One SIGTERM."""
+    chance = random.Random(seed)
+    run = root / f"stop-{seed}-{time.time_ns()}"
+    flags = ["--epochs", "4000", "--global-batch", "32", "--workers", "2", "--checkpoint-every", "11"]
+    command = [sys.executable, "-m", "paceline", "train", str(LOADER_TASK), *flags, "--run-dir", str(run)]
+    began = time.monotonic()
+    with (root / f"{run.name}.stderr").open("w+b") as words:
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=words)
+        stacks = ""
+        try:
+            wait_for_moment(moment, run, process, chance)
+        except TimeoutError as error:  # stuck without a signal, or a very busy machine
+            stacks = f"{error}\n{stacks_of(processes_of(run))}\n"
+        sent = time.monotonic()
+        process.send_signal(signal.SIGTERM)
+        code: int | None = None
+        for patience, looks in ((GRACE_S / 2, True), (GRACE_S, True), (3 * GRACE_S, False)):
+            try:
+                code = process.wait(patience)
+                break
+            except subprocess.TimeoutExpired:
+                stacks += stacks_of(processes_of(run)) if looks else ""
+        end_s = time.monotonic() - sent
+        left = left_over(run)
+        for survivor in [*left, *([psutil.Process(process.pid)] if code is None else [])]:
+            with contextlib.suppress(psutil.Error):
+                survivor.kill()
+        words.seek(0)
+        last = words.read().decode(errors="replace").strip().splitlines()
+    return Stop(moment, sent - began, end_s, code, last[0] if last else "", len(left), stacks)
+
+
+def soak(count: int, at_once: int, seed: int) -> int:
+    """Stop `count` runs, `at_once` side by side; write the record."""
+    facts = environment()
+    done: list[Stop] = []
+    with (
+        tempfile.TemporaryDirectory(prefix="stops-", ignore_cleanup_errors=True) as root,
+        ThreadPoolExecutor(at_once) as pool,
+    ):
+        moments = [MOMENTS[number % len(MOMENTS)] for number in range(count)]
+        numbers = range(seed * 1_000_000, seed * 1_000_000 + count)
+        for stop in pool.map(stop_case, moments, [Path(root)] * count, numbers):
+            done.append(stop)
+            print(f"{len(done):3} {stop}", flush=True)
+    times = sorted(stop.end_s for stop in done)
+    good = sum(stop.exit_code in (143, -signal.SIGTERM) and not stop.left_over for stop in done)
+    slow = sum(stop.end_s > GRACE_S / 2 for stop in done)
+    words = (
+        f"{good} of {count} ended with SIGTERM's exit code and left no process; "
+        f"median {statistics.median(times):.1f} s, slowest {times[-1]:.1f} s; "
+        f"{slow} took more than half of the grace time of {GRACE_S:g} s"
+    )
+    print(words)
+    result = {"command": command_line(), "environment": facts, "stops": [asdict(stop) for stop in done], "seed": seed}
+    write_record(record_folder("stops"), result, f"# Runs stopped by SIGTERM\n\n{words}.\n")
+    return 0 if good == count and not slow else 1
+
+
 def main() -> int:
     """Run the cases, print a line each, write the record."""
     parser = argparse.ArgumentParser(description="interrupt training runs and compare what comes back")
     parser.add_argument("--count", type=int, default=30)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--stops", type=int, default=0, help="send SIGTERM so often instead")
+    parser.add_argument("--at-once", type=int, default=2)
     options = parser.parse_args()
+    if options.stops:
+        return soak(options.stops, options.at_once, options.seed)
     facts = environment()
     done: list[Case] = []
     with tempfile.TemporaryDirectory(prefix="interruptions-") as root:

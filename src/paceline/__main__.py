@@ -1,5 +1,20 @@
-"""`python -m paceline` is `paceline`; also what `torchrun -m paceline train ...` starts."""
+"""`paceline` and `python -m paceline`; also what `torchrun -m paceline train ...` starts.
 
-from paceline.cli.main import main
+Signals are taken over before anything else is imported, so that Ctrl-C at any moment is one line and 130.
+"""
 
-main()
+from typing import NoReturn
+
+from paceline.cli import signals
+
+
+def main() -> NoReturn:
+    """Run the command line."""
+    signals.take_over()
+    from paceline.cli.main import main as run
+
+    run()
+
+
+if __name__ == "__main__":
+    main()

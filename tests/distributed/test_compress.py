@@ -62,7 +62,7 @@ def one_step(kind: str, bucket_mb: float, unused: bool) -> dict[str, Any]:
     rank, world = dist.get_rank(), dist.get_world_size()
     objective, ddp = hooked(kind, bucket_mb, find_unused_parameters=unused)
     settle(ddp, objective, rows(rank))
-    ddp(rows(rank), 1 / 16, (0.0, float(rank == 0))).backward()
+    ddp(rows(rank), 1 / 16, (0.0, float(rank == 0), 0.0)).backward()
     gradients = [p.grad for p in objective.model.parameters()]
     return {
         "gradients": [g.numpy().copy() for g in gradients],

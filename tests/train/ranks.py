@@ -32,7 +32,7 @@ from paceline.train.plan import Plan
 from paceline.train.record import Recorder
 from paceline.train.settle import inspect_loss, settle
 
-NO_WISHES = (0.0, 0.0)
+NO_WISHES = (0.0, 0.0, 0.0)
 LIKE = Like(torch.device("cpu"), torch.float64, channels_last=False)
 
 
@@ -63,7 +63,7 @@ def network(*, norm: bool = False, dropout: bool = False, features: int = 3, cla
     return nn.Sequential(nn.Linear(features, 8), *middle, nn.Tanh(), *noise, nn.Linear(8, classes)).double()
 
 
-def one_step(sizes: list[int], poisoned: int | None, stopping: dict[int, tuple[float, float]]) -> dict[str, Any]:
+def one_step(sizes: list[int], poisoned: int | None, stopping: dict[int, tuple[float, float, float]]) -> dict[str, Any]:
     """Forward and backward where rank r has sizes[r] samples; what the ledger says, and the gradients.
 
     Args:
@@ -93,7 +93,7 @@ def empty_rank() -> dict[str, Any]:
     model = network(norm=True)
     objective = Objective(model, cross_entropy(), nullcontext)
     before = [b.clone() for b in model.buffers()]
-    value = objective(None, 7.0, (0.0, 1.0))
+    value = objective(None, 7.0, (0.0, 1.0, 0.0))
     value.backward()
     return {
         "value": value.item(),

@@ -50,8 +50,8 @@ def test_loss_count_and_gradients_are_those_of_one_process(sizes: list[int]) -> 
 
 def test_one_ranks_wish_to_stop_reaches_all_also_from_a_rank_without_samples() -> None:
     """Terminate from rank 0, interrupt from rank 1, which has nothing to do."""
-    results = run_ranks(ranks.one_step, 3, [3, 0, 4], None, {0: (1.0, 0.0), 1: (0.0, 1.0)})
-    only = run_ranks(ranks.one_step, 3, [3, 0, 4], None, {1: (0.0, 1.0)})
+    results = run_ranks(ranks.one_step, 3, [3, 0, 4], None, {0: (1.0, 0.0, 0.0), 1: (0.0, 1.0, 0.0)})
+    only = run_ranks(ranks.one_step, 3, [3, 0, 4], None, {1: (0.0, 1.0, 0.0)})
 
     assert [(r["totals"].terminate, r["totals"].interrupt) for r in results] == [(True, True)] * 3
     assert [(r["totals"].terminate, r["totals"].interrupt) for r in only] == [(False, True)] * 3
@@ -59,7 +59,7 @@ def test_one_ranks_wish_to_stop_reaches_all_also_from_a_rank_without_samples() -
 
 def test_a_loss_that_is_not_a_number_on_one_rank_is_seen_by_all_and_spoils_nothing_else() -> None:
     """The count and the wishes stay what they are, so all ranks stop for the same reason."""
-    results = run_ranks(ranks.one_step, 3, [3, 2, 4], 1, {2: (1.0, 0.0)})
+    results = run_ranks(ranks.one_step, 3, [3, 2, 4], 1, {2: (1.0, 0.0, 0.0)})
 
     for result in results:
         assert math.isnan(result["totals"].loss)
@@ -72,7 +72,7 @@ def test_a_rank_without_samples_adds_exact_zeros_and_does_not_touch_buffers() ->
 
     assert result["value"] == 0.0
     assert all(not gradient.any() for gradient in result["gradients"])
-    assert result["ledger"] == [0, 0, 0, 1]
+    assert result["ledger"] == [0, 0, 0, 1, 0]
     assert result["buffers equal"]
 
 
@@ -98,12 +98,12 @@ def test_the_value_is_the_scaled_sum_and_the_ledger_is_never_part_of_it() -> Non
     for count in (4, 4.0, torch.tensor(4), torch.tensor([4.0])):
         objective = objective_of(lambda model, batch, count=count: Loss(model(batch).square().sum(), count))
 
-        value = objective(x, 0.25, (0.0, 1.0))
+        value = objective(x, 0.25, (0.0, 1.0, 0.0))
         value.backward()
 
         expected = objective.model(x).square().sum()
         assert value.item() == pytest.approx(0.25 * expected.item(), rel=1e-6)
-        assert objective.ledger.grad.tolist() == pytest.approx([expected.item(), 4, 0, 1], rel=1e-6)
+        assert objective.ledger.grad.tolist() == pytest.approx([expected.item(), 4, 0, 1, 0], rel=1e-6)
         assert not objective.ledger.detach().any()
     assert len(LEDGER) == len(objective.ledger)
 
@@ -117,7 +117,7 @@ def test_the_totals_before_a_backward_are_a_mistake_of_ours() -> None:
 @given(count=st.integers(0, 2**40), world=st.sampled_from([1, 2, 3, 7, 64]))
 def test_a_whole_count_is_whole_again_after_the_mean_over_ranks(count: int, world: int) -> None:
     """Division by the number of ranks and back rounds; the reader undoes that."""
-    mean = torch.tensor([0.0, count / world, 0.0, 1 / world], dtype=torch.float64)
+    mean = torch.tensor([0.0, count / world, 0.0, 1 / world, 0.0], dtype=torch.float64)
 
     totals = read_totals(mean * world)
 
@@ -126,15 +126,15 @@ def test_a_whole_count_is_whole_again_after_the_mean_over_ranks(count: int, worl
 
 def test_a_count_of_weights_keeps_its_fraction() -> None:
     """And one that is not finite stays visible."""
-    assert read_totals(torch.tensor([1.0, 2.5, 0, 0])).count == 2.5
-    assert math.isnan(read_totals(torch.tensor([1.0, math.nan, 0, 0])).count)
+    assert read_totals(torch.tensor([1.0, 2.5, 0, 0, 0])).count == 2.5
+    assert math.isnan(read_totals(torch.tensor([1.0, math.nan, 0, 0, 0])).count)
 
 
 def test_on_a_cpu_the_ledger_is_read_at_once() -> None:
     """No lag, nothing left to drain."""
     reader = LedgerReader(torch.device("cpu"))
 
-    read = reader.push(torch.tensor([3.0, 2.0, 0.0, 0.0]))
+    read = reader.push(torch.tensor([3.0, 2.0, 0.0, 0.0, 0.0]))
 
     assert read == [Totals(3.0, 2.0, False, False)]
     assert reader.drain() == []

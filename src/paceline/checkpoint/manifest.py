@@ -109,8 +109,32 @@ def steps_newest_first(checkpoints: Path) -> Iterator[tuple[int, Path]]:
     yield from sorted(found, reverse=True)
 
 
-def damage(path: Path) -> str | None:
-    """Why the checkpoint at `path` cannot be used; None when every byte is as its manifest says."""
+@dataclass(frozen=True)
+class Standing:
+    """A checkpoint on disk whose files are there, of the size that its manifest says."""
+
+    step: int
+    path: Path
+    size_bytes: int
+
+
+def standing(checkpoints: Path) -> list[Standing]:
+    """Checkpoints that stand on disk, the newest first. Cheap: contents are compared when one is loaded."""
+    found = []
+    for step, path in steps_newest_first(checkpoints):
+        if damage(path, contents=False) is None:
+            size = sum(entry.size_bytes for entry in read_manifest(path).files.values())
+            found.append(Standing(step, path, size))
+    return found
+
+
+def damage(path: Path, *, contents: bool = True) -> str | None:
+    """Why the checkpoint at `path` cannot be used; None when all is as its manifest says.
+
+    Args:
+        path: its directory.
+        contents: compare every byte; else only which files are there, and their sizes.
+    """
     try:
         raw = (path / MANIFEST).read_bytes()
     except OSError:
@@ -128,6 +152,8 @@ def damage(path: Path) -> str | None:
             size = file.stat().st_size
             if size != entry.size_bytes:
                 return f"{name} has {size:,} bytes instead of {entry.size_bytes:,}"
+            if not contents:
+                continue
             with file.open("rb") as handle:
                 digest = hashlib.file_digest(handle, "sha256").hexdigest()
         except OSError as error:

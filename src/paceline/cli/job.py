@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,12 +43,19 @@ def tidy(run: RunDir) -> Iterator[None]:
     except (PacelineError, KeyboardInterrupt) as error:
         asked_wrongly = getattr(error, "exit_code", Exit.USAGE) == Exit.USAGE
         # Logs of workers that failed for another reason are worth keeping.
-        ours = {"run.lock", "logs", "events", "parts"} if asked_wrongly else {"run.lock"}
-        if not run.exists() and {p.name for p in run.path.iterdir()} <= ours:
-            shutil.rmtree(run.path, ignore_errors=True)
-            with contextlib.suppress(OSError):
-                DEFAULT_ROOT.rmdir()  # ours too, when this was the first run; refused when it is not empty
+        remove_litter(run, _FIRST_FILES if asked_wrongly else {"run.lock"})
         raise
+
+
+_FIRST_FILES = {"run.lock", "logs", "events", "parts"}
+
+
+def remove_litter(run: RunDir, ours: Collection[str] = _FIRST_FILES) -> None:
+    """Remove the directory of a run that was never begun; anything else than `ours` keeps it."""
+    if run.path.is_dir() and not run.exists() and {p.name for p in run.path.iterdir()} <= set(ours):
+        shutil.rmtree(run.path, ignore_errors=True)
+        with contextlib.suppress(OSError):
+            DEFAULT_ROOT.rmdir()  # ours too, when this was the first run; refused when it is not empty
 
 
 def obtain_data(task: str, data_dir: str | None) -> None:

@@ -5,35 +5,32 @@ Help of the program and of groups comes from a static table. A command's module 
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 import paceline
+from paceline.cli import signals
+from paceline.cli.exits import exit_code_of, leave
 from paceline.cli.verbs import Command, Group, find
 from paceline.records.errors import Exit, PacelineError
 
 HELP = ("-h", "--help")
 
 
-def main() -> None:
+def main() -> NoReturn:
     """Run the command line; every way out has a documented exit code (docs/reference/exit-codes.md)."""
-    sys.exit(call(sys.argv[1:]))
+    signals.imported()
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:  # closed by whoever called
+            setattr(sys, name, open(os.devnull, "w"))  # noqa: PTH123, SIM115  # for as long as the process lives
+    leave(call(sys.argv[1:]))
 
 
 def call(arguments: list[str]) -> int:
     """Run with `arguments` and return the exit code."""
-    try:
-        return _dispatch(arguments)
-    except PacelineError as error:
-        sys.stderr.write(f"{error}\n")
-        return error.exit_code
-    except KeyboardInterrupt:
-        sys.stderr.write("\ninterrupted\n")
-        return int(Exit.INTERRUPTED)
-    except BrokenPipeError:
-        # The reader of a pipe has gone: that is its right. Keep Python from complaining at exit.
-        sys.stderr.close()
-        return int(Exit.FAILED)
+    return exit_code_of(lambda: _dispatch(arguments), arguments[0] if arguments else "")
 
 
 def _dispatch(arguments: list[str]) -> int:

@@ -12,13 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from paceline.cli.job import obtain_data, stopped_code, tidy, worker_environment
+from paceline.checkpoint.manifest import standing
+from paceline.cli.job import obtain_data, remove_litter, stopped_code, tidy, worker_environment
 from paceline.cli.options import command_from
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir, new_run_dir, read_info, run_lock
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
 from paceline.train.checks import check, check_takes_part, require_shared
+from paceline.train.choices import save_signal
 from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
 
 if TYPE_CHECKING:
@@ -129,7 +131,15 @@ def _launch(config: TrainConfig, run: RunDir) -> int:
             from paceline.launch.elastic import Job, run_job
 
             ended = run_job(
-                Job(module="paceline.train.worker", workers=workers, logs=run.logs, env=env, grace_s=config.grace)
+                Job(
+                    module="paceline.train.worker",
+                    workers=workers,
+                    logs=run.logs,
+                    env=env,
+                    grace_s=config.grace,
+                    save_signal=save_signal(config.save_signal),
+                    stands=lambda: what_stands(run),
+                )
             )
         return _conclude(config, run, follower, ended)
 
@@ -167,17 +177,33 @@ def tensorboard_export(config: TrainConfig, run: RunDir) -> Iterator[TensorBoard
 
 
 def _conclude(config: TrainConfig, run: RunDir, follower: Follower, ended: Ended) -> int:
-    resume = f"paceline train --resume {shlex.quote(str(run.path))}"
     code = stopped_code(ended, follower.end)
     if code is not None:
         agreed = follower.end is not None and follower.end.reason == "interrupted"
-        where = f"checkpoint at step {follower.end.step:,}" if agreed and follower.end else "no new checkpoint"
-        sys.stderr.write(f"stopped: {where}\n  next: {resume}\n")
+        if agreed and follower.end is not None:
+            stands = f"checkpoint at step {follower.end.step:,}\n  next: {_resume_command(run)}"
+        else:
+            stands = f"no new checkpoint; {what_stands(run)}"
+        sys.stderr.write(f"stopped: {stands}\n")
+        remove_litter(run)
         return int(code)
     if ended.failures:
-        raise _failure(ended, resume if run.checkpoints.exists() else "")
+        raise _failure(ended, _resume_command(run) if run.exists() else "")
     _show_result(config, run)
     return int(Exit.OK)
+
+
+def what_stands(run: RunDir) -> str:
+    """What there is to go on from, and the command that does."""
+    if not run.exists():
+        return f"nothing was written yet\n  next: {shlex.join(['paceline', *sys.argv[1:]])}"
+    there = standing(run.checkpoints)
+    where = f"the newest checkpoint is of step {there[0].step:,}" if there else "there is no checkpoint yet"
+    return f"{where}\n  next: {_resume_command(run)}"
+
+
+def _resume_command(run: RunDir) -> str:
+    return f"paceline train --resume {shlex.quote(str(run.path))}"
 
 
 def _failure(ended: Ended, resume: str) -> PacelineError:

@@ -17,6 +17,7 @@ from paceline.parallel.seat import StopRequest, report_failure, take_seat
 from paceline.parallel.seat import join as join_group
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import run_lock
+from paceline.train.choices import save_signal
 from paceline.train.config import TrainConfig
 from paceline.train.setup import build
 from paceline.train.worker import PATIENCE_S, finish
@@ -25,7 +26,7 @@ from paceline.train.worker import PATIENCE_S, finish
 def join(given: dict[str, Any]) -> NoReturn:
     """Train as this rank; never returns. Rank 0 chooses the run directory, holds its lock and draws."""
     stop = StopRequest()
-    stop.install()
+    stop.end_at_once()
     try:
         code = _run(given, stop)
     except PacelineError as error:
@@ -50,7 +51,7 @@ def _run(given: dict[str, Any], stop: StopRequest) -> int:
             if seat.env.rank == 0:
                 extra = drawing.enter_context(tensorboard_export(config, run))
                 drawing.enter_context(Follower(run, console_for(config.format), extra))
-            code = finish(build(config, seat, run, stop))
+            code = finish(build(config, seat, run, stop), save_signal(config.save_signal))
         if seat.env.rank == 0 and code == Exit.OK:
             show_result(run, config.format)
     return code

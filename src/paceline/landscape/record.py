@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 
-from paceline.records.event import Event
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Measured, Measuring, Note, Start
 from paceline.records.writer import EventWriter
@@ -24,7 +23,7 @@ class Recorder:
     def __init__(self, run: RunDir, rank: int, world: int, session: int) -> None:
         self.writer = EventWriter(run.events(rank))
         self._began = time.perf_counter()
-        self._now(Start(session=session, time_unix_s=time.time(), world=world, step=0, pid=os.getpid()))
+        self.writer.write(Start(session=session, time_unix_s=time.time(), world=world, step=0, pid=os.getpid()))
 
     def elapsed_s(self) -> float:
         """Since the session began."""
@@ -32,20 +31,16 @@ class Recorder:
 
     def measuring(self, event: Measuring) -> None:
         """Progress."""
-        self._now(event)
+        self.writer.write(event)
 
     def measured(self, event: Measured) -> None:
         """A measure ended."""
-        self._now(event)
+        self.writer.write(event)
 
     def note(self, message: str) -> None:
         """Something a person should know."""
-        self._now(Note(message=message))
+        self.writer.write(Note(message=message))
 
     def end(self, event: End) -> None:
         """The last word."""
-        self._now(event)
-
-    def _now(self, event: Event) -> None:
         self.writer.write(event)
-        self.writer.flush()

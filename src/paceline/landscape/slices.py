@@ -74,7 +74,6 @@ def evaluate(work: Work, name: str, points: int, at: Callable[[int], Value]) -> 
             metrics = {metric: finite(number) for metric, number in value.metrics.items()}
             record = PointRecord(index, finite(value.loss), metrics)
             writer.write(record)
-            writer.flush()
             found.append(record)
             work.tell(name, min(points, before + count * work.world), points, "points", f"loss {value.loss:.4g}")
     work.pause()

@@ -70,7 +70,7 @@ class PointStore:
         return records
 
     def writer(self, rank: int) -> EventWriter:
-        """Appends points of one rank; flush after each."""
+        """Appends points of one rank."""
         return EventWriter(self.folder / f"rank-{rank:05d}.jsonl")
 
 

@@ -6,6 +6,7 @@ PACELINE_LAUNCHER_PID. Nothing is drawn here.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import io
 import os
@@ -30,7 +31,7 @@ from paceline.landscape.subject import load_subject
 from paceline.landscape.unchanged import require_same_loss
 from paceline.landscape.work import Stopped, Work
 from paceline.parallel import agree
-from paceline.parallel.seat import Seat, StopRequest, join, run_as_rank, take_seat
+from paceline.parallel.seat import Seat, StopRequest, join, last_line, run_as_rank, take_seat
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.landscape import LandscapeResult, arrays_path, finite, write_result
 from paceline.records.rundir import RunDir, read_info, write_atomic, write_info
@@ -58,13 +59,17 @@ def run_rank(stop: StopRequest) -> int:
     seat = take_seat(handover.command)
     join(seat, PATIENCE_S)
     session, recorder = build(config, seat, run, stop)
+    stop.install()
     try:
         measure(session, recorder, run, seat)
     except Stopped as stopped:
         recorder.end(_end("interrupted", stopped.exit_code, recorder))
         return int(stopped.exit_code)
     except PacelineError as error:
-        recorder.end(_end("failed", error.exit_code, recorder, error.what))
+        _try_to_end(recorder, error.exit_code, error.what)
+        raise
+    except BaseException as error:
+        _try_to_end(recorder, Exit.FAILED, last_line(error))
         raise
     recorder.end(_end("finished", Exit.OK, recorder))
     return int(Exit.OK)
@@ -193,6 +198,11 @@ def _write(run: RunDir, result: LandscapeResult, outcomes: dict[str, Outcome]) -
     np.savez_compressed(buffer, **arrays)
     write_atomic(arrays_path(run), buffer.getvalue())
     write_result(run, result)
+
+
+def _try_to_end(recorder: Recorder, code: int, message: str) -> None:
+    with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the measurement
+        recorder.end(_end("failed", code, recorder, message))
 
 
 def _end(reason: Literal["finished", "interrupted", "failed"], code: int, recorder: Recorder, message: str = "") -> End:

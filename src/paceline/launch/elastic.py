@@ -1,8 +1,12 @@
 """Jobs of our own on torch elastic: start the ranks of this machine, wait, and end them in every case.
 
 What we add to torch's agent: the ranks get a stated time to checkpoint when the job is told to stop, a second
-Ctrl-C ends everything at once (the ranks are killed by the kernel when this process goes), and its log stays out of
-the terminal.
+Ctrl-C ends everything at once (the ranks are killed by the kernel when this process goes), a save signal is passed on
+to the ranks, and its log stays out of the terminal.
+
+**No handler raises.** torch's own handlers raise an exception wherever the signal meets the agent: in a `finally`, in a
+logging call, or between `acquire` and `try` in `Popen.poll`, whose lock is then never released, so that the agent does
+not see its ranks end. Ours set a flag, and the agent looks at it each time it looks after its ranks.
 """
 
 from __future__ import annotations
@@ -12,19 +16,22 @@ import logging
 import os
 import signal
 import sys
+import threading
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
-from torch.distributed.elastic.agent.server.api import RunResult, WorkerSpec
+from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
 from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous
+
+from paceline.parallel.seat import SAVE_SIGNALS
 
 
 @dataclass(frozen=True)
@@ -37,6 +44,8 @@ class Job:
         logs: below it torchrun's layout.
         env: added to every rank's environment.
         grace_s: time that ranks have between the signal and their end.
+        save_signal: is passed on to the ranks; they must listen to it.
+        stands: what is on disk, in words, for whoever does not wait for the ranks to end.
     """
 
     module: str
@@ -44,6 +53,8 @@ class Job:
     logs: Path
     env: Mapping[str, str] = field(default_factory=dict)
     grace_s: float = 30.0
+    save_signal: signal.Signals | None = None
+    stands: Callable[[], str] = str
 
 
 @dataclass(frozen=True)
@@ -61,25 +72,76 @@ class Ended:
     logs: Path | None
 
 
+class _Orders:
+    """What signals told this process while a job runs. Handlers set a flag, or end everything at once."""
+
+    def __init__(self, job: Job) -> None:
+        self.job = job
+        self.stop: signal.Signals | None = None
+        self.save = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> _Orders:
+        if threading.current_thread() is threading.main_thread():  # elsewhere Python lets no handler be set
+            for number in (*_STOPS, *([self.job.save_signal] if self.job.save_signal else [])):
+                self._before[number] = signal.signal(number, self._note)
+        return self
+
+    def __exit__(self, *of: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        del frame
+        if number not in _STOPS:
+            self.save = True
+        elif self.stop is None:
+            self.stop = signal.Signals(number)
+        elif number != signal.SIGHUP:  # a closed terminal sends more than one
+            self._end_at_once(number)
+
+    def _end_at_once(self, number: int) -> NoReturn:
+        """Leave without waiting; the ranks' parent-death signal ends them."""
+        try:
+            stands = self.job.stands()
+        except Exception:  # noqa: BLE001  # whatever the disk says, this is the way out
+            stands = ""
+        os.write(2, f"\nended at once{': ' * bool(stands)}{stands}\n".encode())
+        os._exit(128 + number)
+
+
+_STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+
+
 class _Agent(LocalElasticAgent):
-    grace_s = 30.0
+    orders: _Orders
+
+    def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
+        # A new process inherits what is blocked: a save signal that meets a rank before it listens stays pending.
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SAVE_SIGNALS)
+        try:
+            ids: dict[int, Any] = super()._start_workers(worker_group)
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return ids
+
+    def _monitor_workers(self, worker_group: WorkerGroup) -> RunResult:
+        orders = self.orders
+        if orders.stop is not None:
+            raise SignalException(f"told to stop by {orders.stop.name}", orders.stop)
+        if orders.save and orders.job.save_signal is not None:
+            orders.save = False
+            for handler in getattr(self._pcontext, "subprocess_handlers", {}).values():
+                handler.proc.send_signal(orders.job.save_signal)
+        result: RunResult = super()._monitor_workers(worker_group)
+        return result
 
     def _shutdown(self, death_sig: Any = signal.SIGTERM, *args: Any, **kwargs: Any) -> None:
         if death_sig in (signal.SIGHUP, signal.SIGQUIT):
             death_sig = signal.SIGTERM  # a closed terminal: the ranks know what to do with this one
-        # From here on the ranks have been told; whoever asks again does not want to wait.
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, _end_at_once)
         if self._pcontext is not None:
-            self._pcontext.close(death_sig, int(self.grace_s))
+            self._pcontext.close(death_sig, int(self.orders.job.grace_s))
         super()._shutdown(death_sig, *args, **kwargs)
-
-
-def _end_at_once(number: int, frame: FrameType | None) -> None:
-    """Leave; the ranks' parent-death signal ends them."""
-    del frame
-    os.write(2, b"\nended at once; the last complete checkpoint stands\n")
-    os._exit(128 + number)
 
 
 def run_job(job: Job) -> Ended:
@@ -100,23 +162,22 @@ def run_job(job: Job) -> Ended:
         local_addr="localhost",
     )
     agent = _Agent(spec, logs_specs=logs, start_method="spawn")
-    agent.grace_s = job.grace_s
-    stopped_by: signal.Signals | None = None
     result: RunResult | None = None
-    with _environment(job.env), _quiet(job.logs):
+    with _Orders(job) as orders, _environment({**job.env, **_NO_HANDLERS_OF_TORCH}), _quiet(job.logs):
+        agent.orders = orders
         try:
             result = agent.run()
-        except SignalException as stop:
-            stopped_by = stop.sigval
-        except UnboundLocalError as error:
-            stopped_by = signal_behind(error)
-            if stopped_by is None:
-                raise
+        except SignalException:
+            pass  # orders.stop says which
         finally:
             with contextlib.suppress(Exception):
                 spec.rdzv_handler.shutdown()
     failures = result.failures if result is not None and result.is_failed() else {}
-    return Ended(stopped_by, failures, newest_attempt(job.logs))
+    return Ended(orders.stop if result is None or failures else None, failures, newest_attempt(job.logs))
+
+
+_NO_HANDLERS_OF_TORCH = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "none"}
+"""No signal has this name: torch notes that in its log, and leaves ours alone."""
 
 
 def signal_behind(error: BaseException) -> signal.Signals | None:

@@ -149,7 +149,6 @@ class CollectiveTrace:
             self._issuing[name, call.op_id] = seq
             if self._writer is not None:
                 self._writer.write(event)
-                self._writer.flush()
 
     def _after(self, call: Any, name: str) -> None:
         with self._lock:
@@ -168,7 +167,6 @@ class CollectiveTrace:
             self.done_s[seq] = now
             if self._writer is not None:
                 self._writer.write(CollectiveDone(seq=seq, done_s=now))
-                self._writer.flush()
 
 
 def _bytes(tensors: Sequence[torch.Tensor]) -> int:

@@ -27,6 +27,8 @@ from paceline.parallel.placement import Machine, Placement, RankEnv, place_rank,
 from paceline.records.errors import Exit, PacelineError
 
 LAUNCHER_PID = "PACELINE_LAUNCHER_PID"
+SAVE_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
+"""Those that can ask for a checkpoint."""
 
 
 @dataclass(frozen=True)
@@ -47,27 +49,54 @@ class Seat:
 
 
 class StopRequest:
-    """What this rank was asked to do. Handlers only set a flag, so they are safe at any moment."""
+    """What this rank was asked to do. Handlers only set a flag, so they are safe at any moment.
+
+    Until `install` is called there is nothing to save: SIGTERM and SIGINT end the rank at once, also while it waits for
+    the others, and a save signal stays pending.
+
+    Attributes:
+        terminate: SIGTERM came.
+        interrupt: SIGINT came.
+        save: the save signal came since the last checkpoint.
+    """
 
     def __init__(self) -> None:
         self.terminate = False
         self.interrupt = False
+        self.save = False
 
-    def install(self) -> None:
-        """Take over SIGTERM and SIGINT of this process."""
-        signal.signal(signal.SIGTERM, self._note)
-        signal.signal(signal.SIGINT, self._note)
+    def end_at_once(self) -> None:
+        """Let the kernel end this process on SIGTERM and SIGINT: Python's own handler waits for C++ to return."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+
+    def install(self, save_signal: signal.Signals | None = None) -> None:
+        """Take over SIGTERM, SIGINT and the save signal of this process; without one SIGUSR1 does nothing."""
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._note)
+        if save_signal is not None:
+            signal.signal(save_signal, self._note)
+        elif signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:  # else the task has a use for it
+            signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, SAVE_SIGNALS)  # blocked by the launcher while this rank started
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         del frame
         if number == signal.SIGTERM:
             self.terminate = True
-        else:
+        elif number == signal.SIGINT:
             self.interrupt = True
+        else:
+            self.save = True
 
     def wishes(self) -> tuple[float, float]:
         """Terminate, interrupt; 1 for yes."""
         return float(self.terminate), float(self.interrupt)
+
+    def take_save(self) -> float:
+        """1 where a checkpoint is asked for; asking is over with that."""
+        asked, self.save = self.save, False
+        return float(asked)
 
 
 def run_as_rank(work: Callable[[StopRequest], int]) -> NoReturn:
@@ -76,7 +105,7 @@ def run_as_rank(work: Callable[[StopRequest], int]) -> NoReturn:
     if launcher is not None:
         die_with_parent(int(launcher))
     stop = StopRequest()
-    stop.install()
+    stop.end_at_once()
     try:
         code = work(stop)
     except PacelineError as error:
@@ -131,6 +160,12 @@ def join(seat: Seat, patience_s: float) -> None:
             hint="check MASTER_ADDR and MASTER_PORT, and that the port is free and not filtered",
             exit_code=Exit.FAILED,
         ) from error
+
+
+def last_line(error: BaseException) -> str:
+    """An exception in one line, as at the end of its traceback."""
+    first = next(iter(str(error).splitlines()), "")
+    return f"{type(error).__name__}: {first}" if first else type(error).__name__
 
 
 def report_failure(error: BaseException) -> None:

@@ -174,6 +174,10 @@ class Evaluation(Event, frozen=True, kw_only=True, tag="evaluation"):
     """`loss` and the task's own."""
 
 
+CheckpointReason = Literal["periodic", "requested", "interrupted", "final"]
+"""`requested`: by a signal (--save-signal) to a run that went on."""
+
+
 class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     """A complete checkpoint was written."""
 
@@ -183,7 +187,7 @@ class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     duration_s: float
     size_bytes: int
     elapsed_s: float
-    reason: Literal["periodic", "interrupted", "final"] = "periodic"
+    reason: CheckpointReason = "periodic"
 
 
 class Note(Event, frozen=True, kw_only=True, tag="note"):

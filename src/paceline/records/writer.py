@@ -1,7 +1,8 @@
 """Append-only JSONL that survives a kill.
 
-Lines reach the kernel at every flush, so a process that is killed loses at most what it had not flushed, and
-leaves at most one torn line at the end. Reopening a file drops that torn line (it carries nothing) and goes on.
+Every line is handed to the kernel as it is written, so whatever ends the process (an exception, SIGKILL, an abort, a
+step that never returns), no event is lost, and at most one torn line is at the end. That costs one system call an
+event, 1 to 4 µs. Reopening a file drops a torn line (it carries nothing) and goes on.
 """
 
 from __future__ import annotations
@@ -21,17 +22,14 @@ class EventWriter:
 
     Args:
         path: the file; made with its directories when missing.
-        buffer_bytes: lines are handed to the kernel when so many bytes wait, or at `flush`.
 
     Attributes:
         dropped_bytes: the size of a torn last line that was found and dropped, 0 if there was none.
     """
 
-    def __init__(self, path: Path, buffer_bytes: int = 64 * 1024) -> None:
+    def __init__(self, path: Path) -> None:
         self.path = path
-        self._limit = buffer_bytes
         self._encoder = msgspec.json.Encoder()
-        self._pending = bytearray()
         make_dirs(path.parent)
         try:
             # Not O_APPEND: the torn end of an earlier session has to be cut off first.
@@ -46,22 +44,12 @@ class EventWriter:
         self.dropped_bytes = size - whole
 
     def write(self, event: msgspec.Struct) -> None:
-        """Add one line; it is on its way at the latest with the next `flush`."""
-        self._pending += self._encoder.encode(event)
-        self._pending += b"\n"
-        if len(self._pending) >= self._limit:
-            self.flush()
-
-    def flush(self) -> None:
-        """Hand all lines to the kernel: from here on they survive the death of this process.
+        """Add one line: from here on it survives the death of this process.
 
         Raises:
             PacelineError: the disk is full; the file still ends with a whole line.
         """
-        if not self._pending:
-            return
-        data = bytes(self._pending)
-        self._pending.clear()
+        data = self._encoder.encode(event) + b"\n"
         try:
             done = 0
             while done < len(data):
@@ -74,12 +62,8 @@ class EventWriter:
             raise write_error(self.path, error) from error
 
     def close(self) -> None:
-        """Flush and close; further calls do nothing."""
-        if self._file < 0:
-            return
-        try:
-            self.flush()
-        finally:
+        """Close the file; further calls do nothing."""
+        if self._file >= 0:
             os.close(self._file)
             self._file = -1
 

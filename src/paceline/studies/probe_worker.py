@@ -38,6 +38,7 @@ def run_rank(stop: StopRequest) -> int:
     handover = msgspec.json.decode(os.environ[HANDOVER], type=Handover)
     seat = take_seat(["paceline", "plan", "speed"])
     join(seat, 60.0)
+    stop.install()
     times = measure(handover.sizes, handover.seconds, seat, stop)
     if seat.env.rank == 0:
         medians = {size: statistics.median(each) for size, each in times.items() if each}

@@ -11,7 +11,7 @@ from paceline.parallel.placement import parse_workers
 from paceline.records.errors import PacelineError, choices
 from paceline.records.target import parse_target
 from paceline.tasks.table import BUILT_IN
-from paceline.train.choices import AVERAGES, FORMATS, MONITORS, PRECISIONS, flag_of, one_of, parse_augment
+from paceline.train.choices import AVERAGES, FORMATS, MONITORS, PRECISIONS, SAVE_SIGNALS, flag_of, one_of, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.config import TrainConfig
 from paceline.train.duration import Duration
@@ -53,6 +53,7 @@ NAMES: dict[str, Collection[str]] = {
     "compress": COMPRESSIONS,
     "monitor": MONITORS,
     "precision": PRECISIONS,
+    "save_signal": SAVE_SIGNALS,
     "format": FORMATS,
 }
 AT_LEAST_ONE, NOT_NEGATIVE, FRACTION = Range(1), Range(0), Range(0, 1)

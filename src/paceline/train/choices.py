@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import signal
 from collections.abc import Collection
 
 from paceline.records.errors import PacelineError, choices
@@ -10,6 +11,8 @@ from paceline.tasks.table import AUGMENTATIONS
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp64")
 FORMATS = ("text", "json")
+SAVE_SIGNALS: dict[str, signal.Signals | None] = {"USR1": signal.SIGUSR1, "USR2": signal.SIGUSR2, "none": None}
+"""What --save-signal takes; with `none`, SIGUSR1 does nothing."""
 MONITORS = {
     "none": "nothing beside the metrics",
     "sharpness": "the largest eigenvalue of the Hessian (Cohen et al. 2021, arXiv 2103.00065)",
@@ -32,6 +35,12 @@ def one_of(flag: str, value: str, legal: Collection[str]) -> None:
         close = difflib.get_close_matches(value, list(legal), n=1)
         meant = f"did you mean {close[0]}? " if close else ""
         raise PacelineError(f"{flag} {value} is unknown", hint=f"{meant}legal values: {choices(legal)}")
+
+
+def save_signal(name: str) -> signal.Signals | None:
+    """The signal that `--save-signal` names."""
+    one_of("--save-signal", name, SAVE_SIGNALS)
+    return SAVE_SIGNALS[name]
 
 
 def parse_augment(text: str) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import msgspec
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import AUGMENTATIONS, TaskOptions
-from paceline.train.choices import AVERAGES, MONITORS, flag_of, parse_augment
+from paceline.train.choices import AVERAGES, MONITORS, SAVE_SIGNALS, flag_of, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.optim.table import OPTIMIZERS, Settings
 from paceline.train.rules import RULES
@@ -220,6 +220,12 @@ class TrainConfig:
     keep: int = _control(2, CHECKPOINTS, "Number of checkpoints to keep.", "N")
     grace: float = _control(
         30.0, CHECKPOINTS, "Seconds that workers have to save a checkpoint after SIGTERM or Ctrl-C.", "SECONDS"
+    )
+    save_signal: str = _control(
+        "USR1",
+        CHECKPOINTS,
+        f"Signal that makes a running training save a checkpoint and continue: {', '.join(SAVE_SIGNALS)}.",
+        "NAME",
     )
     monitor: str = _control("none", MEASURING, f"Measure at each evaluation: {', '.join(MONITORS)}.", "NAME")
     monitor_samples: int = _control(1000, MEASURING, "For --monitor: training samples to measure it on.", "N")

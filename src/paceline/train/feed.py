@@ -6,9 +6,11 @@ datasets. Both start at any batch of any epoch at once, which is all that resumi
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import random
+import signal
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -18,6 +20,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 
 from paceline.parallel.exit import die_with_parent
 from paceline.parallel.partition import Span, batch_span, draws_seed, epoch_order, rank_spans, split
+from paceline.parallel.seat import SAVE_SIGNALS
 from paceline.tasks.data.arrays import Arrays, Draws, Like
 from paceline.train.plan import Plan
 
@@ -129,7 +132,8 @@ class DatasetFeed:
             # Seeds for workers come from here instead of torch's global generator, which must not move.
             generator=torch.Generator().manual_seed(self.plan.seed),
         )
-        return iter(loader)
+        with _signals_held():
+            return iter(loader)
 
     def _move(self, batch: Any) -> Any:
         return torch.utils._pytree.tree_map(self._move_leaf, batch)
@@ -173,14 +177,27 @@ class _Seeded(Dataset[Any]):
             torch.set_rng_state(before[2])
 
 
+_OF_THE_RANK = (signal.SIGTERM, signal.SIGINT, *SAVE_SIGNALS)
+"""Signals that mean the rank. A launcher or a scheduler may send them to the loader processes as well."""
+
+
+@contextlib.contextmanager
+def _signals_held() -> Iterator[None]:
+    """While loader processes start: torch gives each a handler of its own, which ends it, before ours is set."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_RANK)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def _start_loader_worker(worker: int) -> None:
     """Loader processes end with their rank, and leave signals that mean the rank to the rank."""
-    import signal
-
     del worker
     die_with_parent()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in _OF_THE_RANK:
         signal.signal(number, signal.SIG_IGN)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_RANK)
 
 
 def _evaluation_spans(plan: Plan, batch: int) -> Iterator[Span]:

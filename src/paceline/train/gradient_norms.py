@@ -4,7 +4,7 @@ Nothing of the training changes, to the bit. A micro-batch's gradient is seen by
 before it is added up and before DDP has it (a hook on DDP's communication would change bits at three ranks), and each
 rank writes its own norms down, so no message is needed either. Hooks are only there in the steps that are recorded.
 
-On CUDA asking for the numbers would make the host wait, so they are read when the next recorded step begins.
+On CUDA asking for the numbers would make the host wait, so they are read two steps later, as the ledger is.
 """
 
 from __future__ import annotations
@@ -40,6 +40,8 @@ class NormWatch:
 
     def begin(self, step: int) -> bool:
         """Before the first backward of `step` (1 for the first): whether it is recorded."""
+        if self._unread is not None and step > self._unread[0] + 1:
+            self.flush()
         if not self._every or (step - 1) % self._every:
             return False
         self.flush()
@@ -74,6 +76,8 @@ class NormWatch:
         reduced = torch.stack([_square(gradient) for gradient in gradients]).sum()
         values = torch.stack([*(square.to(reduced) for square in self._squares), reduced])
         self._unread = (step, batch, self._samples, values)
+        if values.device.type == "cpu":
+            self.flush()
 
     def flush(self) -> None:
         """Write what is not written yet."""

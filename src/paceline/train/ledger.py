@@ -30,7 +30,7 @@ class LedgerReader:
         self._waiting: deque[tuple[Tensor, Any]] = deque()
 
     def push(self, values: Tensor) -> list[Totals]:
-        """Take (4,) values of this step; return what can be read now, oldest first."""
+        """Take (5,) values of this step; return what can be read now, oldest first."""
         if self.lag == 0:
             return [read_totals(values)]
         host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)

@@ -5,7 +5,7 @@ One step is one global batch:
     data      this rank's micro-batches of it
     forward   loss sums, each micro-batch
     backward  gradients add up; those of the last micro-batch carry the all-reduce with them
-    sync      loss, count and stop request of all ranks came with the gradients (see `objective`)
+    sync      loss, count and the requests to stop or save of all ranks came with the gradients (see `objective`)
     step      gradients are a mean over the global batch; the optimizer takes them
     record    an event
     then, when due: evaluate, decide, checkpoint
@@ -32,7 +32,7 @@ from torch.nn.utils import clip_grad_norm_
 from paceline.parallel.reduce import sum_over_ranks
 from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.schema import Measure, Step
+from paceline.records.schema import CheckpointReason, Measure, Step
 from paceline.records.target import Target
 from paceline.tasks.task import Task
 from paceline.train.averaging import Average
@@ -109,7 +109,7 @@ def train(job: Job) -> Outcome:
             batch_size = plan.batch_size(epoch, index)
             # DDP divides by the world size; a mean divides by the count, so the world size is put back here.
             scale = plan.world / batch_size if counts_samples else 1.0
-            wishes = job.stop.wishes()
+            wishes = (*job.stop.wishes(), job.stop.take_save())
             watched = job.norms.begin(progress.step + 1)
             forward_s = backward_s = 0.0
             for position, batch in enumerate(micro_batches):
@@ -174,7 +174,8 @@ def train(job: Job) -> Outcome:
             done = progress.step >= job.schedule.total_steps
             evaluating = done or job.eval_every.due(progress.step)
             stopping = any(t.terminate or t.interrupt for t in totals)
-            saving = job.checkpoint_every.due(progress.step)
+            periodic = job.checkpoint_every.due(progress.step)
+            saving = periodic or any(t.save for t in totals)
             if evaluating or stopping or saving:
                 job.norms.flush()
                 late = reader.drain()
@@ -182,6 +183,7 @@ def train(job: Job) -> Outcome:
                 record_steps(recorder, unread, late)
                 totals += late
                 stopping = any(t.terminate or t.interrupt for t in totals)
+                saving = periodic or any(t.save for t in totals)
                 require_finite_weights(parameters, progress.step)
             if evaluating:
                 metrics = measure(job)
@@ -189,9 +191,10 @@ def train(job: Job) -> Outcome:
                     require_finite_end(metrics, progress.step)
             done = done or progress.target_step is not None
             if done or stopping or saving:
-                reason: Literal["final", "interrupted", "periodic"]
-                reason = "final" if done else "interrupted" if stopping else "periodic"
+                reason: CheckpointReason
+                reason = "final" if done else "interrupted" if stopping else "periodic" if periodic else "requested"
                 job.keeper.save(job.model, job.average, job.optimizer, progress, reason)
+                job.stop.save = False  # asked for since this step began: this is that checkpoint
             if done:
                 return Outcome("target" if progress.target_step is not None else "finished", Exit.OK)
             if stopping:

@@ -5,9 +5,9 @@ the wrapped model may call a part of it and so train without synchronisation, in
 plain model, DDP wraps both, and there is no way past it.
 
 **The ledger** is a parameter that is never updated. Its gradient is made to be this rank's loss sum, its count and
-its wish to stop, so all three are summed over ranks by the all-reduce that the gradients need anyway: the global
-loss of every step, the count that a mean has to be divided by, and a stop on which all ranks agree, for no message
-of their own.
+its wishes to stop or to save, so all are summed over ranks by the all-reduce that the gradients need anyway: the global
+loss of every step, the count that a mean has to be divided by, and a stop or a checkpoint on which all ranks agree,
+for no message of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from paceline.records.errors import PacelineError
 from paceline.tasks.contract import gradient_problem, loss_problem
 from paceline.tasks.task import Loss
 
-LEDGER = ("loss", "count", "terminate", "interrupt")
+LEDGER = ("loss", "count", "terminate", "interrupt", "save")
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +36,7 @@ class Totals:
     count: float
     terminate: bool
     interrupt: bool
+    save: bool = False
 
 
 class Objective(nn.Module):
@@ -47,7 +48,7 @@ class Objective(nn.Module):
         autocast: makes the context in which the loss is computed.
 
     Attributes:
-        ledger: (4,) see `LEDGER`; of the dtype of the model's parameters, so that it shares their bucket.
+        ledger: (5,) see `LEDGER`; of the dtype of the model's parameters, so that it shares their bucket.
         empty: a batch of no samples, for a model that has to run on every rank even where there is no sample
             (synchronised batch norm); None for all others.
         counted: what the last forward counted, a number or a tensor.
@@ -69,14 +70,14 @@ class Objective(nn.Module):
         like = next(p for p in model.parameters() if p.requires_grad)
         self.ledger = nn.Parameter(like.new_zeros(len(LEDGER)))
 
-    def forward(self, batch: Any, scale: float, wishes: tuple[float, float]) -> Tensor:
+    def forward(self, batch: Any, scale: float, wishes: tuple[float, float, float]) -> Tensor:
         """`scale` * loss sum, with the ledger attached.
 
         Args:
             batch: a micro-batch, or None when this rank has no sample: the gradients are then zeros, without
                 running the model, so that its buffers do not see a sample twice. With `empty` the model runs on that.
             scale: factor on the loss sum.
-            wishes: terminate, interrupt; 1 for yes.
+            wishes: terminate, interrupt, save; 1 for yes.
         """
         batch = self.empty if batch is None else batch
         if batch is None:
@@ -96,7 +97,7 @@ class Objective(nn.Module):
         return torch.add(torch.dot(self.ledger, torch.cat(parts)), loss.sum, alpha=scale)
 
     def totals(self, world: int) -> Tensor:
-        """(4,) the ledger summed over ranks, after the synchronised backward; a copy."""
+        """(5,) the ledger summed over ranks, after the synchronised backward; a copy."""
         if self.ledger.grad is None:
             raise AssertionError("the ledger has no gradient: backward did not run")
         return self.ledger.grad.detach() * world
@@ -104,9 +105,9 @@ class Objective(nn.Module):
 
 def read_totals(values: Tensor) -> Totals:
     """The ledger as numbers; counts are whole unless they are weights, so a rounding of their mean is undone."""
-    loss, count, terminate, interrupt = values.tolist()
+    loss, count, terminate, interrupt, save = values.tolist()
     whole = float(round(count)) if math.isfinite(count) else count
-    return Totals(loss, whole if abs(count - whole) < 1e-3 else count, terminate > 0, interrupt > 0)
+    return Totals(loss, whole if abs(count - whole) < 1e-3 else count, terminate > 0, interrupt > 0, save > 0)
 
 
 def check_loss(loss: Any, task: str, samples: int | None) -> None:

@@ -8,10 +8,18 @@ from pathlib import Path
 from typing import Literal
 
 from paceline.records.rundir import RunDir
-from paceline.records.schema import Checkpoint, End, Evaluation, GradientNorms, Measure, Note, Start, Step
+from paceline.records.schema import (
+    Checkpoint,
+    CheckpointReason,
+    End,
+    Evaluation,
+    GradientNorms,
+    Measure,
+    Note,
+    Start,
+    Step,
+)
 from paceline.records.writer import EventWriter
-
-_FLUSH_EVERY_S = 0.2
 
 
 class Recorder:
@@ -30,7 +38,6 @@ class Recorder:
         self.writer = EventWriter(run.events(rank))
         self._began = 0.0
         self._before_s = 0.0
-        self._flushed = 0.0
 
     def start(self, session: int, step: int, elapsed_s: float) -> None:
         """The clock runs from here; `elapsed_s` is what earlier sessions spent."""
@@ -46,27 +53,23 @@ class Recorder:
                 pid=os.getpid(),
             )
         )
-        self.writer.flush()
 
     def elapsed_s(self, now: float | None = None) -> float:
         """Seconds of training up to `now` (a `perf_counter` reading), earlier sessions included."""
         return self._before_s + (time.perf_counter() if now is None else now) - self._began
 
     def step(self, event: Step) -> None:
-        """One optimizer step; handed to the kernel a few times a second."""
+        """One optimizer step."""
         self.writer.write(event)
-        if event.elapsed_s - self._flushed >= _FLUSH_EVERY_S or event.elapsed_s < self._flushed:
-            self._flushed = event.elapsed_s
-            self.writer.flush()
 
     def gradient_norms(self, event: GradientNorms) -> None:
-        """Norms of one step; handed to the kernel with the steps."""
+        """Norms of one step."""
         self.writer.write(event)
 
     def evaluation(self, step: int, epoch: float, samples: int, began: float, metrics: dict[str, Measure]) -> None:
         """One evaluation; `began` is a `perf_counter` reading."""
         now = time.perf_counter()
-        self._now(
+        self.writer.write(
             Evaluation(
                 step=step,
                 epoch=epoch,
@@ -77,12 +80,10 @@ class Recorder:
             )
         )
 
-    def checkpoint(
-        self, step: int, path: Path, began: float, size_bytes: int, reason: Literal["periodic", "interrupted", "final"]
-    ) -> None:
+    def checkpoint(self, step: int, path: Path, began: float, size_bytes: int, reason: CheckpointReason) -> None:
         """One complete checkpoint."""
         now = time.perf_counter()
-        self._now(
+        self.writer.write(
             Checkpoint(
                 step=step,
                 path=str(path.relative_to(self.run.path)),
@@ -95,16 +96,12 @@ class Recorder:
 
     def note(self, message: str, level: Literal["info", "warning"] = "info") -> None:
         """Something a person should know."""
-        self._now(Note(message=message, level=level))
+        self.writer.write(Note(message=message, level=level))
 
     def end(self, event: End) -> None:
         """The last word."""
-        self._now(event)
+        self.writer.write(event)
 
     def close(self) -> None:
-        """Flush and close."""
+        """No more events follow."""
         self.writer.close()
-
-    def _now(self, event: Evaluation | Checkpoint | Note | End) -> None:
-        self.writer.write(event)
-        self.writer.flush()

@@ -30,7 +30,7 @@ def settle(ddp: nn.Module, objective: Objective, batch: Any) -> None:
     """Run the throw-away steps; weights, buffers, gradients and random state are as before."""
     with leaving_no_trace(objective):
         for _ in range(STEPS):
-            ddp(batch, 1.0, (0.0, 0.0)).backward()
+            ddp(batch, 1.0, (0.0, 0.0, 0.0)).backward()
             objective.zero_grad(set_to_none=True)
 
 

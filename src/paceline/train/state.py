@@ -6,7 +6,7 @@ import dataclasses
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,6 +17,7 @@ from paceline.checkpoint import manifest, state
 from paceline.parallel.reduce import gather_objects
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
+from paceline.records.schema import CheckpointReason
 from paceline.train.averaging import Average
 from paceline.train.record import Recorder
 
@@ -88,7 +89,7 @@ class Keeper:
         average: Average | None,
         optimizer: torch.optim.Optimizer,
         progress: Progress,
-        reason: Literal["periodic", "interrupted", "final"],
+        reason: CheckpointReason,
     ) -> None:
         """Put everything down."""
         began = time.perf_counter()

@@ -6,18 +6,20 @@ PACELINE_LAUNCHER_PID. Nothing is drawn here; a failure is left in torch elastic
 
 from __future__ import annotations
 
+import contextlib
 import os
-import sys
+import signal
 from dataclasses import dataclass, field
 from typing import Any
 
 import msgspec
 
-from paceline.parallel.seat import StopRequest, join, run_as_rank, take_seat
+from paceline.parallel.seat import StopRequest, join, last_line, run_as_rank, take_seat
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End
 from paceline.records.validation import Validation
+from paceline.train.choices import save_signal
 from paceline.train.config import from_dict
 from paceline.train.loop import Job, train
 from paceline.train.setup import build
@@ -44,12 +46,18 @@ def run_rank(stop: StopRequest) -> int:
     seat = take_seat(handover.command)
     join(seat, max(PATIENCE_S, config.grace))
     job = build(config, seat, RunDir(handover.run_dir), stop, handover.validation)
-    return finish(job)
+    return finish(job, save_signal(config.save_signal))
 
 
-def finish(job: Job) -> int:
-    """Train and write the last event, whatever happens."""
+def finish(job: Job, save: signal.Signals | None) -> int:
+    """Train and write the last event, whatever happens.
+
+    Args:
+        job: as built.
+        save: the signal that asks for a checkpoint.
+    """
     recorder, progress = job.recorder, job.progress
+    job.stop.install(save)  # from here on there is something to save
     try:
         if progress.target_step is not None or progress.step >= job.schedule.total_steps:
             recorder.note("this run had already reached its end: nothing was left to do")
@@ -60,12 +68,18 @@ def finish(job: Job) -> int:
         return outcome.exit_code
     except PacelineError as error:
         reason = "diverged" if error.exit_code == Exit.DIVERGED else "failed"
-        if error.exit_code != Exit.CANNOT_WRITE:
-            recorder.end(_end(job, reason, error.exit_code, error.what))
+        _try_to_end(job, reason, error.exit_code, error.what)
+        raise
+    except BaseException as error:
+        _try_to_end(job, "failed", Exit.FAILED, last_line(error))
         raise
     finally:
-        if sys.exc_info()[0] is None:
-            recorder.close()
+        recorder.close()
+
+
+def _try_to_end(job: Job, reason: Any, code: int, message: str) -> None:
+    with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the run
+        job.recorder.end(_end(job, reason, code, message))
 
 
 def _end(job: Job, reason: Any, code: int, message: str = "") -> End:
