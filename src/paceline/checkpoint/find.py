@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -27,7 +28,7 @@ def find_checkpoint(run: Path, step: int | None) -> tuple[int, Path]:
             raise PacelineError(
                 f"{run} has no complete checkpoint",
                 why=f"{passed[0].path.name}: {passed[0].reason}" if passed else "",
-                hint=f"paceline train --resume {run} makes one",
+                hint=f"paceline train --resume {shlex.quote(str(run))}",
             )
         return manifest.read_manifest(path).step, path
     path = checkpoints / manifest.directory_name(step)

@@ -14,7 +14,7 @@ from paceline.records.schema import RunInfo
 from paceline.report import words
 from paceline.report.compare import Comparison
 from paceline.report.facts import tiles
-from paceline.report.summary import Phase, Summary
+from paceline.report.summary import Phase, Summary, newest_checkpoint
 
 _BAR = "█"
 _PARTS = " ▏▎▍▌▋▊▉"
@@ -56,7 +56,7 @@ def propose(summary: Summary, info: RunInfo) -> list[NextStep]:
     """Commands that fit the way in which the run ended."""
     place = shlex.quote(summary.where.run)
     steps = []
-    if summary.status not in ("finished", "target") and info.verb == "train" and summary.checkpoints:
+    if summary.status not in ("finished", "target") and info.verb == "train" and summary.where.checkpoint:
         task = info.config.get("task")
         name = task if isinstance(task, str) else info.name
         steps.append(NextStep(f"paceline train {shlex.quote(name)} --resume {place}", "go on from its last checkpoint"))
@@ -116,12 +116,8 @@ def _bar(length: float) -> str:
 
 def _places(summary: Summary) -> list[tuple[str, str]]:
     where = summary.where
-    rows = [("run", where.run), ("events", where.events)]
-    if where.checkpoint is None:
-        rows.append(("checkpoint", "none was completed"))
-    else:
-        size = f" ({words.size(where.checkpoint_bytes)})" if where.checkpoint_bytes is not None else ""
-        rows.append(("checkpoint", where.checkpoint + size))
+    rows = [("run", where.run), ("events", where.events if Path(where.events).exists() else "none")]
+    rows.append(("checkpoint", newest_checkpoint(summary)))
     if Path(where.report).exists():
         rows.append(("page", where.report))
     return rows

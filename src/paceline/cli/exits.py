@@ -7,19 +7,55 @@ import contextlib
 import errno
 import os
 import sys
-from collections.abc import Callable
-from pathlib import Path
-from typing import NoReturn
+from collections.abc import Callable, Iterator
+from typing import NoReturn, TypeVar
 
 from paceline.cli import signals
-from paceline.records.errors import Exit, PacelineError
+from paceline.records.errors import ELSEWHERE, Exit, PacelineError
+
+T = TypeVar("T")
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO}
 """Only writing meets these."""
 _NOT_ALLOWED = {errno.EACCES, errno.EPERM}
 
 
-def exit_code_of(work: Callable[[], int]) -> int:
+_PLACE = {"train": "--run-dir", "run": "--run-dir", "landscape": "--run-dir", "plan": "--run-dir", "report": "--output"}
+"""The flag of a verb that says where to write."""
+
+
+@contextlib.contextmanager
+def numbers_first() -> Iterator[Callable[[Callable[[], T]], T | None]]:
+    """Around a verb that writes pages and shows numbers: a page that cannot be written is reported after the numbers.
+
+    Yields:
+        what calls a function that writes, and returns its result, or None where it failed.
+    """
+    failed: list[PacelineError] = []
+
+    def attempt(write: Callable[[], T]) -> T | None:
+        try:
+            return write()
+        except PacelineError as error:
+            if error.exit_code != Exit.CANNOT_WRITE:
+                raise
+            failed.append(error)
+            return None
+
+    yield attempt
+    if failed:
+        raise failed[0]
+
+
+def name_flag(error: PacelineError, verb: str) -> PacelineError:
+    """The error of a write with the flag of the verb that says where to write."""
+    flag = _PLACE.get(verb)
+    if flag is not None and flag not in error.hint:
+        error.hint = error.hint.replace(ELSEWHERE, f"{ELSEWHERE} ({flag})")
+    return error
+
+
+def exit_code_of(work: Callable[[], int], verb: str = "") -> int:
     """Call `work`; what it raises becomes a message on standard error, and an exit code.
 
     Standard output is part of what was asked for: that it cannot be written is a failure like any other. That its
@@ -30,13 +66,13 @@ def exit_code_of(work: Callable[[], int]) -> int:
         sys.stdout.flush()
         return code
     except PacelineError as error:
-        return _say(f"{error}", error.exit_code)
+        return _say(f"{name_flag(error, verb)}", error.exit_code)
     except KeyboardInterrupt as stop:
         return _say(f"\n{signals.words(stop)}", signals.exit_code(stop))
     except BrokenPipeError:
         return int(Exit.FAILED)
     except OSError as error:
-        refused = _refused(error)
+        refused = name_flag(_refused(error), verb)
         return _say(f"{refused}", refused.exit_code)
 
 
@@ -65,9 +101,9 @@ def _say(message: str, code: int) -> int:
 def _refused(error: OSError) -> PacelineError:
     """The message for an error of the operating system that no verb has put into words."""
     why, path = error.strerror or str(error), error.filename
-    there = isinstance(path, (str, os.PathLike)) and Path(path).exists()
+    there = isinstance(path, (str, os.PathLike)) and os.path.exists(path)  # noqa: PTH110  # pathlib costs start-up
     if error.errno in _NO_ROOM or (error.errno in _NOT_ALLOWED and path is not None and not there):
         what = f"cannot write {path or 'the output'}"
-        hint = "free some space, or write elsewhere"
+        hint = f"free some space, or {ELSEWHERE}"
         return PacelineError(what, why=why, hint=hint, exit_code=Exit.CANNOT_WRITE)
     return PacelineError(f"cannot use {path}" if path else "the operating system refused", why=why)

@@ -19,6 +19,7 @@ from paceline.tasks.table import BUILT_IN
 if TYPE_CHECKING:
     from paceline.cli.follow import Follower
     from paceline.launch.elastic import Ended
+    from paceline.records.schema import RunInfo
 
 HELP = """Measure the loss around trained weights: surface, eigenvalues, trace, sharpness.
 
@@ -58,7 +59,7 @@ def settle_request(given: dict[str, Any]) -> tuple[LandscapeConfig, RunDir]:
         if run.exists():
             raise PacelineError(
                 f"{run.path} already holds a run",
-                hint=f"--resume {run.path} goes on with a measurement; or choose another --run-dir",
+                hint=f"--resume {shlex.quote(str(run.path))} goes on with a measurement; or choose another --run-dir",
             )
         return config, run
     return config, new_run_dir(f"landscape-{name}")
@@ -100,13 +101,19 @@ def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[LandscapeConfig, Run
         )
     info = read_info(run.path)
     if info.verb != "landscape":
-        raise PacelineError(
-            f"{run.path} is a run of paceline {info.verb}", hint=f"paceline {info.verb} --resume {run.path}"
-        )
+        raise PacelineError(f"{run.path} is a run of paceline {info.verb}", hint=_resume_of_other(info, run))
     config = for_resume(from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)})
     check(config)
     _check_target(config)
     return config, run
+
+
+def _resume_of_other(info: RunInfo, run: RunDir) -> str:
+    """The command that resumes a run of another verb."""
+    if info.verb == "run":
+        return "paceline run starts a script anew; resuming is up to the script"
+    verb = f"plan {info.facts.get('kind')}" if info.verb == "plan" else info.verb
+    return f"paceline {verb} --resume {shlex.quote(str(run.path))}"
 
 
 def _launch(config: LandscapeConfig, run: RunDir) -> int:
@@ -131,7 +138,15 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
         with MeasureProgress(console) as progress, Follower(run, console, progress) as follower:
             from paceline.launch.elastic import Job, run_job
 
-            ended = run_job(Job(module="paceline.landscape.worker", workers=workers, logs=run.logs, env=env))
+            ended = run_job(
+                Job(
+                    module="paceline.landscape.worker",
+                    workers=workers,
+                    logs=run.logs,
+                    env=env,
+                    stands=lambda: _stands(run),
+                )
+            )
         return _conclude(config, run, follower, ended)
 
 
@@ -142,19 +157,29 @@ def _task_of(config: LandscapeConfig) -> tuple[str, str | None]:
     return str(stored.get("task")), config.data_dir or stored.get("data_dir")
 
 
-def _conclude(config: LandscapeConfig, run: RunDir, follower: Follower, ended: Ended) -> int:
-    from paceline.cli.job import stopped_code
+def _resume_command(run: RunDir) -> str:
+    return f"paceline landscape --resume {shlex.quote(str(run.path))}"
 
-    resume = f"paceline landscape --resume {shlex.quote(str(run.path))}"
+
+def _stands(run: RunDir) -> str:
+    """What there is to go on from, and the command that does."""
+    if not run.exists():
+        return f"nothing had been computed\n  next: {shlex.join(['paceline', *sys.argv[1:]])}"
+    return f"what was computed is kept\n  next: {_resume_command(run)}"
+
+
+def _conclude(config: LandscapeConfig, run: RunDir, follower: Follower, ended: Ended) -> int:
+    from paceline.cli.job import remove_litter, stopped_code
+
     code = stopped_code(ended, follower.end)
     if code is not None:
-        kept = "what was computed is kept" if run.exists() else "nothing had been computed"
-        sys.stderr.write(f"stopped: {kept}\n" + (f"  next: {resume}\n" if run.exists() else ""))
+        sys.stderr.write(f"stopped: {_stands(run)}\n")
+        remove_litter(run)
         return int(code)
     if ended.failures:
         from paceline.launch.failure import failure_of
 
-        raise failure_of(ended, resume if run.exists() else "")
+        raise failure_of(ended, _resume_command(run) if run.exists() else "")
     from paceline.cli.landscape_card import show_landscape
 
     show_landscape(run, config.format)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from paceline.cli.card_layout import Card, Rows, Words, card_console, show
+from paceline.cli.exits import numbers_first
 from paceline.cli.fact_card import fact_rows, place_rows
 from paceline.records.landscape import LandscapeResult, arrays_path, read_result, result_path
 from paceline.records.rundir import RunDir
@@ -14,14 +15,15 @@ from paceline.report.landscape.write import write_landscape
 
 def show_landscape(run: RunDir, format_: str) -> None:
     """Write page and pictures, and show the numbers."""
-    write_landscape(run.path)
-    result = read_result(run)
-    if format_ == "json":
-        import msgspec
+    with numbers_first() as attempt:
+        attempt(lambda: write_landscape(run.path))
+        result = read_result(run)
+        if format_ == "json":
+            import msgspec
 
-        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-        return
-    show(card_console(), landscape_card(result, run))
+            sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        else:
+            show(card_console(), landscape_card(result, run))
 
 
 def landscape_card(result: LandscapeResult, run: RunDir) -> Card:

@@ -56,9 +56,8 @@ def parse_and_run(
     try:
         code = parser(words, standalone_mode=False, prog_name=name)
     except Exception as error:
-        if type(error).__name__ == "Abort":
-            sys.stderr.write("\ninterrupted\n")
-            return int(Exit.INTERRUPTED)
+        if type(error).__name__ == "Abort":  # typer's word for Ctrl-C, and for the end of a terminal's input
+            raise (error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else KeyboardInterrupt) from None
         if not hasattr(error, "format_message"):
             raise
         # A usage error of the option parser; it has no public base class in every version of typer.

@@ -7,7 +7,6 @@ import dataclasses
 import datetime
 import platform
 import shlex
-import signal
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +17,9 @@ import msgspec
 import typer
 
 import paceline
-from paceline.records.errors import Exit, PacelineError
+from paceline.cli import signals
+from paceline.cli.exits import numbers_first
+from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, new_run_dir, read_info, write_info
 from paceline.records.schema import SCHEMA, RunInfo
 
@@ -90,8 +91,7 @@ def to_be_resumed(kind: str, run: RunDir) -> Iterator[None]:
     except KeyboardInterrupt as stop:
         command = f"paceline plan {kind} --resume {shlex.quote(str(run.path))}"
         sys.stderr.write(f"\nstopped: what was trained is kept\n  next: {command}\n")
-        terminated = stop.args and stop.args[0] in (signal.SIGTERM, signal.SIGHUP)
-        raise typer.Exit(int(Exit.TERMINATED if terminated else Exit.INTERRUPTED)) from None
+        raise typer.Exit(signals.exit_code(stop)) from None
 
 
 def resumed(kind: str, given: Mapping[str, Any], control: Sequence[str]) -> dict[str, Any]:
@@ -171,11 +171,12 @@ def show_plan(run: RunDir, format_: str) -> None:
     from paceline.report.plan.write import write_plan_page
 
     result = read_plan(run.path)
-    write_plan_page(run.path)
-    if format_ == "json":
-        sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
-        return
-    show(card_console(), plan_card(result, run))
+    with numbers_first() as attempt:
+        attempt(lambda: write_plan_page(run.path))
+        if format_ == "json":
+            sys.stdout.write(msgspec.json.encode(result).decode() + "\n")
+        else:
+            show(card_console(), plan_card(result, run))
 
 
 @contextlib.contextmanager

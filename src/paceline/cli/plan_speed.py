@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from paceline.cli import signals
 from paceline.cli.options import command_from
 from paceline.plan.speed_config import SpeedConfig, check
-from paceline.records.errors import Exit, PacelineError
+from paceline.records.errors import PacelineError
 
 if TYPE_CHECKING:
     from paceline.plan.collectives import Network
@@ -112,5 +113,5 @@ def _probed(config: SpeedConfig, processors: float | None) -> FittedLink:
             rows = probe(counts, env, seconds=config.probe_seconds, tell=tell)
     except KeyboardInterrupt as stop:
         sys.stderr.write("\nstopped: nothing was written\n")
-        raise typer.Exit(int(Exit.TERMINATED if stop.args else Exit.INTERRUPTED)) from None
+        raise typer.Exit(signals.exit_code(stop)) from None
     return fit_link(rows, one_machine=True, processors=processors)

@@ -50,6 +50,7 @@ def report(
 
     The page is one file and needs no network.
     """
+    from paceline.cli.exits import numbers_first
     from paceline.records.target import parse_target
     from paceline.report.compare import compare
     from paceline.report.load import load_run
@@ -75,15 +76,24 @@ def report(
     page = output or (None if output_format is Format.JSON else _default_page(loaded))
     if page is not None and page.is_dir():
         page = page / "report.html"
+    with numbers_first() as attempt:
+        written = attempt(lambda: _write_page(loaded, page, summaries, comparison))
+        if output_format is Format.JSON:
+            _print_json(summaries, comparison)
+        else:
+            _print_cards(loaded, summaries, comparison)
+            if written is not None:
+                typer.echo(f"page: {written}")
+
+
+def _write_page(
+    runs: Sequence[Run], page: Path | None, summaries: Sequence[Summary], comparison: Comparison
+) -> Path | None:
     if page is not None:
         from paceline.report.page.render import write_page
 
-        write_page(loaded, page, summaries, comparison)
-    if output_format is Format.JSON:
-        _print_json(summaries, comparison)
-    else:
-        _print_cards(loaded, summaries, comparison)
-        typer.echo(f"page: {page}")
+        write_page(runs, page, summaries, comparison)
+    return page
 
 
 _OWN_PAGES = ("landscape", "plan")

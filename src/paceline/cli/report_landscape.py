@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.cli.card_layout import Card, Grid, card_console, show
+from paceline.cli.exits import numbers_first
 from paceline.cli.landscape_card import landscape_card
 from paceline.records.rundir import RunDir
 from paceline.report.landscape.facts import facts
@@ -29,7 +30,12 @@ def report_landscapes(paths: Sequence[Path], output: Path | None, as_json: bool)
         PacelineError: a record is missing or damaged, or the page cannot be written.
     """
     loaded = [load_landscape(path) for path in paths]
-    page = _write(loaded, output, as_json)
+    with numbers_first() as attempt:
+        page = attempt(lambda: _write(loaded, output, as_json))
+        _show(loaded, page, as_json)
+
+
+def _show(loaded: Sequence[Landscape], page: Path | None, as_json: bool) -> None:
     if as_json:
         import msgspec
 
@@ -38,7 +44,8 @@ def report_landscapes(paths: Sequence[Path], output: Path | None, as_json: bool)
         return
     one = len(loaded) == 1
     show(card_console(), landscape_card(loaded[0].result, RunDir(loaded[0].path)) if one else _comparison(loaded))
-    sys.stdout.write(f"\npage: {page}\n")
+    if page is not None:
+        sys.stdout.write(f"\npage: {page}\n")
 
 
 def _write(loaded: Sequence[Landscape], output: Path | None, as_json: bool) -> Path | None:

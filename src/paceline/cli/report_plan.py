@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.cli.card_layout import Card, Grid, Rows, Words, card_console, show
+from paceline.cli.exits import numbers_first
 from paceline.cli.fact_card import fact_rows, place_rows
 from paceline.records.errors import PacelineError
 from paceline.records.plan import AnyPlan, BatchResult, result_path
 from paceline.records.rundir import RunDir
 from paceline.report.plan.facts import facts, headline, table, title, warnings
-from paceline.report.plan.load import load_plan
+from paceline.report.plan.load import LoadedPlan, load_plan
 from paceline.report.plan.page import write_page
 from paceline.report.plan.write import write_plan_page
 
@@ -34,7 +36,12 @@ def report_plans(paths: Sequence[Path], output: Path | None, as_json: bool) -> N
             hint="leave --output out, and each gets a page in its own directory",
         )
     loaded = [load_plan(path) for path in paths]
-    pages = [_write(path, output, as_json) for path in paths]
+    with numbers_first() as attempt:
+        pages = [attempt(functools.partial(_write, path, output, as_json)) for path in paths]
+        _show(loaded, pages, as_json)
+
+
+def _show(loaded: Sequence[LoadedPlan], pages: Sequence[Path | None], as_json: bool) -> None:
     if as_json:
         import msgspec
 
@@ -44,7 +51,8 @@ def report_plans(paths: Sequence[Path], output: Path | None, as_json: bool) -> N
     console = card_console()
     for one, page in zip(loaded, pages, strict=True):
         show(console, plan_card(one.result, RunDir(one.path)))
-        sys.stdout.write(f"\npage: {page}\n")
+        if page is not None:
+            sys.stdout.write(f"\npage: {page}\n")
 
 
 def _write(path: Path, output: Path | None, as_json: bool) -> Path | None:

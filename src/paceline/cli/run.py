@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import sys
+import signal
 
 from paceline.launch.flags import flags_before_script, help_text
-from paceline.records.errors import Exit, PacelineError
 from paceline.records.wrap import columns
 
 
@@ -21,12 +20,7 @@ def run_command(argv: list[str]) -> int:
     if not argv or any(flag in ("-h", "--help") for flag in flags_before_script(argv)):
         print(help_text(min(columns(), 100)))
         return 0
-    try:
-        from paceline.launch.torchrun import launch  # needs torch, which takes seconds: --help does not
+    signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # as under torchrun; --signals-to-handle says otherwise
+    from paceline.launch.torchrun import launch  # needs torch, which takes seconds: --help does not
 
-        return launch(argv)
-    except PacelineError as error:
-        print(error, file=sys.stderr)
-        return error.exit_code
-    except KeyboardInterrupt:  # before the agent listens for signals
-        return int(Exit.INTERRUPTED)
+    return launch(argv)

@@ -28,6 +28,7 @@ def take_over() -> None:
             signal.signal(number, _stop)
     if signal.getsignal(signal.SIGUSR1) is signal.SIG_DFL:
         signal.signal(signal.SIGUSR1, nothing_to_save)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})  # blocked by a plan while this training started
 
 
 def imported() -> None:
@@ -55,7 +56,7 @@ def words(stop: KeyboardInterrupt) -> str:
 def nothing_to_save(number: int, frame: FrameType | None) -> None:
     """A save signal that meets no running training."""
     del frame
-    _say(f"{signal.Signals(number).name}: there is no training to save yet; going on")
+    _say(f"{signal.Signals(number).name}: there is nothing to save at this moment; going on")
 
 
 def _stop(number: int, frame: FrameType | None) -> None:

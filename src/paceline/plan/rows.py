@@ -121,6 +121,7 @@ _NOT_OF_A_TRAINING = {
     *("global_batch", "accumulate", "workers", "epochs", "steps", "keep_updates"),
     *("lr", "base_batch", "warmup", "warmup_shape", "warmup_from"),
     *("noise_every", "resume", "checkpoint_every", "keep", "run_dir", "data_dir", "loader_workers", "grace"),
+    "save_signal",
     *("tensorboard", "format", "deterministic"),
 }
 """Settings that may differ between runs of one training: batch and length, the rate and how it is reached (larger

@@ -5,6 +5,9 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterable
 
+ELSEWHERE = "write elsewhere"
+"""Of a hint: the command line adds its verb's flag."""
+
 
 class Exit(enum.IntEnum):
     """Exit codes of every verb; docs/reference/exit-codes.md lists them in users' words."""

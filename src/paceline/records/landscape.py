@@ -9,6 +9,7 @@ What was not measured is None, never a guess. JSON has no NaN: a value that is n
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -243,7 +244,7 @@ def read_result(run: RunDir) -> LandscapeResult:
         raise PacelineError(
             f"{run.path} has no result yet",
             why="the measurement was stopped before its end",
-            hint=f"paceline landscape --resume {run.path}",
+            hint=f"paceline landscape --resume {shlex.quote(str(run.path))}",
         ) from None
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise PacelineError(f"{path} cannot be read", why=str(error)) from error

@@ -12,12 +12,13 @@ import fcntl
 import os
 import re
 import tempfile
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from paceline.records.errors import Exit, PacelineError
+from paceline.records.errors import ELSEWHERE, Exit, PacelineError
 from paceline.records.schema import SCHEMA, RunInfo
 
 DEFAULT_ROOT = Path("runs")
@@ -110,7 +111,7 @@ def write_error(path: Path, error: OSError) -> PacelineError:
     return PacelineError(
         f"cannot write {path}",
         why=error.strerror or str(error),
-        hint="free some space, or write elsewhere (--run-dir, --out); what was complete before is untouched",
+        hint=f"free some space, or {ELSEWHERE}; what was complete before is untouched",
         exit_code=Exit.CANNOT_WRITE,
     )
 
@@ -141,11 +142,13 @@ def write_atomic(path: Path, content: bytes) -> None:
         Path(temporary).chmod(0o666 & ~_umask())
         Path(temporary).replace(path)
         fsync_dir(path.parent)
-    except OSError as error:
+    except BaseException as error:  # Ctrl-C as well leaves nothing half-written
         if temporary is not None:
             with contextlib.suppress(OSError):
                 Path(temporary).unlink()
-        raise write_error(path, error) from error
+        if isinstance(error, OSError):
+            raise write_error(path, error) from error
+        raise
 
 
 def _umask() -> int:
@@ -194,6 +197,31 @@ def read_info(path: Path | str) -> RunInfo:
         ) from error
 
 
+def _lock(handle: int) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        time.sleep(0.05)  # `is_live` of a report may have it for a moment
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def is_live(run: RunDir) -> bool | None:
+    """Whether a process holds the run's lock; None where there is no lock, or it cannot be asked."""
+    try:
+        handle = os.open(run.lock_file, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return None
+    finally:
+        os.close(handle)
+    return False
+
+
 @contextlib.contextmanager
 def run_lock(run: RunDir) -> Iterator[None]:
     """Hold the run's lock for as long as the block runs.
@@ -208,7 +236,7 @@ def run_lock(run: RunDir) -> Iterator[None]:
         raise write_error(run.lock_file, error) from error
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
         except BlockingIOError:
             holder = os.pread(handle, 64, 0).decode(errors="replace").strip() or "unknown"
             raise PacelineError(

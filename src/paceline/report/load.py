@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paceline.checkpoint import manifest
 from paceline.records.launched import Attempt
 from paceline.records.reader import EventStream
-from paceline.records.rundir import RunDir, read_info
+from paceline.records.rundir import RunDir, is_live, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
 from paceline.report.noise import Noise, noise_of
 from paceline.report.thin import ROW, Row, Sample, Thinner, Window, number
@@ -135,7 +136,11 @@ class Run:
     attempts: tuple[Attempt, ...] = ()
     """Of a job of `paceline run`."""
     remarks: tuple[str, ...] = ()
-    """What reading came across: torn, damaged, or later events."""
+    """What reading came across: torn, damaged, or later events; damaged checkpoints."""
+    on_disk: tuple[manifest.Standing, ...] = ()
+    """Checkpoints that are there now, the newest first; whatever events say."""
+    live: bool | None = None
+    """Whether a process holds the run's lock; None where that cannot be told."""
 
 
 def load_run(path: Path | str, *, limit: int = 2000) -> Run:
@@ -167,9 +172,21 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
         if len(gathered.sessions) > 1:
             gathered.repeated = _repeated_steps(EventStream(events, superseded=True))
     elif not launched:
-        remarks.append(f"{events}: there is none; the run ended before its first event")
+        remarks.append(f"{events} is not there: the run ended before its first event, or the file was removed")
+    remarks += _damaged(run)
     loaded = gathered.freeze(run.path, info, remarks)
-    return dataclasses.replace(loaded, noise=noise_of(run, info, loaded.steps))
+    return dataclasses.replace(
+        loaded,
+        noise=noise_of(run, info, loaded.steps),
+        on_disk=tuple(manifest.standing(run.checkpoints)),
+        live=is_live(run),
+    )
+
+
+def _damaged(run: RunDir) -> list[str]:
+    """Checkpoints on disk that cannot be used."""
+    found = [(path, manifest.damage(path, contents=False)) for _, path in manifest.steps_newest_first(run.checkpoints)]
+    return [f"{path} cannot be used: {reason}" for path, reason in found if reason is not None]
 
 
 @dataclass

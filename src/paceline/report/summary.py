@@ -85,15 +85,16 @@ class TargetResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Where(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the run left things; nothing says that the file is there."""
+    """Where the run left things; but for checkpoints nothing says that the file is there."""
 
     run: str
     events: str
     report: str
     logs: str
     checkpoint: str | None
-    """The newest that was completed."""
+    """The newest on disk, whatever the events say."""
     checkpoint_bytes: int | None
+    checkpoints_on_disk: int = 0
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True):
@@ -104,7 +105,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     started_at: str
     first_line: str
     status: Literal["finished", "target", "interrupted", "diverged", "failed", "unknown"]
-    """`unknown`: no end was recorded, so it was killed or still goes on."""
+    """`unknown`: no end was recorded, so it was killed, still goes on, or its events were lost."""
     ended: str
     """How it ended, as a sentence."""
     exit_code: int | None
@@ -132,6 +133,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     repeated_steps: int
     evaluations: int
     checkpoints: int
+    """Written, as the events tell; `where` says how many are there now."""
     where: Where
     notes: list[str]
     warnings: list[str]
@@ -301,8 +303,7 @@ def _epochs(run: Run) -> float | None:
 def _ended(run: Run) -> str:
     at = f"step {run.totals.last_step:,}" if run.totals.last_step else "its first step"
     if run.end is None:
-        before = "before its first step" if not run.totals.last_step else f"after {at}"
-        return f"No end was recorded {before}: it was killed, or still goes on."
+        return _without_end(run, "before its first step" if not run.totals.last_step else f"after {at}")
     sentence = {
         "finished": f"Finished at {at}.",
         "target": f"Met its target and stopped at {at}.",
@@ -313,16 +314,40 @@ def _ended(run: Run) -> str:
     return f"{sentence} {run.end.message}".strip()
 
 
+def _without_end(run: Run, when: str) -> str:
+    if run.live:
+        return f"It is still running, {when}."
+    if not run.sessions:
+        return "How it ended is not known: there is no event of its start."
+    if any("damaged" in remark for remark in run.remarks):
+        return f"No end was recorded {when}: it was killed, or the event is among the damaged ones."
+    if run.live is None:
+        return f"No end was recorded {when}: it was killed, or still goes on."
+    return f"No end was recorded {when}: it was killed."
+
+
+def newest_checkpoint(summary: Summary) -> str:
+    """The newest checkpoint on disk, in words."""
+    where = summary.where
+    if where.checkpoint is not None:
+        size = words.size(where.checkpoint_bytes or 0)
+        return f"{where.checkpoint} ({size}, {words.integer(where.checkpoints_on_disk)} on disk)"
+    if summary.checkpoints:
+        return f"none on disk ({words.integer(summary.checkpoints)} written)"
+    return "none was completed"
+
+
 def _where(run: Run) -> Where:
     place = RunDir(run.path)
-    newest = run.checkpoints[-1] if run.checkpoints else None
+    newest = run.on_disk[0] if run.on_disk else None
     return Where(
         run=str(place.path),
         events=str(next(iter(launched.event_files(run.path)), place.events(0))),
         report=str(place.report),
         logs=str(place.logs),
-        checkpoint=str(place.path / newest.path) if newest else None,
+        checkpoint=str(newest.path) if newest else None,
         checkpoint_bytes=newest.size_bytes if newest else None,
+        checkpoints_on_disk=len(run.on_disk),
     )
 
 

@@ -128,7 +128,7 @@ def _call(command: Sequence[str]) -> tuple[int, str]:
     Raises:
         KeyboardInterrupt: when it has ended.
     """
-    with _stops():
+    with _stops(), _save_signal_held() as passed_on:
         # A group of its own: the terminal sends Ctrl-C to whole groups, and a training that hears it twice, from the
         # terminal and from us, does not wait for its checkpoint.
         process = subprocess.Popen(
@@ -140,6 +140,7 @@ def _call(command: Sequence[str]) -> tuple[int, str]:
             errors="replace",
             process_group=0,
         )
+        passed_on(process)
         try:
             _, said = process.communicate()
         except BaseException as stop:
@@ -150,6 +151,26 @@ def _call(command: Sequence[str]) -> tuple[int, str]:
     if process.returncode in (Exit.TERMINATED, -signal.SIGTERM):
         raise KeyboardInterrupt(int(signal.SIGTERM))
     return process.returncode, said
+
+
+@contextlib.contextmanager
+def _save_signal_held() -> Iterator[Callable[[subprocess.Popen[str]], None]]:
+    """SIGUSR1 asks the training that runs for a checkpoint; it stays pending until the training listens."""
+    if threading.current_thread() is not threading.main_thread():
+        yield lambda process: None
+        return
+    before = signal.getsignal(signal.SIGUSR1)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+
+    def pass_on_to(process: subprocess.Popen[str]) -> None:
+        signal.signal(signal.SIGUSR1, lambda number, frame: process.send_signal(number))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    try:
+        yield pass_on_to
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 @contextlib.contextmanager

@@ -240,8 +240,7 @@ def require_finite_end(metrics: Mapping[str, Measure], step: int) -> None:
 
 
 def _diverged(what: str, why: str) -> PacelineError:
-    hint = "a smaller --lr or a longer --warmup; the checkpoints of earlier steps are whole"
-    return PacelineError(what, why=why, hint=hint, exit_code=Exit.DIVERGED)
+    return PacelineError(what, why=why, hint="a smaller --lr or a longer --warmup", exit_code=Exit.DIVERGED)
 
 
 def record_steps(recorder: Recorder, unread: deque[dict[str, Any]], totals: list[Totals]) -> None:

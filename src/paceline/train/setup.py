@@ -205,8 +205,8 @@ def _resume(config: TrainConfig, run: RunDir, task: Task) -> tuple[state.Saved |
         path, passed = manifest.newest_complete(run.checkpoints)
         notes = [f"passed over {skipped.path.name}: {skipped.reason}" for skipped in passed]
         if path is None:
-            if run.checkpoints.exists() and passed:
-                notes.append("no complete checkpoint was found: starting from the beginning")
+            if run.exists():
+                notes.append("there is no checkpoint to resume from: this run starts from the beginning")
             return None, notes
         saved = state.load(path, task.name)
         return saved, [*notes, f"resumed from {path.name}"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -157,7 +158,7 @@ def load(path: Path, task: str) -> Saved:
     if raw["task"] != task:
         raise PacelineError(
             f"the checkpoint {path} is of the task {raw['task']}, not {task}",
-            hint=f"paceline train {raw['task']} --resume {path.parent.parent}",
+            hint=f"paceline train --resume {shlex.quote(str(path.parent.parent))}",
         )
     return Saved(
         path=str(path),

@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from paceline.checkpoint.manifest import standing
 from paceline.parallel.seat import StopRequest, join, last_line, run_as_rank, take_seat
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir
@@ -67,8 +68,13 @@ def finish(job: Job, save: signal.Signals | None) -> int:
         recorder.end(_end(job, outcome.reason, outcome.exit_code))
         return outcome.exit_code
     except PacelineError as error:
-        reason = "diverged" if error.exit_code == Exit.DIVERGED else "failed"
-        _try_to_end(job, reason, error.exit_code, error.what)
+        diverged = error.exit_code == Exit.DIVERGED
+        _try_to_end(job, "diverged" if diverged else "failed", error.exit_code, error.what)
+        if diverged:
+            there = standing(recorder.run.checkpoints)
+            error.hint += (
+                f"; the checkpoint of step {there[0].step:,} is whole" if there else "; there is no checkpoint yet"
+            )
         raise
     except BaseException as error:
         _try_to_end(job, "failed", Exit.FAILED, last_line(error))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import zipfile
 import zlib
 from dataclasses import dataclass
@@ -83,7 +84,7 @@ def _read_arrays(run: RunDir) -> dict[str, Floats]:
         raise PacelineError(
             f"{path} cannot be read",
             why=reason,
-            hint=f"paceline landscape --resume {run.path} writes it again from what is kept",
+            hint=f"paceline landscape --resume {shlex.quote(str(run.path))} writes it again from what is kept",
         ) from error
     for group, axes in _AXES.items():
         _check_group(path, group, axes, arrays)

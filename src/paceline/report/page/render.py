@@ -14,7 +14,7 @@ from paceline.report.page.series import payload, smooth
 from paceline.report.page.shell import Parts, render, write_html
 from paceline.report.page.tables import metric_table, noise_table, series_table, sharpness_table
 from paceline.report.page.theme import look
-from paceline.report.summary import Summary, summarise
+from paceline.report.summary import Summary, newest_checkpoint, summarise
 
 _PARTS = Parts(Path(__file__).parent, "page.html.j2", "page.js")
 
@@ -132,12 +132,10 @@ def _machine(machine: object) -> list[tuple[str, str]]:
 
 def _where(summary: Summary) -> list[tuple[str, str]]:
     where = summary.where
+    events = where.events if Path(where.events).exists() else "none"
     if summary.launch is not None:
-        return [("run directory", where.run), ("events", where.events), ("logs", where.logs)]
-    newest = "none was completed"
-    if where.checkpoint is not None:
-        newest = f"{where.checkpoint} ({words.size(where.checkpoint_bytes or 0)}, {summary.checkpoints:,} written)"
-    return [("run directory", where.run), ("events", where.events), ("newest checkpoint", newest)]
+        return [("run directory", where.run), ("events", events), ("logs", where.logs)]
+    return [("run directory", where.run), ("events", events), ("newest checkpoint", newest_checkpoint(summary))]
 
 
 def _tables(metrics: Sequence[str], runs: Sequence[Run], names: Sequence[str]) -> dict[str, Any]:
