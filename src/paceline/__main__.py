@@ -3,9 +3,13 @@
 Signals are taken over before anything else is imported, so that Ctrl-C at any moment is one line and 130.
 """
 
-from typing import NoReturn
+from __future__ import annotations
 
 from paceline.cli import signals
+
+TYPE_CHECKING = False  # typing itself would cost a tenth of the time that help may take
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 
 def main() -> NoReturn:

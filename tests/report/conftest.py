@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from paceline.checkpoint import manifest
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import (
     AnyEvent,
@@ -78,6 +79,8 @@ class Runs:
         with EventWriter(run.events()) as writer:
             for event in events:
                 writer.write(event)
+                if isinstance(event, Checkpoint):
+                    manifest.write(run.checkpoints, event.step, 1, "digits", {"model.safetensors": b"weights"})
         with run.events().open("ab") as file:
             file.write(tail)
         return run.path

@@ -6,13 +6,17 @@ import os
 import signal
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from paceline.checkpoint import manifest
 from paceline.parallel.seat import StopRequest
+from paceline.records.errors import Exit, PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Measure, Step
+from paceline.train import worker
 from paceline.train.record import Recorder
 
 
@@ -72,22 +76,80 @@ def test_the_clock_goes_on_from_what_earlier_sessions_spent(tmp_path: Path) -> N
     recorder.close()
 
 
-def test_steps_reach_the_disk_a_few_times_a_second_and_rare_events_at_once(tmp_path: Path) -> None:
-    """A step costs no system call; a note, an evaluation and an end are never held back."""
+def test_every_event_is_on_disk_as_soon_as_it_is_told(tmp_path: Path) -> None:
+    """Nothing waits for the next step, which may take minutes or never end."""
     run = RunDir(tmp_path)
     recorder = Recorder(run, 0, 1)
     recorder.start(1, 0, 0.0)
     recorder.step(step(1, 0.01))
-    waiting = kinds(run)
-    recorder.step(step(2, 0.5))
-    after_a_while = kinds(run)
-    recorder.step(step(3, 0.51))
-    recorder.note("now")
+    recorder.step(step(2, 0.011))
 
-    assert waiting == ["start"]
-    assert after_a_while == ["start", "step", "step"]
-    assert kinds(run) == ["start", "step", "step", "step", "note"]
+    assert kinds(run) == ["start", "step", "step"]
     recorder.close()
+
+
+class Died(BaseException):
+    """Not an Exception: as KeyboardInterrupt and SystemExit are not."""
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("CUDA error: out of\nmemory"), SystemExit(3), KeyboardInterrupt(), Died()]
+)
+def test_whatever_ends_the_loop_the_end_is_recorded_as_failed(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With what was raised, in one line; the exception goes on to the launcher."""
+    run = RunDir(tmp_path)
+    job = job_of(run)
+    monkeypatch.setattr(worker, "train", raising(error))
+
+    with pytest.raises(type(error)):
+        worker.finish(job, None)
+
+    _, end = EventStream(run.events())
+    assert (end.reason, end.exit_code, end.step) == ("failed", 1, 4)
+    assert end.message.startswith(type(error).__name__)
+    assert "\n" not in end.message
+
+
+@pytest.mark.parametrize(
+    ("saved", "words"), [([], "there is no checkpoint yet"), ([3], "the checkpoint of step 3 is whole")]
+)
+def test_a_diverged_run_says_what_stands(
+    saved: list[int], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The disk is asked: at step 1 there is nothing to go back to."""
+    run = RunDir(tmp_path)
+    for number in saved:
+        manifest.write(run.checkpoints, number, 1, "t", {"model.safetensors": b"weights"})
+    diverged = PacelineError("the loss is nan", hint="a smaller --lr", exit_code=Exit.DIVERGED)
+    monkeypatch.setattr(worker, "train", raising(diverged))
+
+    with pytest.raises(PacelineError) as caught:
+        worker.finish(job_of(run), None)
+
+    assert caught.value.hint == f"a smaller --lr; {words}"
+
+
+def raising(error: BaseException):
+    """In place of the loop."""
+
+    def train(job: object) -> None:
+        raise error
+
+    return train
+
+
+def job_of(run: RunDir) -> SimpleNamespace:
+    """As much of a job as its frame looks at."""
+    recorder = Recorder(run, 0, 1)
+    recorder.start(1, 0, 0.0)
+    return SimpleNamespace(
+        recorder=recorder,
+        progress=SimpleNamespace(step=4, target_step=None),
+        schedule=SimpleNamespace(total_steps=9),
+        stop=SimpleNamespace(install=lambda save: None),
+    )
 
 
 @pytest.mark.parametrize(
@@ -109,3 +171,25 @@ def test_signals_are_noted_and_end_nothing(sent: list[signal.Signals], wishes: t
             signal.signal(number, handler)
 
     assert found == wishes
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR1, signal.SIGUSR2])
+def test_a_save_signal_asks_for_one_checkpoint_however_often_it_comes(number: signal.Signals) -> None:
+    """Asking is over once the wish was taken along by a step; the next signal is a new one."""
+    old = {each: signal.getsignal(each) for each in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1, signal.SIGUSR2)}
+    stop = StopRequest()
+    stop.install(number)
+    try:
+        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), number)
+        time.sleep(0)
+        taken = [stop.take_save(), stop.take_save()]
+        os.kill(os.getpid(), number)
+        time.sleep(0)
+        taken.append(stop.take_save())
+    finally:
+        for each, handler in old.items():
+            signal.signal(each, handler)
+
+    assert taken == [1.0, 0.0, 1.0]
+    assert stop.wishes() == (0.0, 0.0)

@@ -8,12 +8,15 @@ import errno
 import os
 import sys
 from collections.abc import Callable, Iterator
-from typing import NoReturn, TypeVar
 
 from paceline.cli import signals
 from paceline.records.errors import ELSEWHERE, Exit, PacelineError
 
-T = TypeVar("T")
+TYPE_CHECKING = False  # typing itself would cost a tenth of the time that help may take
+if TYPE_CHECKING:
+    from typing import NoReturn, TypeVar
+
+    T = TypeVar("T")
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG, errno.EIO}
 """Only writing meets these."""

@@ -8,13 +8,16 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import NoReturn
 
 import paceline
 from paceline.cli import signals
 from paceline.cli.exits import exit_code_of, leave
 from paceline.cli.verbs import Command, Group, find
 from paceline.records.errors import Exit, PacelineError
+
+TYPE_CHECKING = False  # typing itself would cost a tenth of the time that help may take
+if TYPE_CHECKING:
+    from typing import NoReturn
 
 HELP = ("-h", "--help")
 

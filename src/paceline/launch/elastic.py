@@ -84,7 +84,8 @@ class _Orders:
     def __enter__(self) -> _Orders:
         if threading.current_thread() is threading.main_thread():  # elsewhere Python lets no handler be set
             for number in (*_STOPS, *([self.job.save_signal] if self.job.save_signal else [])):
-                self._before[number] = signal.signal(number, self._note)
+                if number != signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:  # as under nohup
+                    self._before[number] = signal.signal(number, self._note)
         return self
 
     def __exit__(self, *of: object) -> None:

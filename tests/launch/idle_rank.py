@@ -1,0 +1,15 @@
+"""A rank without torch: it says that it listens, writes down that it was asked to save, and ends when it is told to."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+HERE, RANK = Path(os.environ["IDLE_FOLDER"]), os.environ["RANK"]
+
+time.sleep(float(os.environ.get("IDLE_BEFORE_S", "0")))
+signal.signal(signal.SIGUSR1, lambda *_: (HERE / f"saved-{RANK}").touch())
+signal.signal(signal.SIGTERM, lambda *_: os._exit(143))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGUSR1})
+(HERE / f"ready-{RANK}").touch()
+time.sleep(float(os.environ.get("IDLE_FOR_S", "20")))
