@@ -72,7 +72,6 @@ class JobRecord:
         self.attempts.append(event)
         try:
             self._writer.write(event)
-            self._writer.flush()
         except PacelineError as error:  # a full disk does not end a job that runs
             self._say(f"paceline: the record of attempt {event.attempt} was not written: {error.what}")
         if attempt.again and event.cause is not None:

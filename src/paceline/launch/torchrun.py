@@ -102,7 +102,6 @@ def _recorded(args: argparse.Namespace, run: RunDir, events: EventWriter, world:
     """The launch between its two events."""
     started = time.monotonic()
     events.write(Start(session=1, time_unix_s=time.time(), world=world, step=0, pid=os.getpid()))
-    events.flush()
     try:
         outcome = _launch(args, run, events)
     except PacelineError as error:
