@@ -31,6 +31,8 @@ def _value(owner: type, name: str, hint: object) -> st.SearchStrategy:
         return records(hint)
     if typing.get_origin(hint) is dict:
         return st.dictionaries(_TEXT, _value(owner, name, typing.get_args(hint)[1]), max_size=3)
+    if typing.get_origin(hint) is tuple:
+        return st.tuples(*(_value(owner, name, part) for part in typing.get_args(hint)))
     if typing.get_origin(hint) is list:
         return st.lists(_value(owner, name, typing.get_args(hint)[0]), max_size=3)
     return {int: _WHOLE, float: _NUMBERS, str: _TEXT, bool: st.booleans(), type(None): st.none()}[hint]

@@ -201,7 +201,7 @@ def _launch(args: argparse.Namespace, run: RunDir, events: EventWriter) -> Outco
     config, command, arguments = _configuration(args)
     logs = config.logs_specs if isinstance(config.logs_specs, CapturedLogs) else None
     job = JobRecord(events, run.path, logs, _script(args), say)
-    before = {number: signal.getsignal(number) for number in _SIGNALS}
+    before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
     signal.signal(signal.SIGTERM, _stop_before_workers)
     try:
         with one_message("torch's launcher failed; the script may not have run", exit_code=Exit.FAILED):
@@ -209,7 +209,9 @@ def _launch(args: argparse.Namespace, run: RunDir, events: EventWriter) -> Outco
     except ChildFailedError as failed:
         return _failed(job, failed, run, args)
     except (SignalException, KeyboardInterrupt, UnboundLocalError) as stopped:
-        return _interrupted(job, stopped)
+        outcome = _interrupted(job, stopped)
+        before = dict.fromkeys(_SIGNALS, signal.SIG_IGN)  # it ends at once in any case, with its record complete
+        return outcome
     finally:
         if logs is not None:
             logs.stop()
