@@ -6,7 +6,11 @@ import textwrap
 
 import msgspec
 
+from paceline.records.wrap import columns, wrap
+
 _WIDTH = 100
+_NARROW = 60
+"""Below so many columns a row becomes `name: value` lines."""
 _MOST = 600
 """Characters of a value that are shown."""
 
@@ -51,10 +55,16 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def as_text(outcome: Outcome) -> str:
-    """For people: a line a property, and of the one that failed all that is known; no newline at the end."""
-    lines = [f"{outcome.exercise} · {outcome.title}"]
-    lines += [f"  {'ok ' if verdict.passed else 'NO '} {verdict.statement}" for verdict in outcome.verdicts]
-    lines += [f"  --  {statement}" for statement in outcome.untested]
+    """For people: a line a property, and of the one that failed all that is known; no newline at the end.
+
+    A terminal's lines are as wide as it is; elsewhere only what is long is wrapped.
+    """
+    wide = columns(unknown=10_000)
+    lines = wrap(f"{outcome.exercise} · {outcome.title}", wide)
+    for verdict in outcome.verdicts:
+        lines += wrap(verdict.statement, wide, "  ok  " if verdict.passed else "  NO  ", " " * 6)
+    for statement in outcome.untested:
+        lines += wrap(statement, wide, "  --  ", " " * 6)
     failed = outcome.failed
     if failed is None:
         return "\n".join([*lines, "", f"  passed in {outcome.seconds:.1f} s"])
@@ -68,20 +78,27 @@ def as_text(outcome: Outcome) -> str:
     ]
     lines.append("")
     for name, value in rows:
-        lines += _row(name, value)
+        lines += _row(name, value, min(wide, _WIDTH))
     if failed.card:
         lines += ["", *failed.card.splitlines()]
     if failed.printed:
         lines += ["", "  your code printed:", *(f"    {line}" for line in failed.printed.splitlines())]
-    lines += ["", f"  message {failed.message} · again with the same numbers: --seed {outcome.seed}"]
+    again = f"message {failed.message} · again with the same numbers: --seed {outcome.seed}"
+    lines += ["", *wrap(again, wide, "  ")]
     return "\n".join(lines)
 
 
-def _row(name: str, value: str) -> list[str]:
+def _row(name: str, value: str, width: int) -> list[str]:
     if not value:
         return []
     text = value if len(value) <= _MOST else f"{value[:_MOST]} ..."
+    if width < _NARROW:
+        first, *rest = text.splitlines()
+        return [
+            *wrap(f"{name}: {first}", width, "  ", "    "),
+            *(part for line in rest for part in wrap(line, width, "    ")),
+        ]
     wrapped: list[str] = []
     for line in text.splitlines():
-        wrapped += textwrap.wrap(line, _WIDTH - 12, drop_whitespace=False) or [""]
+        wrapped += textwrap.wrap(line, width - 12, drop_whitespace=False, break_long_words=False) or [""]
     return [f"  {name if number == 0 else '':<9} {line}".rstrip() for number, line in enumerate(wrapped)]

@@ -9,8 +9,8 @@ WIDEST = 110
 """Help is not drawn wider: long lines are hard to read."""
 
 
-def columns() -> int:
-    """Width of the terminal: $COLUMNS, else what the terminal says, else 80."""
+def columns(unknown: int = 80) -> int:
+    """Width of the terminal: $COLUMNS, else what the terminal says, else `unknown`."""
     given = os.environ.get("COLUMNS", "")
     if given.isdecimal() and int(given) > 0:
         return int(given)
@@ -21,7 +21,7 @@ def columns() -> int:
             continue
         if found > 0:
             return found
-    return 80
+    return unknown
 
 
 def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
