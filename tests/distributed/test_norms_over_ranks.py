@@ -19,7 +19,8 @@ from paceline.parallel.reduce import merge_buffers, ranks_bit_equal
 from paceline.records.errors import PacelineError
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.models.cnn import FashionCNN
-from paceline.train.norms.convert import with_batch_norm, without_samples
+from paceline.train.empty_batch import without_samples
+from paceline.train.norms.convert import with_batch_norm
 from paceline.train.objective import Objective, read_totals
 from paceline.train.settle import settle
 from tests.distributed.jobs import small_task, trained
@@ -157,7 +158,7 @@ def network_step(split: list[int], dtype: str, autocast: bool) -> dict[str, Any]
     objective = Objective(model, cross_entropy(), context)
     x, y = images(sum(split))
     x = x.to(getattr(torch, dtype)).to(memory_format=torch.channels_last)
-    objective.empty = without_samples((x, y))
+    objective.empty = without_samples((x[:2], y[:2]), (x[:3], y[:3]), (2, 3))
     ddp = wrapped(objective)
     settle(ddp, objective, (x[:2], y[:2]))
     start = sum(split[:rank])

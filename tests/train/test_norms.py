@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from paceline.records.errors import PacelineError
 from paceline.tasks.models.cnn import FashionCNN
 from paceline.train.norms import ghost, sync
-from paceline.train.norms.convert import synchronises, with_batch_norm, without_samples
+from paceline.train.norms.convert import synchronises, with_batch_norm
 from paceline.train.norms.table import BATCH_NORMS
 from paceline.train.optim.build import parameter_groups
 
@@ -381,15 +381,3 @@ def test_a_model_without_batch_norm_stays_as_it_is_with_the_local_kind() -> None
 
     assert with_batch_norm(model, "local", ghost_size=0, momentum=lambda own: own / 2, device=CPU) is model
     assert not synchronises(model)
-
-
-def test_a_batch_without_samples_keeps_its_structure() -> None:
-    """Tensors lose their samples, all else stays."""
-    batch = {"x": torch.ones(4, 3), "y": (torch.ones(4, dtype=torch.int64), ["name", torch.tensor(2.0)])}
-
-    empty = without_samples(batch)
-
-    assert empty["x"].shape == (0, 3)
-    assert empty["y"][0].dtype == torch.int64
-    assert len(empty["y"][0]) == 0
-    assert empty["y"][1] == ["name", torch.tensor(2.0)]

@@ -6,13 +6,14 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_leaves, tree_map
-from torch.utils.data import default_collate
+from torch.utils._pytree import tree_leaves
 
 from paceline.curvature.untouched import seed_chunk
 from paceline.parallel.partition import Span, split
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Arrays, Like
+from paceline.tasks.data.dataset_hooks import collate_of, tell_epoch
+from paceline.tasks.data.to_device import to_device
 
 KEEP_BYTES = 1 << 30
 """Prepared batches are kept up to so much memory of a process; those beyond are prepared again at each use."""
@@ -68,14 +69,6 @@ class Chunks:
     def _make(self, index: int, span: Span) -> Any:
         if isinstance(self.data, Arrays):
             return self.data.batch(torch.arange(span.start, span.stop), None, self.like)
+        tell_epoch(self.data, 0)
         seed_chunk(index, self.like.device)
-        collate = getattr(self.data, "collate", None) or default_collate
-        return tree_map(self._move, collate([self.data[i] for i in range(span.start, span.stop)]))
-
-    def _move(self, leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        moved = leaf.to(self.like.device, self.like.dtype if leaf.is_floating_point() else leaf.dtype)
-        if self.like.channels_last and moved.ndim == 4:
-            moved = moved.contiguous(memory_format=torch.channels_last)
-        return moved
+        return to_device(collate_of(self.data)([self.data[i] for i in range(span.start, span.stop)]), self.like)

@@ -22,7 +22,7 @@ import traceback
 import types
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from multiprocessing import forkserver, resource_tracker
+from multiprocessing import resource_tracker
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
@@ -90,7 +90,6 @@ def serve(channel: Connection, job: Job, rank: int, world: int, endpoint: socket
     else:
         os.setpgid(0, 0)
     die_with_parent()
-    _let_the_server_end()
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
         leave(1)
@@ -113,19 +112,6 @@ def serve(channel: Connection, job: Job, rank: int, world: int, endpoint: socket
             channel.recv_bytes()
         del store
         leave(1 if answer.error else 0)
-
-
-def _let_the_server_end() -> None:
-    """Close this rank's copy of the pipe by which the fork server notices that its owner has died.
-
-    multiprocessing hands a copy to every child, so that the server outlives the owner as long as they live. Here it
-    is the other way round: owner dies, server ends, and with it (parent-death signal) the ranks.
-    """
-    server = getattr(forkserver, "_forkserver", None)
-    handle = getattr(server, "_forkserver_alive_fd", None)
-    if server is not None and handle is not None:
-        os.close(handle)
-        server._forkserver_alive_fd = None
 
 
 def _hold_only(*handles: int) -> None:

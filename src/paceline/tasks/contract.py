@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, Dataset
 
 from paceline.records.errors import PacelineError, choices
 from paceline.tasks.data.arrays import Arrays
@@ -108,10 +108,8 @@ def _loss(loss: Any) -> Iterator[Problem]:
 
 def _data(field: str, data: Any) -> Iterator[Problem]:
     dataset = "Arrays(x, y), or a map-style dataset with __len__ and __getitem__"
-    if isinstance(data, (Arrays, IterableDataset)):
-        empty = isinstance(data, Arrays) and not len(data)
-        if empty:
-            yield Problem(field, "is empty", "at least one sample")
+    if isinstance(data, Arrays):
+        yield from _length(field, data)
         return
     if isinstance(data, type):
         yield Problem(field, f"is the class {data.__name__}, not a dataset", f"{field}={data.__name__}(...)")
@@ -130,11 +128,28 @@ def _data(field: str, data: Any) -> Iterator[Problem]:
         )
     elif isinstance(data, (Mapping, str, bytes)):
         yield Problem(field, f"is {kind(data)}", dataset)
-    elif not hasattr(type(data), "__getitem__") or not hasattr(type(data), "__len__"):
+    elif isinstance(data, Iterable) and not _has_items(data):
+        yield Problem(field, f"is {kind(data)}, an iterable dataset", _MAP_STYLE, _FORWARD_ONLY)
+    elif not _has_items(data) or not hasattr(type(data), "__len__"):
         missing = [name for name in ("__len__", "__getitem__") if not hasattr(type(data), name)]
         yield Problem(field, f"is {kind(data)}, which has no {' and no '.join(missing)}", dataset)
     else:
         yield from _length(field, data)
+
+
+_MAP_STYLE = (
+    "a map-style dataset, with __len__ and __getitem__(index). A stream that fits into memory is one as a list: "
+    "list(stream). For files, keep an index of (file, position), and read sample i in __getitem__"
+)
+_FORWARD_ONLY = (
+    "each sample exactly once, the same batches on any number of workers and a resume in mid-epoch need sample i to be "
+    "taken directly, and an iterable only runs forward"
+)
+
+
+def _has_items(data: Any) -> bool:
+    """Whether `data[i]` is there: torch's `Dataset` has a `__getitem__` that only raises."""
+    return getattr(type(data), "__getitem__", None) not in (None, Dataset.__getitem__)
 
 
 def _length(field: str, data: Any) -> Iterator[Problem]:

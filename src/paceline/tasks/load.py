@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import inspect
+import multiprocessing
 import re
 import shlex
 import shutil
 import sys
-from collections.abc import Mapping
-from dataclasses import fields
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -21,6 +23,9 @@ from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN, Defaults, TaskOptions
 from paceline.tasks.task import Task
 from paceline.tasks.task_source import TaskSource
+
+_PREFIX = "paceline_user_task_"
+"""Before the name of a file, so that it hides no module that the file or a library imports."""
 
 
 def load_task(spec: str, options: TaskOptions) -> Task:
@@ -82,8 +87,39 @@ def _user_task(path: Path, options: TaskOptions) -> Task:
     return built
 
 
+@dataclass(frozen=True)
+class TaskFile:
+    """The file of a task as it was imported here. Pickled, it imports the file where it arrives.
+
+    Attributes:
+        module: its name in `sys.modules`.
+        path: absolute.
+    """
+
+    module: str
+    path: str
+
+    def __reduce__(self) -> Any:
+        return _arrived, (self.module, self.path)
+
+
+def task_files() -> tuple[TaskFile, ...]:
+    """Files of tasks that were imported in this process."""
+    found = []
+    for name, module in list(sys.modules.items()):
+        if name.startswith(_PREFIX) and getattr(module, "__file__", None):
+            found.append(TaskFile(name, str(Path(str(module.__file__)).resolve())))
+    return tuple(found)
+
+
+def _arrived(module: str, path: str) -> TaskFile:
+    if module not in sys.modules:
+        _import_file(Path(path))
+    return TaskFile(module, path)
+
+
 def _import_file(path: Path) -> ModuleType:
-    name = f"paceline_user_task_{path.stem}"
+    name = _PREFIX + path.stem
     module_spec = importlib.util.spec_from_file_location(name, path)
     if module_spec is None or module_spec.loader is None:
         raise PacelineError(f"{path} cannot be loaded as Python")
@@ -91,10 +127,23 @@ def _import_file(path: Path) -> ModuleType:
     sys.modules[name] = module  # DataLoader workers unpickle its classes by this name
     sys.path.insert(0, str(path.resolve().parent))  # a file's neighbours can be imported, as when it is run
     try:
-        module_spec.loader.exec_module(module)
+        with _own_start_method():
+            module_spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:  # a script may end itself by sys.exit()
         raise _their_error(path, "it cannot be imported", error, None) from error
     return module
+
+
+@contextlib.contextmanager
+def _own_start_method() -> Iterator[None]:
+    """Let a file call `multiprocessing.set_start_method` as a script may; what it does not set stays as it was."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method(None, force=True)
+    try:
+        yield
+    finally:
+        if multiprocessing.get_start_method(allow_none=True) is None:
+            multiprocessing.set_start_method(before, force=True)
 
 
 def _their_error(path: Path, what: str, error: BaseException, called: Mapping[str, Any] | None) -> PacelineError:

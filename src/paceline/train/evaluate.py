@@ -20,7 +20,8 @@ from paceline.train.objective import Objective
 def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]:
     """Loss and metrics over the whole evaluation set, equal on every rank.
 
-    Buffers are merged over ranks first and stay merged; the module's mode is put back.
+    Buffers are merged over ranks first and stay merged; the module's mode is put back. How many samples a batch has is
+    known from the plan that cut it, whatever form the collate function gives it.
 
     Raises:
         PacelineError: the ranks together did not see each sample exactly once, or a metric is not as agreed.
@@ -40,11 +41,12 @@ def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]
     table[-1, 0] = seen
     sum_over_ranks(table)
     total = len(task.eval_data)
-    if int(table[-1, 0]) != total:
+    counted = table[0, 1] if task.count == "samples" else table[-1, 0]
+    if table[-1, 0] != total or counted != total:
         raise PacelineError(
-            f"{int(table[-1, 0]):,} samples were evaluated where the set has {total:,}",
-            why="batches of the evaluation set do not have the length that was asked for",
-            hint="check the data set's __len__ and collate function",
+            f"{min(float(counted), float(table[-1, 0])):,.10g} samples were evaluated where the set has {total:,}",
+            why='the loss counts samples (count="samples"), and each has to be counted once',
+            hint="let the collate function keep every sample, or leave count out of the Task",
             exit_code=Exit.FAILED,
         )
     measured = {
@@ -69,14 +71,14 @@ def _own_part(objective: Objective, task: Task, feed: Feed) -> tuple[dict[str, T
         pair = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device).reshape(()) for v in (value, count)])
         sums[name] = sums[name] + pair if name in sums else pair
 
-    for batch in feed.evaluation(task.eval_batch):
+    for batch, samples in feed.evaluation(task.eval_batch):
         with objective.autocast():
             loss = task.loss(objective.model, batch)
         add("loss", loss.sum, loss.count)
-        seen += batch_length(batch)
+        seen += samples
         for name, metric in task.metrics.items():
             if isinstance(metric, Gathered):
-                rows[name].append(metric.rows(loss.outputs, batch))
+                rows[name].append(_checked_rows(name, metric.rows(loss.outputs, batch), samples))
             else:
                 value, count = metric(loss.outputs, batch)
                 add(name, value, count)
@@ -93,13 +95,16 @@ def _empty_rows(objective: Objective, task: Task, feed: Feed, rows: dict[str, li
     return {name: [task.metrics[name].rows(outputs, batch)[:0]] for name in rows}  # type: ignore[union-attr]
 
 
-def batch_length(batch: Any) -> int:
-    """Samples in a batch: the length of its first tensor."""
-    leaves = torch.utils._pytree.tree_leaves(batch)
-    for leaf in leaves:
-        if isinstance(leaf, Tensor) and leaf.ndim:
-            return len(leaf)
-    raise PacelineError("a batch holds no tensor", hint="let the data set return tensors, or a tuple of them")
+def _checked_rows(name: str, rows: Any, samples: int) -> Tensor:
+    """Rows of a gathered metric, refused where they are not one a sample."""
+    if isinstance(rows, Tensor) and rows.ndim and len(rows) == samples:
+        return rows
+    found = f"a tensor of shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
+    raise PacelineError(
+        f"the rows of metric {name} are {found} for a batch of {samples} samples",
+        hint="let rows(outputs, batch) return a tensor of shape (samples, ...), one row a sample in the batch's order",
+        exit_code=Exit.FAILED,
+    )
 
 
 def trained_parameters(model: nn.Module) -> int:

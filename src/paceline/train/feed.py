@@ -2,26 +2,26 @@
 
 Two feeds with one interface: whole-tensor gathering for arrays in memory, and DataLoader workers for map-style
 datasets. Both start at any batch of any epoch at once, which is all that resuming in mid-epoch needs.
+
+How many samples a batch has is known here, from the plan. It is never read off a batch, whose form is the task's own:
+time first, packed sequences, graphs joined along their nodes, text.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-import random
-import signal
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
-import numpy as np
 import torch
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader
 
-from paceline.parallel.exit import die_with_parent
 from paceline.parallel.partition import Span, batch_span, draws_seed, epoch_order, rank_spans, split
-from paceline.parallel.seat import SAVE_SIGNALS
 from paceline.tasks.data.arrays import Arrays, Draws, Like
+from paceline.tasks.data.dataset_hooks import collate_of, tell_epoch
+from paceline.tasks.data.to_device import to_device
+from paceline.train.loader_processes import Seeded, begin, check_loadable, start_method, starting
 from paceline.train.plan import Plan
 
 
@@ -40,8 +40,8 @@ class Feed(Protocol):
         """The batch of these samples, unaugmented, made in this process."""
         ...
 
-    def evaluation(self, batch: int) -> Iterator[Any]:
-        """This rank's contiguous part of the data in order, `batch` samples at a time."""
+    def evaluation(self, batch: int) -> Iterator[tuple[Any, int]]:
+        """This rank's contiguous part of the data in order, and how many samples each batch has, `batch` at most."""
         ...
 
 
@@ -56,6 +56,7 @@ class ArrayFeed:
     def epoch(self, epoch: int, first: int) -> Iterator[list[Any | None]]:
         """See `Feed`."""
         plan = self.plan
+        tell_epoch(self.arrays, epoch)
         order = torch.from_numpy(epoch_order(plan.samples, plan.seed, epoch))
         cuts: dict[int, list[Span]] = {}  # of a batch of so many samples; a run meets two lengths
         stage = plan.stage(epoch)
@@ -81,10 +82,10 @@ class ArrayFeed:
         """See `Feed`."""
         return self.arrays.batch(torch.as_tensor(indices), None, self.like)
 
-    def evaluation(self, batch: int) -> Iterator[Any]:
+    def evaluation(self, batch: int) -> Iterator[tuple[Any, int]]:
         """See `Feed`."""
         for span in _evaluation_spans(self.plan, batch):
-            yield self.arrays.batch(torch.arange(span.start, span.stop), None, self.like)
+            yield self.arrays.batch(torch.arange(span.start, span.stop), None, self.like), len(span)
 
 
 class DatasetFeed:
@@ -95,7 +96,7 @@ class DatasetFeed:
         self.plan = plan
         self.like = like
         self.workers = workers
-        self.collate = getattr(dataset, "collate", None) or default_collate
+        self.collate = collate_of(dataset)
 
     def epoch(self, epoch: int, first: int) -> Iterator[list[Any | None]]:
         """See `Feed`."""
@@ -103,101 +104,51 @@ class DatasetFeed:
         order = epoch_order(plan.samples, plan.seed, epoch)
         spans = [plan.micro_batches(epoch, index) for index in range(first, plan.steps_in(epoch))]
         wanted = [[(epoch, int(i)) for i in order[s.start : s.stop]] for s in itertools.chain(*spans) if len(s)]
-        loaded = self._load(wanted)
+        loaded = self._load(wanted, epoch)
         for micro in spans:
-            yield [self._move(next(loaded)) if len(span) else None for span in micro]
+            yield [next(loaded) if len(span) else None for span in micro]
 
     def sample(self, samples: int | None = None) -> Any:
         """See `Feed`."""
         return self.rows(range(samples or self.plan.usual_micro_batch))
 
     def rows(self, indices: Sequence[int]) -> Any:
-        """See `Feed`."""
-        seeded = _Seeded(self.dataset, self.plan.seed)
-        return self._move(self.collate([seeded[0, index] for index in indices]))
+        """See `Feed`; of epoch 0."""
+        tell_epoch(self.dataset, 0)
+        seeded = Seeded(self.dataset, self.plan.seed)
+        return to_device(self.collate([seeded[0, index] for index in indices]), self.like)
 
-    def evaluation(self, batch: int) -> Iterator[Any]:
-        """See `Feed`."""
-        wanted = [[(0, i) for i in range(s.start, s.stop)] for s in _evaluation_spans(self.plan, batch)]
-        return map(self._move, self._load(wanted))
+    def evaluation(self, batch: int) -> Iterator[tuple[Any, int]]:
+        """See `Feed`; at every evaluation the dataset is as in epoch 0."""
+        spans = list(_evaluation_spans(self.plan, batch))
+        loaded = self._load([[(0, i) for i in range(s.start, s.stop)] for s in spans], 0)
+        return zip(loaded, map(len, spans), strict=True)
 
-    def _load(self, wanted: Sequence[list[tuple[int, int]]]) -> Iterator[Any]:
+    def _load(self, wanted: Sequence[list[tuple[int, int]]], epoch: int) -> Iterator[Any]:
+        """Batches on the device. The dataset is told the epoch before loader processes get their copies of it."""
+        tell = functools.partial(tell_epoch, self.dataset, epoch)
+        listens = tell()
+        method = start_method()
         loader: DataLoader[Any] = DataLoader(
-            _Seeded(self.dataset, self.plan.seed),
+            Seeded(self.dataset, self.plan.seed),
             batch_sampler=wanted,
             num_workers=self.workers,
             collate_fn=self.collate,
-            worker_init_fn=_start_loader_worker,
+            worker_init_fn=begin,
             pin_memory=self.like.device.type == "cuda",
             # Seeds for workers come from here instead of torch's global generator, which must not move.
             generator=torch.Generator().manual_seed(self.plan.seed),
+            multiprocessing_context=method if self.workers else None,
         )
-        with _signals_held():
-            return iter(loader)
-
-    def _move(self, batch: Any) -> Any:
-        return torch.utils._pytree.tree_map(self._move_leaf, batch)
-
-    def _move_leaf(self, leaf: Any) -> Any:
-        if not isinstance(leaf, torch.Tensor):
-            return leaf
-        dtype = self.like.dtype if leaf.is_floating_point() else leaf.dtype
-        moved = leaf.to(self.like.device, dtype, non_blocking=True)
-        if self.like.channels_last and moved.ndim == 4:
-            moved = moved.contiguous(memory_format=torch.channels_last)
-        return moved
-
-
-class _Seeded(Dataset[Any]):
-    """A dataset whose random numbers depend on (seed, epoch, sample) only.
-
-    So an augmentation inside `__getitem__` gives the same sample on any rank, in any worker, before and after a
-    resume. The generators of the process that calls it are put back.
-    """
-
-    def __init__(self, dataset: Any, seed: int) -> None:
-        self.dataset = dataset
-        self.seed = seed
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, token: tuple[int, int]) -> Any:
-        epoch, index = token
-        words = np.random.SeedSequence((self.seed, epoch, index)).generate_state(3, np.uint32)
-        before = random.getstate(), np.random.get_state(), torch.get_rng_state()
-        try:
-            random.seed(int(words[0]))
-            np.random.seed(int(words[1]))
-            torch.default_generator.manual_seed(int(words[2]))  # torch.manual_seed would move CUDA's, too
-            return self.dataset[index]
-        finally:
-            random.setstate(before[0])
-            np.random.set_state(before[1])
-            torch.set_rng_state(before[2])
-
-
-_OF_THE_RANK = (signal.SIGTERM, signal.SIGINT, *SAVE_SIGNALS)
-"""Signals that mean the rank. A launcher or a scheduler may send them to the loader processes as well."""
-
-
-@contextlib.contextmanager
-def _signals_held() -> Iterator[None]:
-    """While loader processes start: torch gives each a handler of its own, which ends it, before ours is set."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _OF_THE_RANK)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-def _start_loader_worker(worker: int) -> None:
-    """Loader processes end with their rank, and leave signals that mean the rank to the rank."""
-    del worker
-    die_with_parent()
-    for number in _OF_THE_RANK:
-        signal.signal(number, signal.SIG_IGN)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, _OF_THE_RANK)
+        if self.workers:
+            with starting(method):
+                batches = iter(loader)
+        else:
+            batches = iter(loader)
+        for _ in wanted:
+            if listens and not self.workers:
+                tell()  # again, where an evaluation between two steps has told a dataset that both share another one
+            yield to_device(next(batches), self.like)
 
 
 def _evaluation_spans(plan: Plan, batch: int) -> Iterator[Span]:
@@ -209,6 +160,7 @@ def _evaluation_spans(plan: Plan, batch: int) -> Iterator[Span]:
 def make_feed(data: Any, plan: Plan, like: Like, loader_workers: int) -> Feed:
     """The feed for a task's data; arrays move to the device when they take less than half of its free memory."""
     if not isinstance(data, Arrays):
+        check_loadable("the dataset", data, loader_workers)
         return DatasetFeed(data, plan, like, loader_workers)
     if like.device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(like.device)

@@ -24,12 +24,12 @@ from paceline.train.averaging import Average
 from paceline.train.config import TrainConfig, required
 from paceline.train.describe import Description, as_session, describe
 from paceline.train.duration import Duration
+from paceline.train.empty_batch import give_empty_batch
 from paceline.train.feed import Feed, make_feed
 from paceline.train.gradient_norms import NormWatch
 from paceline.train.loop import Job
 from paceline.train.model import make_model, refuse_single_samples, wrap
 from paceline.train.monitor import Monitor
-from paceline.train.norms.convert import synchronises, without_samples
 from paceline.train.objective import Objective
 from paceline.train.optim.build import build_optimizer
 from paceline.train.plan import Cadence, Plan
@@ -73,8 +73,7 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
 
     objective = Objective(model, task.loss, precision.autocast)
     sample = train_feed.sample()
-    if synchronises(model):
-        objective.empty = without_samples(sample)
+    give_empty_batch(objective, plan, schedule.total_steps, train_feed)
     refuse_single_samples(objective, plan, schedule.total_steps, train_feed)
     ddp, notes = wrap(objective, task, plan, seat, sample)
     if config.compress != "none":

@@ -7,12 +7,10 @@ model refers to it, and checkpoints fit in both directions.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.utils import _pytree
 
 from paceline.records.errors import PacelineError, choices
 from paceline.train.norms import ghost, sync
@@ -101,12 +99,3 @@ def _classes(kind: str, norms: dict[str, _BatchNorm], device: torch.device) -> d
 def synchronises(model: nn.Module) -> bool:
     """Whether a forward of the model in training is a collective, which every rank has to take part in."""
     return any(isinstance(module, (sync._Synchronised, nn.SyncBatchNorm)) for module in model.modules())
-
-
-def without_samples(batch: Any) -> Any:
-    """A batch like this one, with 0 samples: what a rank that has none runs a model on that `synchronises`.
-
-    Args:
-        batch: tensors of shape (samples, ...), in tuples, lists and dicts; whatever else is in it stays.
-    """
-    return _pytree.tree_map(lambda leaf: leaf[:0] if isinstance(leaf, Tensor) and leaf.ndim else leaf, batch)
