@@ -213,16 +213,6 @@ def test_an_evaluation_that_is_not_finite_is_final_but_never_best(runs):
     assert summary.headline == "accuracy"
 
 
-def test_an_evaluation_that_missed_a_sample_is_a_warning(runs):
-    """999 of 1,000 evaluated samples is said, because every sample must be seen once."""
-    events = [runs.start(), runs.step(1, 0.1), runs.evaluation(1, 1.0, 0.9, count=999)]
-    run = load_run(runs.write("short-count", events))
-
-    warnings = summarise(run).warnings
-
-    assert any("counted 999 samples, and the task has 1,000" in warning for warning in warnings)
-
-
 @pytest.mark.parametrize(("n", "low", "high"), [(6, 1, 6), (10, 2, 9), (20, 6, 15), (100, 40, 61)])
 def test_the_interval_of_a_median_has_the_ranks_of_the_published_tables(n, low, high):
     """Order statistics of the 95 % interval as tabulated for the sign test."""

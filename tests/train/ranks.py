@@ -266,7 +266,7 @@ def evaluation_task(samples: int, kind: str) -> Task:
     metrics: dict[str, Any] = {"accuracy": accuracy, "order": Gathered(confidence, order_of)}
     if samples > 20:
         metrics["auc"] = Gathered(confidence, area_under_curve)
-    return Task("t", network, cross_entropy(), data, data, metrics, eval_batch=4)
+    return Task("t", network, cross_entropy(), data, data, metrics, count="samples", eval_batch=4)
 
 
 def evaluated(sizes: list[int], kind: str) -> list[Any]:

@@ -10,8 +10,8 @@ from torch import nn
 from torch.nn import functional
 
 from paceline.launch.pool import run_ranks
-from paceline.records.errors import Exit, PacelineError
-from paceline.train.evaluate import batch_length, trained_parameters
+from paceline.records.errors import Exit
+from paceline.train.evaluate import trained_parameters
 from tests.train import ranks
 
 SIZES = [1, 2, 7, 8, 53]
@@ -76,26 +76,6 @@ def test_batch_norm_evaluates_with_the_mean_of_all_ranks_statistics() -> None:
         expected = functional.cross_entropy(model(x), y).item()
     assert [result["loss"] for result in results] == pytest.approx([expected] * 3, rel=1e-12)
     assert not np.array_equal(results[0]["buffers"]["1.running_mean"], results[1]["buffers"]["1.running_mean"])
-
-
-@pytest.mark.parametrize(
-    "batch",
-    [
-        torch.zeros(5, 2),
-        (torch.zeros(5), torch.zeros(1)),
-        {"x": torch.zeros(5)},
-        [3, {"a": (torch.tensor(1), torch.zeros(5))}],
-    ],
-)
-def test_the_length_of_a_batch_is_that_of_its_first_tensor_with_rows(batch: object) -> None:
-    """In tuples, lists and dictionaries."""
-    assert batch_length(batch) == 5
-
-
-def test_a_batch_without_tensors_is_refused() -> None:
-    """Its samples could not be counted."""
-    with pytest.raises(PacelineError, match="a batch holds no tensor"):
-        batch_length({"text": ["a", "b"], "n": 3})
 
 
 def test_only_what_is_trained_counts_as_a_parameter() -> None:

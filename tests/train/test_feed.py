@@ -182,9 +182,9 @@ def test_evaluation_gives_every_sample_once_in_order(samples: int, world: int, s
             batch for rank in range(world) for batch in make(Plan(samples, 64, 1, 0, world, rank)).evaluation(size)
         ]
 
-        assert [i for piece in pieces for i in piece[1].tolist()] == list(range(samples))
-        assert [row[0] for piece in pieces for row in piece[0].tolist()] == list(range(samples))
-        assert all(1 <= len(piece[1]) <= size for piece in pieces)
+        assert [i for piece, _ in pieces for i in piece[1].tolist()] == list(range(samples))
+        assert [row[0] for piece, _ in pieces for row in piece[0].tolist()] == list(range(samples))
+        assert all(1 <= len(piece[1]) == length <= size for piece, length in pieces)
 
 
 @settings(max_examples=30)

@@ -8,16 +8,24 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 from torch.nn import functional
 
 from paceline.launch.pool import run_ranks
 from paceline.records.errors import PacelineError
-from paceline.tasks.task import Loss
-from paceline.train.ledger import LedgerReader
-from paceline.train.objective import LEDGER, Objective, Totals, check_loss, read_totals
+from paceline.tasks.task import Loss, Task
+from paceline.train.ledger import Counts, LedgerReader
+from paceline.train.objective import (
+    LEDGER,
+    Objective,
+    Totals,
+    check_loss,
+    count_parts,
+    read_totals,
+    total_count,
+)
 from tests.train import ranks
 
 SIZES = [[5], [3, 4], [3, 0, 4], [0, 0, 2]]
@@ -72,7 +80,7 @@ def test_a_rank_without_samples_adds_exact_zeros_and_does_not_touch_buffers() ->
 
     assert result["value"] == 0.0
     assert all(not gradient.any() for gradient in result["gradients"])
-    assert result["ledger"] == [0, 0, 0, 1, 0]
+    assert result["ledger"] == [0, 0, 0, 0, 0, 1, 0]
     assert result["buffers equal"]
 
 
@@ -103,7 +111,7 @@ def test_the_value_is_the_scaled_sum_and_the_ledger_is_never_part_of_it() -> Non
 
         expected = objective.model(x).square().sum()
         assert value.item() == pytest.approx(0.25 * expected.item(), rel=1e-6)
-        assert objective.ledger.grad.tolist() == pytest.approx([expected.item(), 4, 0, 1, 0], rel=1e-6)
+        assert objective.ledger.grad.tolist() == pytest.approx([expected.item(), 0, 4, 0, 0, 1, 0], rel=1e-6)
         assert not objective.ledger.detach().any()
     assert len(LEDGER) == len(objective.ledger)
 
@@ -114,30 +122,84 @@ def test_the_totals_before_a_backward_are_a_mistake_of_ours() -> None:
         objective_of(lambda m, b: None).totals(1)
 
 
-@given(count=st.integers(0, 2**40), world=st.sampled_from([1, 2, 3, 7, 64]))
-def test_a_whole_count_is_whole_again_after_the_mean_over_ranks(count: int, world: int) -> None:
-    """Division by the number of ranks and back rounds; the reader undoes that."""
-    mean = torch.tensor([0.0, count / world, 0.0, 1 / world, 0.0], dtype=torch.float64)
-
-    totals = read_totals(mean * world)
-
-    assert totals == Totals(0.0, float(count), False, True)
+COUNTS = st.one_of(
+    st.integers(0, 2**30),
+    st.floats(0, 1e9, allow_nan=False),
+    st.floats(0, 1e-3, allow_nan=False),
+    st.integers(0, 2**20).map(lambda n: n / 8),
+)
 
 
-def test_a_count_of_weights_keeps_its_fraction() -> None:
-    """And one that is not finite stays visible."""
-    assert read_totals(torch.tensor([1.0, 2.5, 0, 0, 0])).count == 2.5
-    assert math.isnan(read_totals(torch.tensor([1.0, math.nan, 0, 0, 0])).count)
+@settings(max_examples=300)
+@given(counts=st.lists(COUNTS, min_size=1, max_size=12), world=st.sampled_from([1, 2, 3, 7, 64]), tensor=st.booleans())
+def test_a_count_of_any_size_is_that_of_float64_after_a_sum_in_float32(counts, world, tensor) -> None:
+    """Micro-batches of billions of tokens and of weights of 1/60,000 alike; whole counts are exact.
+
+    The sum is DDP's: each part divided by the number of ranks, added up, and multiplied again.
+    """
+    ledgers = []
+    for count in counts:
+        wide = torch.tensor(count, dtype=torch.float64)
+        objective = objective_of(lambda m, b, count=wide if tensor else count: Loss(m(b).sum(), count))
+        objective(torch.zeros(1, 3), 1.0, (0.0, 1.0, 0.0)).backward()
+        ledgers.append(objective.ledger.grad)
+
+    summed = sum(ledger * torch.tensor(1 / world, dtype=torch.float32) for ledger in ledgers) * world
+    totals = read_totals(summed)
+
+    expected = math.fsum(float(count) for count in counts)
+    if all(isinstance(count, int) for count in counts):
+        assert totals.count == expected
+    assert totals.count == pytest.approx(expected, rel=1e-6, abs=1e-45)
+    assert float(total_count(summed)) == pytest.approx(expected, rel=1e-6, abs=1e-45)
+    assert totals.interrupt
+
+
+def test_counts_on_a_device_have_the_parts_of_counts_in_numbers() -> None:
+    """A tensor is cut without asking for its value; signs are kept and a count that is not finite stays visible."""
+    for count in (0.0, 2.5, 4096.0, 123_456_789.25, 1 / 60_000, -7.75):
+        parts = count_parts(torch.tensor([count], dtype=torch.float64))
+        assert [float(part) for part in parts] == list(count_parts(count))
+        assert parts[0] * 4096 + parts[1] + parts[2] == count
+    assert math.isnan(read_totals(torch.tensor([1.0, *count_parts(math.nan), 0, 0, 0])).count)
+    assert read_totals(torch.tensor([1.0, *count_parts(math.inf), 0, 0, 0])).count == math.inf
 
 
 def test_on_a_cpu_the_ledger_is_read_at_once() -> None:
     """No lag, nothing left to drain."""
     reader = LedgerReader(torch.device("cpu"))
 
-    read = reader.push(torch.tensor([3.0, 2.0, 0.0, 0.0, 0.0]))
+    read = reader.push(torch.tensor([3.0, 0.0, 2.0, 0.0, 0.0, 0.0, 0.0]))
 
     assert read == [Totals(3.0, 2.0, False, False)]
     assert reader.drain() == []
+
+
+def counts_of(kind: str) -> Counts:
+    """Of a task that counts samples, or reports its counts, after 8 samples."""
+    return Counts(Task("mine", nn.Identity, lambda m, b: b, [1], [1], count=kind), samples=8)
+
+
+def test_a_loss_that_loses_a_sample_is_refused_at_its_first_step() -> None:
+    """A collate function that drops one would scale gradients wrongly; nothing is wrong before that."""
+    counts = counts_of("samples")
+
+    assert counts.check(8, 2, 16) == ""
+    with pytest.raises(PacelineError, match="counts 7 where batch 3 has 8 samples") as caught:
+        counts.check(7, 3, 24)
+
+    assert "collate" in caught.value.hint
+
+
+def test_a_batch_that_counts_nothing_is_noted_once_and_a_negative_count_refused() -> None:
+    """All weights 0: there is no mean. Below 0, the mean would turn the gradient around."""
+    counts = counts_of("reported")
+
+    assert "step 2: the counts of the loss add up to 0" in counts.check(0.0, 2, 16)
+    assert counts.check(0.0, 3, 24) == ""
+    assert counts.check(1e-5, 4, 32) == ""
+    with pytest.raises(PacelineError, match="counts -3 at step 5"):
+        counts.check(-3.0, 5, 40)
 
 
 GRADIENT = torch.ones((), requires_grad=True)

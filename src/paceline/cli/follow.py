@@ -21,6 +21,7 @@ from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
 from paceline.records.wrap import wrap
 from paceline.records.writer import end_of_last_line
+from paceline.report import words
 from paceline.report.words import decimal, fast_line, first_line, rate
 
 _POLL_S = 0.1
@@ -213,7 +214,7 @@ def evaluation_line(event: Evaluation) -> str:
             continue  # they stand behind the number that they belong to
         text = f"{name} {measure.value:.4f}" if name != "sharpness" else f"sharpness {measure.value:.4g}"
         if name not in ("loss", "sharpness"):
-            text += f" of {measure.count:,.0f}"
+            text += f" of {words.count(measure.count)}"
         if (raw := event.metrics.get(f"raw_{name}")) is not None:
             text += f" (raw {raw.value:.4f})"
         if name == "sharpness" and (limit := event.metrics.get("stability_limit")) is not None:

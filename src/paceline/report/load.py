@@ -262,7 +262,7 @@ class _Gathered:
         self.counts_samples = self.counts_samples and event.count == samples
         self.counts_whole = self.counts_whole and float(event.count).is_integer()
         self.steps += 1
-        self.strange += not np.isfinite(number(event.loss))
+        self.strange += event.count != 0 and not np.isfinite(number(event.loss))  # a mean over nothing is no number
         self.samples_before = event.samples
         self.last = event
         self.mark = self.latest = event.elapsed_s

@@ -356,14 +356,6 @@ def _warnings(run: Run) -> list[str]:
     found += run.remarks
     if run.totals.strange_losses:
         found.append(f"{words.plural(run.totals.strange_losses, 'step')} had a loss that is not a finite number")
-    counts = run.evaluations.count.get("accuracy")
-    if run.info.task is not None and counts is not None and run.info.task.eval_samples:
-        wrong = counts[np.isfinite(counts) & (counts != run.info.task.eval_samples)]
-        if len(wrong):
-            found.append(
-                f"{words.plural(len(wrong), 'evaluation')} counted {words.integer(wrong[-1])} samples, "
-                f"and the task has {words.integer(run.info.task.eval_samples)}"
-            )
     missing = run.totals.last_step - run.totals.steps
     if missing > 0 and not any("damaged" in remark for remark in run.remarks):
         found.append(f"{words.plural(missing, 'step')} left no record")

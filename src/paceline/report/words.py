@@ -29,6 +29,13 @@ def integer(value: float | None) -> str:
     return f"{value:,.0f}" if value is not None and math.isfinite(value) else NOT_OBSERVED
 
 
+def count(value: float | None) -> str:
+    """What a mean was taken over: 10,000 samples or tokens; weights with their fraction, 0.0002667."""
+    if value is None or not math.isfinite(value) or value == round(value):
+        return integer(value)
+    return f"{value:,.1f}" if abs(value) >= 1000 else f"{value:.4g}"
+
+
 def duration(seconds: float | None) -> str:
     """Three significant places or so: 0.042 s, 7.31 s, 42.3 s, 3 min 07 s, 2 h 05 min."""
     if seconds is None or not math.isfinite(seconds):
@@ -65,14 +72,14 @@ def decimal(value: float | None) -> str:
     return f"{value:.4f}" if value == 0 or abs(value) >= 0.01 else f"{value:.3e}"
 
 
-def counted(metric: str, value: float | None, count: float | None) -> str:
+def counted(metric: str, value: float | None, over: float | None) -> str:
     """What a metric was taken over: `9,123 of 10,000` for an accuracy, else `over 10,000`."""
-    if value is None or count is None or not math.isfinite(value) or not math.isfinite(count):
+    if value is None or over is None or not math.isfinite(value) or not math.isfinite(over):
         return ""
-    right = value * count
-    if metric == "accuracy" and abs(right - round(right)) < 1e-3:
-        return f"{integer(round(right))} of {integer(count)}"
-    return f"over {integer(count)}"
+    right = value * over
+    if metric == "accuracy" and over == round(over) and abs(right - round(right)) < 1e-3:
+        return f"{integer(round(right))} of {integer(over)}"
+    return f"over {count(over)}"
 
 
 def size(count_bytes: float) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -30,15 +31,15 @@ def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]
     was_training = objective.model.training
     objective.model.eval()
     try:
-        sums, rows, seen = _own_part(objective, task, feed)
+        own = _own_part(objective, task, feed)
     finally:
         objective.model.train(was_training)
     means = ["loss", *(name for name, metric in task.metrics.items() if not isinstance(metric, Gathered))]
     device = objective.ledger.device
     table = torch.zeros(len(means) + 1, 2, dtype=torch.float64, device=device)
     for row, name in enumerate(means):
-        table[row] = sums.get(name, table[row])
-    table[-1, 0] = seen
+        table[row] = own.sums.get(name, table[row])
+    table[-1] = torch.tensor([own.samples, len(own.wrong_rows)])
     sum_over_ranks(table)
     total = len(task.eval_data)
     counted = table[0, 1] if task.count == "samples" else table[-1, 0]
@@ -49,42 +50,68 @@ def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]
             hint="let the collate function keep every sample, or leave count out of the Task",
             exit_code=Exit.FAILED,
         )
+    if table[-1, 1]:
+        raise PacelineError(
+            next(iter(own.wrong_rows), "a gathered metric has not one row a sample on another worker"),
+            why="all rows are put in the order of the evaluation set, and others would take their places",
+            hint="let rows(outputs, batch) return a tensor of shape (samples, ...) in the order of the batch",
+            exit_code=Exit.FAILED,
+        )
     measured = {
         name: Measure(value=value / count if count else math.nan, count=count)
         for name, (value, count) in zip(means, table[:-1].tolist(), strict=True)
     }
-    for name, parts in rows.items():
+    for name, parts in own.rows.items():
         metric = task.metrics[name]
         assert isinstance(metric, Gathered)
         measured[name] = Measure(value=float(metric.finish(gather_rows(torch.cat(parts), total))), count=float(total))
     return measured
 
 
-def _own_part(objective: Objective, task: Task, feed: Feed) -> tuple[dict[str, Tensor], dict[str, list[Tensor]], int]:
-    """This rank's sums (2,) float64 by name, rows by name, and how many samples it saw."""
-    sums: dict[str, Tensor] = {}
-    rows: dict[str, list[Tensor]] = {name: [] for name, m in task.metrics.items() if isinstance(m, Gathered)}
-    seen = 0
+@dataclass
+class _Part:
+    """What a rank found on its part of the evaluation set.
+
+    Attributes:
+        sums: (2,) float64, sum and count, by the name of a mean.
+        rows: of gathered metrics.
+        samples: that it was given.
+        wrong_rows: what is wrong with rows that are not one a sample; those are left out.
+    """
+
+    sums: dict[str, Tensor]
+    rows: dict[str, list[Tensor]]
+    samples: int = 0
+    wrong_rows: list[str] = field(default_factory=list)
+
+
+def _own_part(objective: Objective, task: Task, feed: Feed) -> _Part:
+    own = _Part({}, {name: [] for name, m in task.metrics.items() if isinstance(m, Gathered)})
     device = objective.ledger.device
 
     def add(name: str, value: Any, count: Any) -> None:
         pair = torch.stack([torch.as_tensor(v, dtype=torch.float64, device=device).reshape(()) for v in (value, count)])
-        sums[name] = sums[name] + pair if name in sums else pair
+        own.sums[name] = own.sums[name] + pair if name in own.sums else pair
 
     for batch, samples in feed.evaluation(task.eval_batch):
         with objective.autocast():
             loss = task.loss(objective.model, batch)
         add("loss", loss.sum, loss.count)
-        seen += samples
+        own.samples += samples
         for name, metric in task.metrics.items():
             if isinstance(metric, Gathered):
-                rows[name].append(_checked_rows(name, metric.rows(loss.outputs, batch), samples))
+                found = metric.rows(loss.outputs, batch)
+                if isinstance(found, Tensor) and found.ndim and len(found) == samples:
+                    own.rows[name].append(found)
+                else:
+                    shown = f"of shape {tuple(found.shape)}" if isinstance(found, Tensor) else type(found).__name__
+                    own.wrong_rows.append(f"the rows of metric {name} are {shown} for a batch of {samples} samples")
             else:
                 value, count = metric(loss.outputs, batch)
                 add(name, value, count)
-    if rows and not seen:
-        rows = _empty_rows(objective, task, feed, rows)
-    return sums, rows, seen
+    if own.rows and not own.samples:
+        own.rows = _empty_rows(objective, task, feed, own.rows)
+    return own
 
 
 def _empty_rows(objective: Objective, task: Task, feed: Feed, rows: dict[str, list[Tensor]]) -> dict[str, list[Tensor]]:
@@ -93,18 +120,6 @@ def _empty_rows(objective: Objective, task: Task, feed: Feed, rows: dict[str, li
     with objective.autocast():
         outputs = task.loss(objective.model, batch).outputs
     return {name: [task.metrics[name].rows(outputs, batch)[:0]] for name in rows}  # type: ignore[union-attr]
-
-
-def _checked_rows(name: str, rows: Any, samples: int) -> Tensor:
-    """Rows of a gathered metric, refused where they are not one a sample."""
-    if isinstance(rows, Tensor) and rows.ndim and len(rows) == samples:
-        return rows
-    found = f"a tensor of shape {tuple(rows.shape)}" if isinstance(rows, Tensor) else type(rows).__name__
-    raise PacelineError(
-        f"the rows of metric {name} are {found} for a batch of {samples} samples",
-        hint="let rows(outputs, batch) return a tensor of shape (samples, ...), one row a sample in the batch's order",
-        exit_code=Exit.FAILED,
-    )
 
 
 def trained_parameters(model: nn.Module) -> int:

@@ -39,9 +39,9 @@ from paceline.train.averaging import Average
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import Feed
 from paceline.train.gradient_norms import NormWatch
-from paceline.train.ledger import LedgerReader
+from paceline.train.ledger import Counts, LedgerReader
 from paceline.train.monitor import Monitor
-from paceline.train.objective import Objective, Totals
+from paceline.train.objective import Objective, Totals, total_count
 from paceline.train.plan import Cadence, Plan
 from paceline.train.record import Recorder
 from paceline.train.schedules import Schedule
@@ -94,6 +94,7 @@ def train(job: Job) -> Outcome:
     parameters = [p for group in job.optimizer.param_groups for p in group["params"]]
     reader = LedgerReader(job.objective.ledger.device)
     unread: deque[dict[str, Any]] = deque()
+    counts = Counts(job.task, progress.samples)
     job.model.train()
 
     while progress.step < job.schedule.total_steps:
@@ -138,7 +139,7 @@ def train(job: Job) -> Outcome:
             for group in job.optimizer.param_groups:
                 group["lr"] = lr
             if not counts_samples:
-                count = ledger[1]
+                count = total_count(ledger)
                 factor = torch.where(count > 0, plan.world / count, torch.zeros_like(count))
                 torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], factor)
             if watched:
@@ -168,7 +169,7 @@ def train(job: Job) -> Outcome:
                     "update_s": stepped - loaded - forward_s - backward_s,
                 }
             )
-            record_steps(recorder, unread, totals)
+            record_steps(recorder, unread, totals, counts)
 
             # evaluate, decide, checkpoint
             done = progress.step >= job.schedule.total_steps
@@ -180,7 +181,7 @@ def train(job: Job) -> Outcome:
                 job.norms.flush()
                 late = reader.drain()
                 require_finite(late, unread, progress.step)
-                record_steps(recorder, unread, late)
+                record_steps(recorder, unread, late, counts)
                 totals += late
                 stopping = any(t.terminate or t.interrupt for t in totals)
                 saving = periodic or any(t.save for t in totals)
@@ -243,10 +244,12 @@ def _diverged(what: str, why: str) -> PacelineError:
     return PacelineError(what, why=why, hint="a smaller --lr or a longer --warmup", exit_code=Exit.DIVERGED)
 
 
-def record_steps(recorder: Recorder, unread: deque[dict[str, Any]], totals: list[Totals]) -> None:
-    """Write the oldest steps whose ledger is known now."""
+def record_steps(recorder: Recorder, unread: deque[dict[str, Any]], totals: list[Totals], counts: Counts) -> None:
+    """Write the oldest steps whose ledger is known now, after a look at what they count."""
     for row in totals:
         facts = unread.popleft()
+        if remark := counts.check(row.count, facts["step"], facts["samples"]):
+            recorder.note(remark, "warning")
         recorder.step(Step(count=row.count, loss=row.loss / row.count if row.count else math.nan, **facts))
 
 

@@ -8,6 +8,9 @@ plain model, DDP wraps both, and there is no way past it.
 its wishes to stop or to save, so all are summed over ranks by the all-reduce that the gradients need anyway: the global
 loss of every step, the count that a mean has to be divided by, and a stop or a checkpoint on which all ranks agree,
 for no message of their own.
+
+**Counts are any numbers**: samples, a billion tokens, weights of 1/60,000. float32 holds no whole number above 2^24
+exactly, so a count travels in three parts (`count_parts`), of which the whole ones are exact after the sum over ranks.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ import math
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -25,7 +28,9 @@ from paceline.records.errors import PacelineError
 from paceline.tasks.contract import gradient_problem, loss_problem
 from paceline.tasks.task import Loss
 
-LEDGER = ("loss", "count", "terminate", "interrupt", "save")
+LEDGER = ("loss", "count in 4096s", "count below 4096", "fraction of the count", "terminate", "interrupt", "save")
+_HIGH = 4096.0
+"""Whole parts below it are exact in float32 when 4096 micro-batches of all ranks add up; counts may reach 2^36."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +53,7 @@ class Objective(nn.Module):
         autocast: makes the context in which the loss is computed.
 
     Attributes:
-        ledger: (5,) see `LEDGER`; of the dtype of the model's parameters, so that it shares their bucket.
+        ledger: (7,) see `LEDGER`; of the dtype of the model's parameters, so that it shares their bucket.
         empty: a batch of no samples, for a model that has to run on every rank even where there is no sample
             (synchronised batch norm); None for all others.
         counted: what the last forward counted, a number or a tensor.
@@ -83,31 +88,56 @@ class Objective(nn.Module):
         if batch is None:
             trained = [p for p in self.model.parameters() if p.requires_grad]
             nothing = torch.stack([p.flatten()[:0].sum() for p in trained]).sum()
-            return torch.add(torch.dot(self.ledger, self.ledger.new_tensor([0.0, 0.0, *wishes])), nothing)
+            return torch.add(torch.dot(self.ledger, self.ledger.new_tensor([0.0, 0.0, 0.0, 0.0, *wishes])), nothing)
         with self.autocast():
             loss = self.loss(self.model, batch)
         self.counted = loss.count
-        dtype = self.ledger.dtype
-        parts = [loss.sum.detach().to(dtype).reshape(1)]
-        if isinstance(loss.count, Tensor):
-            parts += [loss.count.detach().to(dtype).reshape(1), self.ledger.new_tensor(wishes)]
+        ledger = self.ledger
+        parts = [loss.sum.detach().to(ledger.dtype).reshape(1)]
+        count = loss.count.detach() if isinstance(loss.count, Tensor) else loss.count
+        if isinstance(count, Tensor) and count.device.type != "cpu":  # without waiting for the device
+            parts += [*(p.to(ledger.dtype) for p in count_parts(count.reshape(1).double())), ledger.new_tensor(wishes)]
         else:
-            parts.append(self.ledger.new_tensor([loss.count, *wishes]))
+            parts.append(ledger.new_tensor([*count_parts(float(count)), *wishes]))
         # The ledger is zero, so this adds nothing to the loss; the gradient of the dot product is what we want.
         return torch.add(torch.dot(self.ledger, torch.cat(parts)), loss.sum, alpha=scale)
 
     def totals(self, world: int) -> Tensor:
-        """(5,) the ledger summed over ranks, after the synchronised backward; a copy."""
+        """(7,) the ledger summed over ranks, after the synchronised backward; a copy."""
         if self.ledger.grad is None:
             raise AssertionError("the ledger has no gradient: backward did not run")
         return self.ledger.grad.detach() * world
 
 
+N = TypeVar("N", float, Tensor)
+
+
+def count_parts(count: N) -> tuple[N, N, N]:
+    """A count as multiples of 4096, a whole number below that, and a fraction, all of the sign of the count.
+
+    Args:
+        count: a number, or a tensor of float64.
+    """
+    if isinstance(count, float) and not math.isfinite(count):
+        return count, count, count
+    whole = count.trunc() if isinstance(count, Tensor) else float(math.trunc(count))
+    high = (whole / _HIGH).trunc() if isinstance(whole, Tensor) else float(math.trunc(whole / _HIGH))
+    return high, whole - _HIGH * high, count - whole
+
+
+def total_count(ledger: Tensor) -> Tensor:
+    """() the count of all ranks, on their device, in the dtype of the ledger."""
+    whole = ledger[1:3].round()  # the mean over ranks and back has rounded
+    return whole[0] * _HIGH + whole[1] + ledger[3]
+
+
 def read_totals(values: Tensor) -> Totals:
-    """The ledger as numbers; counts are whole unless they are weights, so a rounding of their mean is undone."""
-    loss, count, terminate, interrupt, save = values.tolist()
-    whole = float(round(count)) if math.isfinite(count) else count
-    return Totals(loss, whole if abs(count - whole) < 1e-3 else count, terminate > 0, interrupt > 0, save > 0)
+    """The ledger (7,) as numbers; the whole parts of the count are whole again after the mean over ranks."""
+    loss, high, low, fraction, terminate, interrupt, save = values.tolist()
+    count = high + low + fraction  # not finite where one is not
+    if math.isfinite(count):
+        count = round(high) * _HIGH + round(low) + fraction
+    return Totals(loss, count, terminate > 0, interrupt > 0, save > 0)
 
 
 def check_loss(loss: Any, task: str, samples: int | None) -> None:
