@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from paceline.curvature.operator import Space, weighted
-from paceline.curvature.trace import LEAST_PROBES, Probing, estimate, probes, trace
+from paceline.curvature.trace import FIRST_LOOK, Probing, estimate, probes, trace
 from paceline.curvature.vectors import probe
 from paceline.records.errors import PacelineError
 
@@ -36,14 +36,14 @@ def test_the_variance_of_a_sample_is_that_of_the_formula(kind: str) -> None:
 
 
 def test_signs_are_exact_for_diagonal_matrices() -> None:
-    """No spread at all, so the fewest probes are enough."""
+    """No spread at all, so the probes of the first look are enough."""
     diagonal = torch.tensor([3.0, -1.0, 0.5, 7.0], dtype=torch.float64)
 
     found = trace(lambda v: diagonal * v, Space(4), Probing())
 
     assert found.mean == pytest.approx(9.5, rel=1e-14)
     assert found.standard_error == pytest.approx(0.0, abs=1e-14)
-    assert (found.probes, found.converged) == (LEAST_PROBES, True)
+    assert (found.probes, found.converged) == (FIRST_LOOK, True)
 
 
 def test_the_standard_error_covers_the_truth() -> None:
@@ -62,19 +62,52 @@ def test_the_standard_error_covers_the_truth() -> None:
 
 
 def test_it_stops_at_the_error_that_was_asked_for_and_not_before() -> None:
-    """The first estimate, of enough probes, whose standard error is a share of the mean."""
+    """The first look at which the 95 % interval is as narrow as that of a standard error of this share."""
     held = matrix(40, 3) + 3 * torch.eye(40, dtype=torch.float64)
 
     steps = list(probes(lambda v: held @ v, Space(40), Probing(relative_error=0.03, max_probes=2000)))
 
-    small = [s.probes >= LEAST_PROBES and s.standard_error <= 0.03 * abs(s.mean) for s in steps]
-    assert small.index(True) == len(steps) - 1
+    small = [s.probes for s in steps[1:] if s.half_width <= 1.96 * 0.03 * abs(s.mean)]
+    looks = Probing(max_probes=2000).looks
+    assert looks[:4] == (32, 48, 72, 108)
+    assert looks[-1] == 2000
+    assert next(look for look in looks if look in small) == steps[-1].probes
     assert steps[-1].converged
     assert [step.probes for step in steps] == list(range(1, len(steps) + 1))
     assert math.isnan(steps[0].standard_error)
     samples = np.array(steps[-1].samples)
     assert steps[-1].mean == pytest.approx(samples.mean())
     assert steps[-1].standard_error == pytest.approx(samples.std(ddof=1) / math.sqrt(len(samples)))
+
+
+def skewed(generator: np.random.Generator, kind: str, spread: float, shape: tuple[int, int]) -> np.ndarray:
+    """Samples of mean 1 and standard deviation `spread`."""
+    if kind == "normal":
+        return 1 + spread * generator.standard_normal(shape)
+    if kind == "gamma":  # a few large eigenvalues
+        return generator.gamma(spread**-2, spread**2, shape)
+    # One dominating eigenvalue, whose part is a chi-square of one degree of freedom, over a bulk that hardly spreads.
+    return 1 + spread * (generator.standard_normal(shape) ** 2 - 1) / math.sqrt(2)
+
+
+@pytest.mark.parametrize("most", [20, 100, 300])
+@pytest.mark.parametrize("kind", ["normal", "gamma", "one eigenvalue"])
+def test_the_interval_holds_in_95_percent_although_it_decides_when_to_stop(kind: str, most: int) -> None:
+    """1,500 simulations each at spreads that stop at different looks; not more than three of its own errors below 95 %.
+
+    Samples of one dominating eigenvalue are too skewed for 20 probes, the least that anybody would take: 87 %."""
+    probing = Probing(max_probes=most)
+    for spread in (0.15, 0.2, 0.3, 0.4):
+        drawn = skewed(np.random.default_rng(5), kind, spread, (1_500, most))
+        held = []
+        for row in drawn:
+            stopped = next(
+                found
+                for look in probing.looks
+                if (found := estimate(row[:look], probing)).converged or look == probing.max_probes
+            )
+            held.append(abs(stopped.mean - 1) <= stopped.half_width)
+        assert np.mean(held) >= (0.933 if kind != "one eigenvalue" or most > 20 else 0.87), spread
 
 
 def test_too_few_probes_are_not_converged() -> None:
@@ -84,7 +117,7 @@ def test_too_few_probes_are_not_converged() -> None:
     found = trace(lambda v: held @ v, Space(40), Probing(relative_error=0.001, max_probes=10))
 
     assert (found.probes, found.converged) == (10, False)
-    assert found.standard_error > 0.001 * abs(found.mean)
+    assert found.half_width > found.standard_error > 0.001 * abs(found.mean)
 
 
 def test_an_interrupted_estimate_goes_on_with_the_same_numbers() -> None:

@@ -54,15 +54,17 @@ def test_recording_changes_no_bit(world: int, tmp_path: Path) -> None:
             assert all(same)
 
 
-def plain_norms(world: int, accumulate: int, tokens: bool, step: int) -> tuple[list[int], list[float], float]:
-    """Of a step, by autograd alone: samples of each group, squares of their mean gradients, and of the batch's."""
+def plain_norms(
+    world: int, accumulate: int, tokens: bool, step: int
+) -> tuple[list[int], list[float], float, list[float]]:
+    """Of a step, by autograd alone: samples of each group, squares of mean gradients, the batch's square, counts."""
     torch.manual_seed(0)
     model = small_task(203, tokens=tokens).model().double()
     task = small_task(203, tokens=tokens)
     epoch, index = divmod(step - 1, 7)
     order = torch.from_numpy(epoch_order(203, 0, epoch))
     whole = batch_span(203, 30, index)
-    sizes, squares = [], []
+    sizes, squares, counts = [], [], []
     total = [torch.zeros_like(p) for p in model.parameters()]
     counted = 0.0
     for rank in range(world):
@@ -76,7 +78,8 @@ def plain_norms(world: int, accumulate: int, tokens: bool, step: int) -> tuple[l
             squares.append(float(sum(((g / float(loss.count)) ** 2).sum() for g in gradient)))
             total = [t + g for t, g in zip(total, gradient, strict=True)]
             counted += float(loss.count)
-    return sizes, squares, float(sum(((t / counted) ** 2).sum() for t in total))
+            counts.append(float(loss.count))
+    return sizes, squares, float(sum(((t / counted) ** 2).sum() for t in total)), counts
 
 
 def counted_in_a_row(folder: str) -> list[int]:
@@ -115,8 +118,9 @@ def test_norms_are_those_of_plain_gradients(world: int, accumulate: int, tokens:
 
     assert [row.step for row in rows] == [1, 4, 7, 10, 13]
     for row in rows:
-        sizes, squares, reduced = plain_norms(world, accumulate, tokens, row.step)
+        sizes, squares, reduced, counts = plain_norms(world, accumulate, tokens, row.step)
         assert row.samples == sizes
+        assert row.counts == (counts if tokens else None)
         assert row.squares == pytest.approx(squares, rel=1e-10)
         assert row.reduced == pytest.approx(reduced, rel=1e-10)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.records.errors import PacelineError
+from paceline.records.gradients import StepNorms
 from paceline.stats.noise_scale import LEAST_STEPS, NoiseScale, fieller, noise_scale, over_training, split
+from paceline.stats.noise_scale import estimates as of_rows
 
 
 def gradients(generator, steps, groups, size, *, dimensions=10, noise=1.0):
@@ -69,6 +72,49 @@ def test_uneven_groups_do_not_bias(sizes, seed):
 
     assert noise == pytest.approx(exact, rel=1e-9, abs=1e-9)
     assert signal == pytest.approx(exact_signal, rel=1e-9, abs=1e-9)
+
+
+def token_sums(generator, samples):
+    """Sums (samples, 3) of each sample's token gradients, and counts: most samples have 1 to 3 tokens, some 40."""
+    counts = np.where(generator.uniform(size=samples) < 0.8, generator.integers(1, 4, size=samples), 40).astype(float)
+    noise = generator.standard_normal((samples, 3)) * np.sqrt(counts)[:, None]
+    return counts[:, None] * np.array([0.5, 0.0, 0.0]) + noise, counts
+
+
+@pytest.mark.parametrize("sizes", [[8, 8], [4] * 4, [2] * 8, [9, 4, 2, 1], [1] * 16])
+def test_means_over_tokens_have_the_noise_scale_of_brute_force(sizes):
+    """E|g - G|^2 / |G|^2 times the batch, at a batch in which lengths average out: tokens of unit covariance around a
+    gradient of length 1/2 give 12 tokens. However the samples of a step are cut into groups."""
+    generator = np.random.default_rng(3)
+    sums, counts = token_sums(generator, 100_000)
+    true = sums.sum(0) / counts.sum()
+    drawn = generator.integers(len(counts), size=(2_000, 400))
+    means = sums[drawn].sum(1) / counts[drawn].sum(1)[:, None]
+    brute_force = ((means - true) ** 2).sum(1).mean() * 400 / (true**2).sum()
+
+    edges = np.concatenate([[0], np.cumsum(sizes)])
+    rows = []
+    for step in range(4_000):
+        chosen = generator.integers(len(counts), size=16)
+        parts = [chosen[start:stop] for start, stop in itertools.pairwise(edges)]
+        squares = [float(((sums[part].sum(0) / counts[part].sum()) ** 2).sum()) for part in parts]
+        whole = float(((sums[chosen].sum(0) / counts[chosen].sum()) ** 2).sum())
+        rows.append(StepNorms(step + 1, sizes, squares, whole, [float(counts[part].sum()) for part in parts]))
+    _, noise, signal = of_rows(rows)
+    found = noise_scale(noise, signal, confidence=0.99)
+
+    assert brute_force == pytest.approx(12 / counts.mean(), rel=0.05)
+    assert found.value == pytest.approx(brute_force, rel=0.1)
+    assert found.low <= 12 / counts.mean() <= found.high
+
+
+def test_a_group_that_counts_nothing_takes_no_part():
+    """All of its tokens are masked: it is no mean of anything."""
+    rows = [StepNorms(1, [2, 2, 2], [3.0, 0.0, 5.0], 2.0, [4.0, 0.0, 8.0])]
+    without = [StepNorms(1, [3, 3], [3.0, 5.0], 2.0, [4.0, 8.0])]
+
+    for one, other in zip(of_rows(rows), of_rows(without), strict=True):
+        assert list(one) == list(other)
 
 
 def test_one_group_or_a_gradient_that_is_no_number_gives_nothing():

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from paceline.records.errors import PacelineError
 from paceline.train.duration import Duration
 from paceline.train.schedules import SHAPES, Schedule
+from paceline.train.timetable import rate_jump
 
 
 def rates(schedule: Schedule) -> list[float]:
@@ -184,3 +185,32 @@ def test_a_gradual_warm_up_rises_in_equal_parts_from_the_base_rate() -> None:
     assert rates(Schedule("constant", 0.8, 5, 4, "linear", 0.125)) == pytest.approx(
         [0.1 + 0.7 * part for part in (0.25, 0.5, 0.75, 1.0)] + [0.8]
     )
+
+
+@pytest.mark.parametrize(
+    ("shape", "more", "step", "jumps"),
+    [
+        ("constant", {}, 99, False),
+        ("cosine", {}, 99, True),
+        ("cosine", {}, 30, True),
+        ("linear", {}, 60, True),
+        ("wsd", {"cooldown_steps": 20}, 70, False),  # in the stable part the longer run has the same rate
+        ("wsd", {"cooldown_steps": 20}, 95, True),
+        ("step", {"drops": (50,)}, 40, False),
+        ("step", {"drops": (50,)}, 60, True),
+        ("cosine", {"warmup_steps": 40}, 30, False),
+    ],
+)
+def test_a_longer_run_names_both_rates_exactly_where_its_rate_jumps(shape, more, step, jumps) -> None:
+    """A run of 100 steps, resumed after `step` of them as one of 200."""
+    own = Schedule(shape, 0.5, 100, **more)
+    longer = {name: 2 * value if name != "drops" else (100,) for name, value in more.items() if name != "warmup_steps"}
+    after = Schedule(shape, 0.5, 200, **(more | longer))
+
+    note = rate_jump(after, own.at(step - 1), step)
+
+    assert bool(note) == jumps
+    assert rate_jump(own, own.at(step - 1), step) == ""
+    if jumps:
+        assert f"had {own.at(step - 1):.4g}" in note
+        assert f"has {after.at(step):.4g}" in note

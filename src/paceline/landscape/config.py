@@ -73,7 +73,13 @@ class LandscapeConfig:
     samples: int | None = _result(None, SAMPLES, "Samples for slices. [default: 10000, or all there are]", "N")
     curvature_samples: int = _result(2000, SAMPLES, "Samples for curvature and sharpness.", "N")
     on: str = _result("train", SAMPLES, f"Samples to use: {' or '.join(DATA)}.", "SET")
-    chunk: int = _result(250, SAMPLES, "Samples per forward pass. With --batch-norm batch it changes the result.", "N")
+    chunk: int = _result(
+        250,
+        SAMPLES,
+        "Most samples per forward pass; cut into equal parts (401: 201 + 200). With --batch-norm batch it changes the "
+        "result.",
+        "N",
+    )
     batch_norm: str = _result(
         "batch", SAMPLES, "Batch norm statistics: batch (of each chunk) or saved (the running ones).", "NAME"
     )

@@ -20,13 +20,25 @@ def batch_norm_words(config: LandscapeConfig, subject: Subject) -> str:
     return BATCH_NORM_WORDS[config.batch_norm if subject.batch_norm else "none"].format(chunk=config.chunk)
 
 
+def chunk_words(samples: int, chunk: int) -> str:
+    """How so many samples are cut: `2 chunks of 201 and 200 samples`."""
+    count = -(-samples // chunk)
+    smaller, larger = divmod(samples, count)
+    if not larger:
+        return f"{count:,} chunk{'s' if count > 1 else ''} of {smaller:,} samples"
+    if count == 2:
+        return f"2 chunks of {smaller + 1:,} and {smaller:,} samples"
+    return f"{larger:,} of {smaller + 1:,} samples and {count - larger:,} of {smaller:,}, {count:,} chunks in all"
+
+
 def first_words(config: LandscapeConfig, subject: Subject, samples: int, curvature: int) -> str:
     """What is looked at, on what: the first thing that a measurement says."""
     whose = "fresh weights" if subject.step is None else f"step {subject.step:,}"
     kind = {"train": "training", "eval": "evaluation"}[config.on]
     return (
         f"{whose} of {config.target}; slices on {samples:,} and curvature on {curvature:,} {kind} samples, without "
-        f"augmentation; batch norm: {batch_norm_words(config, subject)}"
+        f"augmentation; batch norm: {batch_norm_words(config, subject)}; "
+        f"slices in {chunk_words(samples, config.chunk)}, curvature in {chunk_words(curvature, config.chunk)}"
     )
 
 

@@ -23,7 +23,7 @@ from paceline.landscape.work import Work
 from paceline.records.landscape import Density, Eigenvalues, Trace, finite
 
 TRACE_ERROR = 0.05
-"""Relative standard error at which the trace has converged."""
+"""Relative error at which the trace has converged: its 95 % interval reaches 9.8 % of it to either side."""
 
 
 def entries(work: Work, name: str) -> Entries:
@@ -96,23 +96,25 @@ def _search(session: Session, *, aware: bool) -> Eigenpairs:
 
 
 def trace(session: Session) -> Outcome:
-    """tr H and sum_i w_i^2 H_ii, each with its standard error."""
+    """tr H and sum_i w_i^2 H_ii, each with its 95 % interval."""
     plain = _probe(session, aware=False)
     aware = _probe(session, aware=True)
     found = Trace(
         value=plain.mean,
         error=finite(plain.standard_error),
+        half_width=finite(plain.half_width),
         probes=plain.probes,
         converged=plain.converged,
         weighted_value=aware.mean,
         weighted_error=finite(aware.standard_error),
+        weighted_half_width=finite(aware.half_width),
         weighted_probes=aware.probes,
         weighted_converged=aware.converged,
     )
     arrays = {"trace_samples": as_array(plain.samples), "weighted_trace_samples": as_array(aware.samples)}
     warnings = [
-        f"{what}: after {one.probes} probes the standard error is {_share(one)} of the value, "
-        f"more than the {100 * TRACE_ERROR:g} % aimed at; --probes {4 * one.probes} halves it"
+        f"{what}: after {one.probes} probes the 95 % interval reaches {_share(one)} of the value to either side, "
+        f"more than the {196 * TRACE_ERROR:g} % aimed at; --probes {4 * one.probes} halves it"
         for what, one in (("trace", plain), ("weighted trace", aware))
         if not one.converged
     ]
@@ -121,11 +123,11 @@ def trace(session: Session) -> Outcome:
 
 
 def _share(one: Estimate) -> str:
-    return f"{100 * one.standard_error / abs(one.mean):.2g} %" if one.mean else "more than all"
+    return f"{100 * one.half_width / abs(one.mean):.2g} %" if one.mean else "more than all"
 
 
 def _shown(one: Estimate) -> str:
-    return f"{one.mean:.4g} ± {one.standard_error:.2g}"
+    return f"{one.mean:.4g} ± {one.half_width:.2g} (95 %)"
 
 
 def _probe(session: Session, *, aware: bool) -> Estimate:

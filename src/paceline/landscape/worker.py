@@ -21,7 +21,7 @@ import numpy as np
 from paceline.checkpoint.find import find_checkpoint
 from paceline.landscape.choices import HANDOVER, NOT_INVARIANT, STALE
 from paceline.landscape.config import LandscapeConfig, from_dict, is_run
-from paceline.landscape.describe import batch_norm_words, describe, first_words
+from paceline.landscape.describe import batch_norm_words, chunk_words, describe, first_words
 from paceline.landscape.early import make_losses, refuse_early
 from paceline.landscape.estimate import Extent, cost_lines
 from paceline.landscape.measures import TAKE
@@ -161,6 +161,7 @@ def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> No
         samples=samples,
         curvature_samples=curved,
         chunk=config.chunk,
+        chunks={"slices": chunk_words(samples, config.chunk), "curvature": chunk_words(curved, config.chunk)},
         batch_norm=batch_norm_words(config, session.subject),
         precision=config.precision,
         loss=finite(session.centre.loss),

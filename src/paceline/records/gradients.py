@@ -23,12 +23,15 @@ class StepNorms:
         samples: of each group (a rank's micro-batch), in rank order.
         squares: squared norm of each group's mean gradient.
         reduced: squared norm of the mean gradient over all samples.
+        counts: what the loss counted in each group (tokens, weights), over which the means are; None where that is its
+            samples, and in records of versions that did not write it.
     """
 
     step: int
     samples: list[int]
     squares: list[float]
     reduced: float
+    counts: list[float] | None = None
 
 
 def read_gradient_norms(run: RunDir) -> list[StepNorms]:
@@ -63,4 +66,5 @@ def _put_together(parts: list[GradientNorms]) -> StepNorms | None:
     reduced = parts[0].reduced
     if sum(samples) != parts[0].batch or len(squares) < len(samples) or reduced is None:
         return None
-    return StepNorms(parts[0].step, samples, squares, reduced)
+    counts = [count for part in parts for count in part.counts]
+    return StepNorms(parts[0].step, samples, squares, reduced, counts if len(counts) == len(samples) else None)

@@ -64,17 +64,20 @@ class Eigenvalues(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Trace(msgspec.Struct, frozen=True, kw_only=True):
-    """Hutchinson's estimate with its standard error."""
+    """Hutchinson's estimate with its error."""
 
     value: float
     error: float | None
     """Standard error."""
+    half_width: float | None = None
+    """Of the 95 % interval around the value, which holds whenever the probes were stopped; None in older results."""
     probes: int
     converged: bool
-    """Whether the standard error is as small as was asked for."""
+    """Whether the error is as small as was asked for."""
     weighted_value: float
     """sum_i w_i^2 H_ii."""
     weighted_error: float | None
+    weighted_half_width: float | None = None
     weighted_probes: int
     weighted_converged: bool
 
@@ -181,6 +184,9 @@ class LandscapeResult(msgspec.Struct, frozen=True, kw_only=True):
     samples: int
     curvature_samples: int
     chunk: int
+    """Samples at once, at most."""
+    chunks: dict[str, str] = {}
+    """How the samples were cut, in words: of `slices` and of `curvature`. Empty in older results."""
     batch_norm: str
     """In words."""
     precision: str

@@ -146,6 +146,8 @@ class GradientNorms(Event, frozen=True, kw_only=True, tag="gradients"):
     """In each of this rank's micro-batches that had any."""
     squares: list[float | None]
     """Squared norm of the mean gradient over each."""
+    counts: list[float] = []  # noqa: RUF012  # msgspec makes a new one for each
+    """What the loss counted in each (tokens, weights), over which these means are; empty where it counts samples."""
     reduced: float | None
     """Squared norm of the mean gradient over the batch, before clipping; the same on all ranks."""
 

@@ -13,6 +13,17 @@ B = sum n_j, and J groups, E|g_j|^2 = |G|^2 + tr(Sigma) / n_j and E|g|^2 = |G|^2
 
 Groups of one sample are the per-example form; there the first line is the trace of the sample covariance.
 
+**Means over tokens, or by weights.** A sample has c tokens, and a gradient is a sum over tokens divided by their
+number, a ratio of two random numbers. Then g_j has the noise tau / c_j with c_j tokens in the group, tau the variance
+of a token's gradient, and g = sum_j c_j g_j / C. The same lines hold with counts in place of samples,
+
+    tau   ~ (sum_j c_j |g_j|^2 - C |g|^2) / (J - 1)
+    |G|^2 ~ |g|^2 - tau / C
+
+and B_noise in samples is (tau / mean tokens of a sample) / |G|^2. Weighting groups by their samples instead takes the
+spread of their lengths for noise. Where tokens of one sample resemble each other, its noise grows faster than c, and
+groups of a few samples then give too little.
+
 **Single steps say little**: the estimate of |G|^2 is often negative, so neither it nor the ratio is cut off or
 averaged. Both are averaged over steps first, and only then divided. The interval is Fieller's for a ratio of means,
 over batches of steps, because successive steps resemble each other. Where the mean of |G|^2 cannot be told from 0, it
@@ -86,8 +97,10 @@ class NoiseScale:
 def split(sizes: Sequence[float], squares: Sequence[float], reduced: float) -> tuple[float, float] | None:
     """Of one step: the estimates of tr(Sigma) and of |G|^2; each may be far from the truth, and below 0.
 
+    The first is the variance of one unit of `sizes`: of a sample, or of a token.
+
     Args:
-        sizes: (J,) samples of each group, above 0.
+        sizes: (J,) what each group's mean is over, above 0: its samples, or what the loss counted.
         squares: (J,) squared norm of each group's mean gradient.
         reduced: squared norm of the mean gradient over all samples, sum_j n_j g_j / B.
 
@@ -103,10 +116,21 @@ def split(sizes: Sequence[float], squares: Sequence[float], reduced: float) -> t
 
 
 def estimates(rows: Sequence[StepNorms]) -> tuple[list[int], Floats, Floats]:
-    """Of recorded steps: their numbers, and the estimates of tr(Sigma) and |G|^2, (n,) each; others are left out."""
-    kept = [(row.step, found) for row in rows if (found := split(row.samples, row.squares, row.reduced)) is not None]
+    """Of recorded steps: their numbers, and the estimates of tr(Sigma) and |G|^2, (n,) each; others are left out.
+
+    tr(Sigma) is that of a sample: where means are over tokens, of as many tokens as a sample has on average.
+    """
+    kept, samples, counted = [], 0.0, 0.0
+    for row in rows:
+        sizes = row.samples if row.counts is None else row.counts
+        pairs = [(size, square) for size, square in zip(sizes, row.squares, strict=True) if size > 0]
+        found = split([size for size, _ in pairs], [square for _, square in pairs], row.reduced)
+        if found is not None:
+            kept.append((row.step, found))
+            samples += sum(row.samples)
+            counted += sum(sizes)
     both = np.array([found for _, found in kept], dtype=np.float64).reshape(-1, 2)
-    return [step for step, _ in kept], both[:, 0], both[:, 1]
+    return [step for step, _ in kept], both[:, 0] * (samples / counted if counted else 1.0), both[:, 1]
 
 
 def noise_scale(noise: Floats, signal: Floats, *, samples: int | None = None, confidence: float = 0.9) -> NoiseScale:

@@ -26,16 +26,21 @@ class NormWatch:
         parameters: that are trained.
         every: steps from one record to the next; 0 records nothing.
         recorder: of this rank.
+        reported: the loss reports what it counts (tokens, weights), which is then recorded as well.
     """
 
-    def __init__(self, parameters: Sequence[nn.Parameter], every: int, recorder: Recorder) -> None:
+    def __init__(
+        self, parameters: Sequence[nn.Parameter], every: int, recorder: Recorder, *, reported: bool = False
+    ) -> None:
         self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
         self._every = every
         self._recorder = recorder
+        self._reported = reported
         self._hooks: list[torch.utils.hooks.RemovableHandle] = []
         self._parts: list[Tensor] = []
         self._samples: list[int] = []
         self._squares: list[Tensor] = []
+        self._counts: list[Tensor] = []
         self._unread: tuple[int, int, list[int], Tensor] | None = None
 
     def begin(self, step: int) -> bool:
@@ -45,7 +50,7 @@ class NormWatch:
         if not self._every or (step - 1) % self._every:
             return False
         self.flush()
-        self._parts, self._samples, self._squares = [], [], []
+        self._parts, self._samples, self._squares, self._counts = [], [], [], []
         self._hooks = [parameter.register_hook(self._see) for parameter in self._parameters]
         return True
 
@@ -54,12 +59,14 @@ class NormWatch:
 
         Args:
             samples: in it; with none it is no group.
-            divisor: its gradient over this is the mean over its samples (or tokens).
+            divisor: its gradient over this is the mean over its samples; where the loss reports counts, its count.
         """
         if samples and self._parts:
             # A Python float keeps float64 training in float64; a count may have the shape (1,).
             self._squares.append((torch.stack(self._parts).sum() / divisor**2).reshape(()))
             self._samples.append(samples)
+            if self._reported:
+                self._counts.append(torch.as_tensor(divisor, dtype=torch.float64).detach().reshape(()))
         self._parts = []
 
     def end(self, step: int, batch: int) -> None:
@@ -74,7 +81,10 @@ class NormWatch:
         self._hooks = []
         gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
         reduced = torch.stack([_square(gradient) for gradient in gradients]).sum()
-        values = torch.stack([*(square.to(reduced) for square in self._squares), reduced])
+        # In float64, for counts above 2^24.
+        values = torch.stack(
+            [each.to(reduced.device, torch.float64) for each in (*self._squares, *self._counts, reduced)]
+        )
         self._unread = (step, batch, self._samples, values)
         if values.device.type == "cpu":
             self.flush()
@@ -84,9 +94,13 @@ class NormWatch:
         if self._unread is None:
             return
         (step, batch, samples, values), self._unread = self._unread, None
-        *squares, reduced = (value if math.isfinite(value) else None for value in values.tolist())
+        *found, reduced = (value if math.isfinite(value) else None for value in values.tolist())
+        squares, counts = found[: len(samples)], [count or 0.0 for count in found[len(samples) :]]
+        for group, count in enumerate(counts):
+            if not count:
+                squares[group] = 0.0  # a mean over nothing: a group without weight
         self._recorder.gradient_norms(
-            GradientNorms(step=step, batch=batch, samples=samples, squares=squares, reduced=reduced)
+            GradientNorms(step=step, batch=batch, samples=samples, squares=squares, counts=counts, reduced=reduced)
         )
 
     def _see(self, gradient: Tensor) -> None:

@@ -1,8 +1,9 @@
 """Loader processes of a rank: how they start, what reaches them, how they end.
 
 They work with each start method of multiprocessing. `fork` copies the rank as it is. `spawn` and `forkserver` begin
-with a new interpreter that gets the dataset pickled; the task's file has to be imported there by its path, since no
-import finds it by name.
+without anything of the rank and get the dataset pickled; the task's file has to be imported there by its path, since no
+import finds it by name. Both begin as copies of a fork server that has imported torch: with an interpreter of its own,
+each loader process of each epoch would take seconds to do so.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ _FOR_THE_RANK = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *SAVE_S
 
 
 def start_method() -> str:
-    """How loader processes start: as the task's file has set it, else by fork on Linux and by spawn elsewhere.
+    """How loader processes start: as the task's file has set it, else by fork on Linux.
 
     Fork was Linux's default up to Python 3.13. It starts at once and needs no pickling, so a dataset may be large, be
     of a local class and hold lambdas. Loader processes touch neither the device nor the process group.
     """
-    return multiprocessing.get_start_method(allow_none=True) or ("fork" if sys.platform == "linux" else "spawn")
+    chosen: str | None = multiprocessing.get_start_method(allow_none=True)  # typeshed says that it is never None
+    if chosen is None and sys.platform == "linux":
+        return "fork"
+    methods = multiprocessing.get_all_start_methods()
+    return "fork" if chosen == "fork" else "forkserver" if "forkserver" in methods else "spawn"
 
 
 def check_loadable(name: str, data: Any, workers: int) -> None:
@@ -136,10 +141,12 @@ def starting(method: str) -> Iterator[None]:
 
 
 def _import_once() -> None:
-    """Have a fork server import torch once, instead of every loader process; unless the user has chosen its modules."""
+    """Have the fork server import what every loader process needs, unless the user has chosen its modules."""
     server = getattr(forkserver, "_forkserver", None)
     if getattr(server, "_preload_modules", None) == ["__main__"]:
-        multiprocessing.set_forkserver_preload([__name__])
+        spec = getattr(sys.modules["__main__"], "__spec__", None)
+        ours = [spec.name] if spec is not None and spec.name.startswith("paceline.") else []
+        multiprocessing.set_forkserver_preload([__name__, *ours])
 
 
 def begin(worker: int) -> None:

@@ -38,6 +38,7 @@ from paceline.train.record import Recorder
 from paceline.train.resolve import Recipe
 from paceline.train.schedules import Schedule
 from paceline.train.settle import settle
+from paceline.train.timetable import rate_jump
 
 
 def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, validation: Validation | None = None) -> Job:
@@ -82,6 +83,9 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
     average = _average(config, rates, objective, train_feed, plan, schedule)
     # After DDP, whose constructor may set every rank's buffers to rank 0's; before settling, which keeps them.
     progress, saved, more = _begin(config, run, task, model, optimizer, average)
+    if saved is not None and progress.step:
+        jump = rate_jump(schedule, float(saved.optimizer["param_groups"][0]["lr"]), progress.step)
+        more += [jump] if jump else []
     settle(ddp, objective, sample)
     if saved is not None:
         state.restore_random(saved)
@@ -111,7 +115,7 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
         eval_every=Cadence(Duration.parse(config.eval_every, "--eval-every"), plan),
         checkpoint_every=Cadence(Duration.parse(config.checkpoint_every, "--checkpoint-every"), plan),
         target=target,
-        norms=NormWatch(trained, config.noise_every, recorder),
+        norms=NormWatch(trained, config.noise_every, recorder, reported=task.count == "reported"),
         average=average,
         clip_norm=config.clip_norm,
         monitor=monitor,

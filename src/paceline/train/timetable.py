@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from paceline.parallel.placement import RankEnv
 from paceline.records.errors import PacelineError
@@ -78,3 +79,22 @@ def _warmup_steps(config: TrainConfig, rates: Recipe, plan: Plan) -> int:
     if length.in_epochs:  # what a rule does to a length in epochs leaves one in steps as it is
         length = dataclasses.replace(length, value=length.value * rates.warmup)
     return length.steps(plan.steps_per_epoch)
+
+
+def rate_jump(schedule: Schedule, before: float, step: int) -> str:
+    """A note where a resumed run goes on with a rate that its schedule did not lead to; empty where it does not jump.
+
+    Args:
+        schedule: of the run as it is now.
+        before: the rate of the last step that was done.
+        step: how many steps were done, 1 or more.
+    """
+    expected = schedule.at(step - 1)
+    if step >= schedule.total_steps or math.isclose(before, expected, rel_tol=1e-9, abs_tol=1e-300):
+        return ""
+    after = schedule.at(step)
+    times = f", {after / before:.3g} times as much" if before and after > before else ""
+    return (
+        f"the learning rate jumps: step {step:,}, the last one done, had {before:.4g}, and step {step + 1:,} has "
+        f"{after:.4g}{times}. The run has another schedule now: {schedule.shape} over {schedule.total_steps:,} steps"
+    )

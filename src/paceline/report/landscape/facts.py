@@ -177,13 +177,22 @@ def _search(residual: float, converged: bool, note: str, steps: int | None) -> s
 
 
 def _trace(part: Trace) -> Iterator[Fact]:
-    plain = (part.value, part.error, part.probes, part.converged)
-    aware = (part.weighted_value, part.weighted_error, part.weighted_probes, part.weighted_converged)
-    for key, label, kept, (value, error, probes, converged) in (
+    plain = (part.value, part.error, part.half_width, part.probes, part.converged)
+    aware = (
+        part.weighted_value,
+        part.weighted_error,
+        part.weighted_half_width,
+        part.weighted_probes,
+        part.weighted_converged,
+    )
+    for key, label, kept, (value, error, half, probes, converged) in (
         ("trace", "trace", False, plain),
         ("weighted trace", "trace, weighted", True, aware),
     ):
-        said = ["standard error not known" if error is None else f"standard error {significant(error, 2)}"]
+        if half is not None:
+            said = [f"95 % interval {significant(value - half)} to {significant(value + half)}"]
+        else:
+            said = ["standard error not known" if error is None else f"standard error {significant(error, 2)}"]
         said.append(words.plural(probes, "probe"))
         if not converged:
             said.append(NOT_CONVERGED)
