@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import UserDict
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence, pad_sequence
+from torch.utils.data import Subset
 
 from paceline.parallel.partition import epoch_order
 from paceline.tasks.data.arrays import Arrays, Draws, Like
@@ -240,3 +243,88 @@ def test_a_data_set_may_bring_its_own_collate_function() -> None:
     assert isinstance(feed, DatasetFeed)
     assert feed.sample().tolist() == [0, 1, 1, 2, 2, 2]
     assert isinstance(make_feed(Arrays(np.zeros(3)), Plan(3, 3, 1, 0, 1, 0), LIKE, 0), ArrayFeed)
+
+
+class Mixture:
+    """Gives what the epoch says; with `shared` it has been told by somebody else in between."""
+
+    def __init__(self, samples: int) -> None:
+        self.samples, self.epoch = samples, -1
+
+    def set_epoch(self, epoch: int) -> None:
+        """Mix anew."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.samples
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.tensor(100 * self.epoch + index)
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.serial)])
+def test_a_dataset_knows_the_epoch_of_each_sample_also_after_a_resume_and_between_evaluations(workers: int) -> None:
+    """An evaluation between two steps is of epoch 0, and training goes on in its own, though both share the dataset."""
+    data = Subset(Mixture(9), range(9))
+    plan = Plan(9, 2, 1, 1, 1, 0)
+    feed = DatasetFeed(data, plan, LIKE, workers)
+
+    for epoch, first in ((0, 0), (1, 0), (2, 3), (5, 1)):
+        batches = feed.epoch(epoch, first)
+        seen = next(batches)[0].tolist()
+        evaluated = [int(x) for batch, _ in feed.evaluation(4) for x in batch]
+        seen += [int(x) for (batch,) in batches for x in batch]
+
+        assert sorted(evaluated) == list(range(9))
+        assert {x // 100 for x in seen} == {epoch}
+        assert [x % 100 for x in seen] == epoch_order(9, 1, epoch)[2 * first :].tolist()
+
+
+class Padded:
+    """Sequences whose batches hold no tensor with the samples first."""
+
+    def __len__(self) -> int:
+        return 7
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        return torch.full((index + 1, 2), float(index))
+
+    def collate(self, rows: list[torch.Tensor]) -> dict[str, Any]:
+        """Packed, padded, joined along time, and in words."""
+        return {
+            "packed": pack_sequence(rows, enforce_sorted=False),
+            "padded": pad_sequence(rows),
+            "joined": torch.cat(rows),
+            "words": [str(len(row)) for row in rows],
+        }
+
+
+class OnlyWords(Padded):
+    """Batches without a tensor, in an object that torch does not know."""
+
+    def collate(self, rows: list[torch.Tensor]) -> UserDict[str, list[str]]:
+        """In words only."""
+        return UserDict(words=[str(len(row)) for row in rows])
+
+
+@pytest.mark.parametrize("data", [Padded(), OnlyWords()], ids=["padded", "words"])
+@pytest.mark.parametrize("world", [1, 3])
+def test_the_length_of_a_batch_is_known_whatever_its_form(data: Any, world: int) -> None:
+    """Seven samples in pieces of 2, however they are packed."""
+    found = [
+        (len(batch["words"]), length)
+        for rank in range(world)
+        for batch, length in DatasetFeed(data, Plan(7, 4, 1, 0, world, rank), LIKE, 0).evaluation(2)
+    ]
+
+    assert all(one == other for one, other in found)
+    assert sum(length for _, length in found) == 7
+
+
+def test_packed_sequences_take_the_dtype_and_keep_their_lengths() -> None:
+    """They are no tuples to torch's `to`, and their lengths stay on the CPU."""
+    packed = DatasetFeed(Padded(), Plan(7, 4, 1, 0, 1, 0), LIKE, 0).sample(3)["packed"]
+
+    assert packed.data.dtype == torch.float64
+    assert packed.batch_sizes.tolist() == [3, 2, 1]
+    assert torch.equal(pad_packed_sequence(packed)[1], torch.tensor([1, 2, 3]))
