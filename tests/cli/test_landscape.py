@@ -60,7 +60,7 @@ def test_a_measurement_says_what_it_costs_and_what_it_found(tmp_path: Path, trai
     cost = next(index for index, line in enumerate(lines) if line.startswith("note: cost: about"))
     taken = [lines.index(next(line for line in lines if line.startswith(f"{name}: "))) for name in measures.split(",")]
     assert cost < min(taken)
-    for part in ("the model has no batch norm", "residual", "standard error", "Dinh", "L/report.html", "L/surface.png"):
+    for part in ("the model has no batch norm", "residual", "95 % interval", "Dinh", "L/report.html", "L/surface.png"):
         assert part in " ".join(done.stdout.split())
     assert {path.name for path in (tmp_path / "L").iterdir()} >= {
         "run.json", "result.json", "landscape.npz", "report.html", "surface.png", "line.png", "events",

@@ -39,7 +39,8 @@ def test_the_spectrum_of_a_quadratic_is_its_own(tmp_path: Path) -> None:
     assert eigen.weighted_values == pytest.approx([max(h * w * w for h, w in zip(H, AT, strict=True))], abs=1e-8)
     assert trace.value == pytest.approx(sum(H), abs=1e-8)
     assert trace.weighted_value == pytest.approx(sum(h * w * w for h, w in zip(H, AT, strict=True)), abs=1e-8)
-    assert (trace.converged, trace.probes) == (True, 8)
+    assert (trace.converged, trace.probes) == (True, 32)
+    assert trace.half_width == pytest.approx(0.0, abs=1e-8)
     assert density.lowest == pytest.approx(-2.0, abs=1e-8)
     assert density.highest == pytest.approx(7.0, abs=1e-8)
     assert np.trapezoid(density.density, density.grid) == pytest.approx(1.0, abs=1e-3)
@@ -68,7 +69,7 @@ def test_what_has_not_converged_is_said_with_its_residual(tmp_path: Path) -> Non
     assert "residual" in eigen.warnings[0]
     assert "--steps 4" in eigen.warnings[0]
     assert not trace.result.converged
-    assert "standard error" in trace.warnings[0]
+    assert "95 % interval" in trace.warnings[0]
 
 
 @pytest.mark.parametrize("name", ["eigenvalues", "trace", "density", "keskar", "sam"])
