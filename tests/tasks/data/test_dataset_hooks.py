@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections import UserDict
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import ConcatDataset, DataLoader, Dataset, IterableDataset, StackDataset, Subset, TensorDataset
+from torch import nn
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset
 
 from paceline.records.errors import PacelineError
+from paceline.tasks.contract import check_task
 from paceline.tasks.data.arrays import Arrays
-from paceline.tasks.data.contract import check_data, tell_epoch
+from paceline.tasks.data.dataset_hooks import tell_epoch
+from paceline.tasks.task import Loss, Task
+from paceline.tasks.task_source import TaskSource
 
 
 class Rows(Dataset):
@@ -52,13 +56,6 @@ class Shards:
         yield 1
 
 
-class NoLength(Dataset):
-    """Items, but nobody knows how many."""
-
-    def __getitem__(self, index: int) -> int:
-        return index
-
-
 class Both(Sized):
     """Iterable for others, and by index as well."""
 
@@ -68,48 +65,30 @@ class Both(Sized):
 
 @pytest.mark.parametrize(
     "data",
-    [
-        Arrays(np.zeros((3, 2))),
-        Rows(),
-        Both(),
-        [(1, 2), (3, 4)],
-        Subset(Rows(), [0, 1]),
-        TensorDataset(torch.zeros(3)),
-        torch.zeros(3, 2),
-        range(3),
-    ],
+    [Arrays(np.zeros((3, 2))), Rows(), Both(), [(1, 2), (3, 4)], Subset(Rows(), [0, 1]), TensorDataset(torch.zeros(3))],
     ids=lambda data: type(data).__name__,
 )
 def test_arrays_and_whatever_has_a_length_and_items_are_taken(data: object) -> None:
-    """Lists and tensors of samples, too."""
-    assert check_data("train_data", data) == len(data)
+    """Lists of samples, too, and an iterable that has items as well."""
+    check_task(task_with(data), TaskSource())
 
 
-@pytest.mark.parametrize(
-    ("data", "words"),
-    [
-        (Stream(), "train_data is an iterable dataset: Stream has no __getitem__"),
-        (Sized(), "train_data is an iterable dataset: Sized has no __getitem__"),
-        (Shards(), "train_data is an iterable dataset: Shards has no __getitem__"),
-        ((n for n in range(3)), "train_data is an iterable dataset: generator has no __getitem__"),
-        (DataLoader(Rows()), "train_data is a DataLoader"),
-        ((np.zeros(3), np.zeros(3)), "train_data is a tuple of 2 arrays"),
-        ({"x": np.zeros(3)}, "train_data is a dict"),
-        (UserDict(x=1), "train_data is a UserDict"),
-        (type("DataFrame", (), {"__module__": "pandas.core.frame"})(), "train_data is a DataFrame"),
-        (NoLength(), "train_data has no length: NoLength"),
-        ([], "train_data has no samples"),
-        (None, "train_data is no dataset: NoneType has no __getitem__"),
-        (Rows, "train_data is no dataset: type has no __getitem__"),
-    ],
-)
-def test_other_data_are_refused_with_the_reason_and_a_way_out(data: object, words: str) -> None:
-    """Before a sample is read."""
+@pytest.mark.parametrize("field", ["train_data", "eval_data"])
+@pytest.mark.parametrize("data", [Stream(), Sized(), Shards(), (n for n in range(3)), iter([1])])
+def test_an_iterable_dataset_is_refused_with_the_reason_and_a_way_out(data: object, field: str) -> None:
+    """Whoever made it, whether or not it knows its length; before a sample is read."""
     with pytest.raises(PacelineError) as caught:
-        check_data("train_data", data)
+        check_task(replace(task_with(Rows()), **{field: data}), TaskSource())
 
-    assert words in caught.value.what
-    assert caught.value.hint
+    assert f"{field} is a" in caught.value.what
+    assert "an iterable dataset" in caught.value.what
+    assert "only runs forward" in caught.value.why
+    assert "list(stream)" in caught.value.hint
+
+
+def task_with(data: object) -> Task:
+    """A task that trains and is evaluated on these data."""
+    return Task("mine", nn.Identity, lambda model, batch: Loss(batch.sum(), 1), data, data)
 
 
 def test_wrapped_datasets_and_collate_functions_are_told_the_epoch_once_each() -> None:
