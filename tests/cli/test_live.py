@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from io import StringIO
 
 import pytest
 from rich.console import Console
 
+from paceline.cli.landscape_progress import MeasureProgress
 from paceline.cli.live import LiveProgress, RecentRate, clock, fitting
+from paceline.cli.plan_frame import moving
+from paceline.records.schema import Measuring
 
 WIDTHS = [20, 30, 40, 59, 60, 80, 200]
 
@@ -86,3 +90,25 @@ def test_a_long_first_part_keeps_its_leading_words() -> None:
     """A message of a download."""
     assert fitting(["getting Fashion-MNIST from mirror.example", "3/30 MB"], 30) == "getting Fashion-MNIST from"
     assert fitting(["getting Fashion-MNIST", "3/30 MB"], 30) == "getting Fashion-MNIST  3/30 MB"
+
+
+@pytest.mark.parametrize("width", WIDTHS)
+def test_progress_of_a_measurement_and_of_a_plan_fits(width: int) -> None:
+    """What `landscape` and `plan` draw: done and time left first, and a dash before there is a rate."""
+    out = StringIO()
+    console = Console(file=out, width=width, force_terminal=True, color_system=None)
+    with MeasureProgress(console) as progress:
+        for done, at in ((1, 2.0), (3, 4.0)):
+            unit, shown = "Hessian products", "largest 12.3 (residual 0.04)"
+            progress(Measuring(measure="eigenvalues", done=done, total=100, unit=unit, elapsed_s=at, shown=shown))
+        assert progress._progress is not None
+        progress._progress.refresh()
+    with LiveProgress(console) as live:
+        moving(live, "trainings")(1, 20, "global batch 4096, seed 1")
+        live.refresh()
+
+    lines = [line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[a-zA-Z]", out.getvalue()) if line.strip()]
+    assert max(map(len, lines)) <= width
+    assert any("trainings" in line for line in lines)
+    assert width < 59 or any("eigenvalues  3/100 Hessian products  1:37 left" in line for line in lines)
+    assert width < 40 or any("trainings  1/20  - left" in line for line in lines)

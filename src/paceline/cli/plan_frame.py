@@ -191,10 +191,10 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: None
         return
     with LiveProgress(console) as progress:
-        yield _moving(progress, what)
+        yield moving(progress, what)
 
 
-def _moving(progress: LiveProgress, name: str) -> Callable[..., None]:
+def moving(progress: LiveProgress, name: str) -> Callable[..., None]:
     """A line of a display, which is called with how much is done, of how much, and what goes on now."""
     from paceline.cli.live import RecentRate, clock
 
@@ -234,5 +234,5 @@ def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, i
         yield line
         return
     with LiveProgress(console) as progress:
-        move = _moving(progress, "trainings")
+        move = moving(progress, "trainings")
         yield move
