@@ -61,6 +61,25 @@ def test_a_signal_within_an_import_ends_the_command_with_one_line(
     assert (done.returncode, done.stdout, done.stderr) == (code, "", f"\n{words}\n")
 
 
+def test_a_command_that_ends_at_once_leaves_no_litter(tmp_path: Path) -> None:
+    """Ctrl-C while torch loads: the run directory that was just made is gone."""
+    (tmp_path / "swallows.py").write_text(SWALLOWS)
+    litter = tmp_path / "run"
+    litter.mkdir()
+    code = WITHIN_AN_IMPORT.replace("import swallows", f"""
+import pathlib
+with signals.cleaning(pathlib.Path({str(litter)!r}).rmdir):
+    import swallows
+""")
+
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(tmp_path), "later", "SIGTERM"], capture_output=True, text=True, check=False
+    )
+
+    assert (done.returncode, done.stderr) == (143, "\nterminated\n")
+    assert not litter.exists()
+
+
 def test_a_save_signal_before_there_is_anything_to_save_is_a_line_and_no_end(tmp_path: Path) -> None:
     """Slurm sends it by the clock, perhaps while the job still loads its data."""
     (tmp_path / "swallows.py").write_text(SWALLOWS)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
+from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
 from paceline.launch.elastic import Job, run_job
 
@@ -68,6 +69,24 @@ def test_a_signal_where_exceptions_are_swallowed_stops_the_job_all_the_same(
 
     assert ended.stopped_by is number
     assert time.monotonic() - began < 15
+
+
+def test_the_launcher_does_not_read_torchs_source_once_its_ranks_run(
+    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rendezvous names its methods by walking through all loaded modules, every 5 s and at its end: seconds of
+    processor time, a minute on a busy machine, in which a stopped job does not end."""
+    walks = []
+
+    def walk(depth: int = 2) -> str:
+        walks.append(len(list(tmp_path.glob("ready-*"))))
+        return ""
+
+    monkeypatch.setattr(dynamic_rendezvous, "get_method_name", walk)
+
+    run_job(job(IDLE_FOR_S="6"))
+
+    assert 2 not in walks
 
 
 def test_handlers_of_the_caller_are_back_after_a_job(job: Callable[..., Job]) -> None:

@@ -9,6 +9,8 @@ import pytest
 
 from paceline.cli.card import propose
 from paceline.records.rundir import RunDir, run_lock
+from paceline.records.schema import End
+from paceline.records.writer import EventWriter
 from paceline.report.compare import compare
 from paceline.report.load import load_run
 from paceline.report.page.render import render_page
@@ -65,6 +67,17 @@ def test_a_checkpoint_whose_file_was_cut_is_named_and_an_older_one_is_offered(ru
     assert any(
         "step-00000002 cannot be used: model.safetensors has 2 bytes instead of 7" in w for w in summary.warnings
     )
+
+
+def test_the_report_names_the_rank_that_failed_by_itself(runs) -> None:
+    """Rank 0 only lost its connection."""
+    failed = {"step": 1, "reason": "failed", "exit_code": 1, "elapsed_s": 0.3}
+    lost = End(message="RuntimeError: Connection closed by peer [127.0.0.1]:1", **failed)
+    path = runs.write("failed", [runs.start(), runs.step(1, 0.1), lost])
+    with EventWriter(RunDir(path).events(1)) as writer:
+        writer.write(End(message="IndexError: label 7 is out of range", **failed))
+
+    assert summarise(load_run(path)).ended == "Failed at step 1. Rank 1: IndexError: label 7 is out of range"
 
 
 def test_a_run_without_an_end_was_killed_only_when_nobody_holds_its_lock(runs) -> None:

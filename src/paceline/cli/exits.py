@@ -107,6 +107,6 @@ def _refused(error: OSError) -> PacelineError:
     there = isinstance(path, (str, os.PathLike)) and os.path.exists(path)  # noqa: PTH110  # pathlib costs start-up
     if error.errno in _NO_ROOM or (error.errno in _NOT_ALLOWED and path is not None and not there):
         what = f"cannot write {path or 'the output'}"
-        hint = f"free some space, or {ELSEWHERE}"
+        hint = f"free some space, or {ELSEWHERE}" if path else "free some space"
         return PacelineError(what, why=why, hint=hint, exit_code=Exit.CANNOT_WRITE)
     return PacelineError(f"cannot use {path}" if path else "the operating system refused", why=why)

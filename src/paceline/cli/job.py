@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from paceline.cli import signals
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir
 from paceline.tasks.table import BUILT_IN
@@ -39,7 +40,8 @@ def refuse_torchrun(what: str) -> None:
 def tidy(run: RunDir) -> Iterator[None]:
     """A request that fails before anything was recorded leaves no directory behind."""
     try:
-        yield
+        with signals.cleaning(lambda: remove_litter(run)):
+            yield
     except (PacelineError, KeyboardInterrupt) as error:
         asked_wrongly = getattr(error, "exit_code", Exit.USAGE) == Exit.USAGE
         # Logs of workers that failed for another reason are worth keeping.

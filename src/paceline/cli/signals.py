@@ -14,11 +14,16 @@ import contextlib
 import os
 import signal
 import sys
-from types import FrameType
+from collections.abc import Callable, Iterator
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType
 
 _STOPS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated", signal.SIGHUP: "the terminal was closed"}
 _importing = True
 _told = False
+_cleanups: list[Callable[[], None]] = []
 
 
 def take_over() -> None:
@@ -43,6 +48,16 @@ def at_once() -> None:
     _importing = True
 
 
+@contextlib.contextmanager
+def cleaning(clean: Callable[[], None]) -> Iterator[None]:
+    """Within the block: call `clean` also where a signal ends the process at once."""
+    _cleanups.append(clean)
+    try:
+        yield
+    finally:
+        _cleanups.remove(clean)
+
+
 def exit_code(stop: KeyboardInterrupt) -> int:
     """130 for Ctrl-C; 143 for SIGTERM and for a closed terminal, as of a job."""
     return 143 if stop.args and stop.args[0] in (signal.SIGTERM, signal.SIGHUP) else 130
@@ -63,8 +78,9 @@ def _stop(number: int, frame: FrameType | None) -> None:
     global _told
     stop = KeyboardInterrupt() if number == signal.SIGINT else KeyboardInterrupt(number)
     if _importing or _told or _in_import(frame):
-        with contextlib.suppress(Exception):
-            sys.stdout.flush()
+        for each in (*reversed(_cleanups), sys.stdout.flush):
+            with contextlib.suppress(Exception):
+                each()
         _say(words(stop))
         os._exit(exit_code(stop))
     _told = True

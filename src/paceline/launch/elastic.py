@@ -150,7 +150,13 @@ def run_job(job: Job) -> Ended:
     run_id = uuid.uuid4().hex[:12]
     logs = DefaultLogsSpecs(log_dir=str(job.logs), redirects=Std.ALL)
     parameters = RendezvousParameters(
-        backend="c10d", endpoint="localhost:0", run_id=run_id, min_nodes=1, max_nodes=1, local_addr="localhost"
+        backend="c10d",
+        endpoint="localhost:0",
+        run_id=run_id,
+        min_nodes=1,
+        max_nodes=1,
+        local_addr="localhost",
+        keep_alive_interval=_NEVER_S,  # of each other, and there is only one
     )
     spec = WorkerSpec(
         role="default",
@@ -170,13 +176,14 @@ def run_job(job: Job) -> Ended:
             result = agent.run()
         except SignalException:
             pass  # orders.stop says which
-        finally:
-            with contextlib.suppress(Exception):
-                spec.rdzv_handler.shutdown()
+        # The rendezvous is not shut down: nobody else meets there, and torch's `shutdown` walks through the source of
+        # all loaded modules to name itself in a log that nobody reads. On a busy machine ranks were gone, and the
+        # launcher was still in there and in the interpreter's own end a minute later.
     failures = result.failures if result is not None and result.is_failed() else {}
     return Ended(orders.stop if result is None or failures else None, failures, newest_attempt(job.logs))
 
 
+_NEVER_S = 10**8
 _NO_HANDLERS_OF_TORCH = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "none"}
 """No signal has this name: torch notes that in its log, and leaves ours alone."""
 

@@ -7,11 +7,13 @@ times are rank 0's own. A run that was killed at any point still loads; what is 
 from __future__ import annotations
 
 import dataclasses
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 import numpy as np
 
 from paceline.checkpoint import manifest
@@ -174,6 +176,7 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
     elif not launched:
         remarks.append(f"{events} is not there: the run ended before its first event, or the file was removed")
     remarks += _damaged(run)
+    gathered.end = _first_cause(run, gathered.end)
     loaded = gathered.freeze(run.path, info, remarks)
     return dataclasses.replace(
         loaded,
@@ -181,6 +184,23 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
         on_disk=tuple(manifest.standing(run.checkpoints)),
         live=is_live(run),
     )
+
+
+_OF_A_VICTIM = re.compile("Connection closed by peer|Connection reset by peer|Broken pipe|NCCL|ProcessGroup")
+
+
+def _first_cause(run: RunDir, end: End | None) -> End | None:
+    """Rank 0's end, with the words of the rank that failed by itself where rank 0 only lost its connection."""
+    if end is None or end.reason != "failed" or not _OF_A_VICTIM.search(end.message):
+        return end
+    for path in sorted(run.events().parent.glob("rank-*.jsonl")):
+        last = None
+        for event in EventStream(path, only=End):
+            last = event if isinstance(event, End) else last
+        if last is not None and last.message and not _OF_A_VICTIM.search(last.message):
+            rank = int(path.stem.removeprefix("rank-"))
+            return msgspec.structs.replace(end, message=f"Rank {rank}: {last.message}")
+    return end
 
 
 def _damaged(run: RunDir) -> list[str]:

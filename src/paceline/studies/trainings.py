@@ -182,9 +182,10 @@ def _stops() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
-        raise KeyboardInterrupt(number)
+        raise KeyboardInterrupt if number == signal.SIGINT else KeyboardInterrupt(number)
 
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    # Also of Ctrl-C: the command's own handler ends the process at the second one, and the training would be left.
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
     finally:
