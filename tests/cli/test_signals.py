@@ -66,11 +66,14 @@ def test_a_command_that_ends_at_once_leaves_no_litter(tmp_path: Path) -> None:
     (tmp_path / "swallows.py").write_text(SWALLOWS)
     litter = tmp_path / "run"
     litter.mkdir()
-    code = WITHIN_AN_IMPORT.replace("import swallows", f"""
+    code = WITHIN_AN_IMPORT.replace(
+        "import swallows",
+        f"""
 import pathlib
 with signals.cleaning(pathlib.Path({str(litter)!r}).rmdir):
     import swallows
-""")
+""",
+    )
 
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path), "later", "SIGTERM"], capture_output=True, text=True, check=False

@@ -107,8 +107,9 @@ class _Orders:
             stands = self.job.stands()
         except Exception:  # noqa: BLE001  # whatever the disk says, this is the way out
             stands = ""
-        os.write(2, f"\nended at once{': ' * bool(stands)}{stands}\n".encode())
-        os._exit(128 + number)
+        with contextlib.suppress(OSError):
+            os.write(2, f"\nended at once{': ' * bool(stands)}{stands}\n".encode())
+        os._exit(130 if number == signal.SIGINT else 143)
 
 
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
