@@ -173,10 +173,8 @@ def run_job(job: Job) -> Ended:
     result: RunResult | None = None
     with _Orders(job) as orders, _environment({**job.env, **_NO_HANDLERS_OF_TORCH}), _quiet(job.logs):
         agent.orders = orders
-        try:
+        with contextlib.suppress(SignalException):  # orders.stop says which
             result = agent.run()
-        except SignalException:
-            pass  # orders.stop says which
         # The rendezvous is not shut down: nobody else meets there, and torch's `shutdown` walks through the source of
         # all loaded modules to name itself in a log that nobody reads. On a busy machine ranks were gone, and the
         # launcher was still in there and in the interpreter's own end a minute later.
