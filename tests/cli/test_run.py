@@ -404,3 +404,49 @@ def test_the_verb_hands_every_word_on(monkeypatch):
 
     assert call(["run", *argv]) == 7
     assert seen == [argv]
+
+
+@pytest.mark.serial
+def test_attempts_are_listed_with_their_causes_also_after_success(tmp_path):
+    """Each crash in a line when it happens and at the end; the logs of all attempts are kept."""
+    (tmp_path / "crash.py").write_text(
+        "import os\nrank, attempt = os.environ['RANK'], os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+        "print('attempt', attempt, flush=True)\n"
+        "if attempt != '2' and rank == '0':\n    raise RuntimeError(f'crash {attempt}')\n"
+    )
+    command = [*OURS, "--max-restarts", "2", "--monitor-interval", "0.1", "--run-dir", "run", "crash.py"]
+
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=200, check=False)
+
+    (path,) = (tmp_path / "run").glob("events/launcher-*.jsonl")
+    attempts = [event for event in EventStream(path) if type(event).__name__ == "Attempt"]
+    assert done.returncode == 0
+    assert [each.outcome for each in attempts] == ["failed", "failed", "succeeded"]
+    assert [dict(each.cause.rows)["raised"] for each in attempts[:2]] == ["RuntimeError: crash 0", "RuntimeError: crash 1"]
+    assert "paceline: succeeded at attempt 3 of 3" in done.stderr
+    assert done.stderr.count("RuntimeError: crash 0 (") == 2
+    for number, each in enumerate(attempts):
+        assert (tmp_path / "run" / each.logs / "0" / "stdout.log").read_text() == f"attempt {number}\n"
+
+
+@pytest.mark.serial
+def test_a_second_signal_ends_workers_that_ignore_the_first(tmp_path):
+    """With the exit code of torchrun, one line, and no process left."""
+    (tmp_path / "stubborn.py").write_text(
+        "import os, pathlib, signal, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+        "pathlib.Path('pid').write_text(str(os.getpid()))\ntime.sleep(300)\n"
+    )
+    job = subprocess.Popen([*OURS, "stubborn.py"], cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 100
+    while not (tmp_path / "pid").exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    job.send_signal(signal.SIGTERM)
+    time.sleep(1)
+
+    job.send_signal(signal.SIGTERM)
+    _, err = job.communicate(timeout=60)
+
+    assert job.returncode == 1
+    assert "stopped by SIGTERM" in err
+    assert "Traceback" not in err
+    assert not Path(f"/proc/{(tmp_path / 'pid').read_text()}").exists()

@@ -44,6 +44,13 @@ def test_processes_of_the_scripts_own_in_every_rank_are_named_with_the_command_t
     assert text.endswith("python train.py --epochs 2")
 
 
+def test_a_module_is_started_as_a_module():
+    """The command that is proposed works."""
+    script = Script("train.own", start=("python", "-m"))
+
+    assert why(seen(child(10)), seen(child(11)), script=script).endswith("launcher: python -m train.own")
+
+
 def test_a_call_of_mp_spawn_in_the_script_makes_it_sure(tmp_path):
     """And its line is named; the children need not sleep where the text says what they are."""
     path = tmp_path / "own.py"

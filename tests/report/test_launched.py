@@ -163,6 +163,13 @@ def test_json_has_the_attempts_and_says_what_was_not_observed(launched, capsys):
     assert "steps" in run["launch"]["not_observed"]
 
 
+def test_a_target_is_refused_since_no_metric_is_observed(launched, capsys):
+    """Rather than shown as missed."""
+    assert call(["report", str(launched()), "--target", "accuracy=0.9"]) == 2
+
+    assert "paceline run does not observe metrics" in capsys.readouterr().err
+
+
 def test_a_launcher_that_was_killed_left_no_end(launched):
     """Its attempts stand all the same."""
     summary = summarise(load_run(launched(ended=False)))

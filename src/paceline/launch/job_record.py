@@ -75,8 +75,7 @@ class JobRecord:
         except PacelineError as error:  # a full disk does not end a job that runs
             self._say(f"paceline: the record of attempt {event.attempt} was not written: {error.what}")
         if attempt.again and event.cause is not None:
-            left = "no restart is" if attempt.restarts_left == 0 else f"{attempt.restarts_left} more may be"
-            self._say(f"paceline: {in_a_line(event)}; starting again, {left} left")
+            self._say(f"paceline: {in_a_line(event)}; starting again (restarts left: {attempt.restarts_left})")
         elif attempt.again:
             self._say(f"paceline: {in_a_line(event)}; starting again")
 

@@ -91,6 +91,7 @@ class Script:
         starter: the call that starts processes, as "mp.spawn at line 29"; "" when there is none.
         world_size: a number written in init_process_group; None when there is none.
         world_size_line: where.
+        start: the words before `path` that start it without a launcher.
     """
 
     path: str
@@ -98,6 +99,7 @@ class Script:
     starter: str = ""
     world_size: int | None = None
     world_size_line: int = 0
+    start: tuple[str, ...] = ("python",)
 
 
 def read_script(path: str, arguments: Sequence[str]) -> Script:
@@ -161,7 +163,7 @@ def explain(
         where = f" ({script.starter})" if script.starter else ""
         each = " and ".join(f"{count} in rank {rank}" for rank, count in sorted(counts.items())[:2])
         more = f" and so on for {len(counts)} ranks" if len(counts) > 2 else ""
-        command = shlex.join(["python", script.path, *script.arguments])
+        command = shlex.join([*script.start, script.path, *script.arguments])
         return (
             f"the script {sure}starts its own processes{where}, {each}{more}, which wait for each other at the same "
             f"port. Start it without a launcher: {command}"

@@ -231,7 +231,8 @@ def _stop_before_workers(number: int, _frame: object) -> None:
 
 def _script(args: argparse.Namespace) -> Script:
     if args.module or args.no_python:
-        return Script(args.training_script, tuple(args.training_script_args))
+        start = () if args.no_python else ("python", "-m")
+        return Script(args.training_script, tuple(args.training_script_args), start=start)
     return read_script(args.training_script, args.training_script_args)
 
 

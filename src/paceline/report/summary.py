@@ -162,12 +162,12 @@ def summarise(run: Run, target: Target | None = None) -> Summary:
         run: as loaded.
         target: asked for now; None takes the target that the run was given, if any.
     """
-    result = _target(run, target)
+    launch = launch_of(run)
+    result = _target(run, target) if launch is None else None
     metrics = [_metric(run, name) for name in run.evaluations.value]
     steps = run.totals.last_step or None
     samples = run.totals.samples or None
     seen = run.elapsed_s is not None and run.elapsed_s > 0
-    launch = launch_of(run)
     return Summary(
         name=run.info.name,
         verb=run.info.verb,
