@@ -422,7 +422,10 @@ def test_attempts_are_listed_with_their_causes_also_after_success(tmp_path):
     attempts = [event for event in EventStream(path) if type(event).__name__ == "Attempt"]
     assert done.returncode == 0
     assert [each.outcome for each in attempts] == ["failed", "failed", "succeeded"]
-    assert [dict(each.cause.rows)["raised"] for each in attempts[:2]] == ["RuntimeError: crash 0", "RuntimeError: crash 1"]
+    assert [dict(each.cause.rows)["raised"] for each in attempts[:2]] == [
+        "RuntimeError: crash 0",
+        "RuntimeError: crash 1",
+    ]
     assert "paceline: succeeded at attempt 3 of 3" in done.stderr
     assert done.stderr.count("RuntimeError: crash 0 (") == 2
     for number, each in enumerate(attempts):

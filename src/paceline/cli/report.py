@@ -131,9 +131,7 @@ def _check_metric(metric: str, runs: Sequence[Run]) -> None:
     from paceline.records.errors import PacelineError, choices
 
     if all(run.info.verb == "run" for run in runs):
-        raise PacelineError(
-            f"--target {metric}: paceline run does not observe metrics", hint="leave --target out"
-        )
+        raise PacelineError(f"--target {metric}: paceline run does not observe metrics", hint="leave --target out")
     known = sorted({name for run in runs for name in run.evaluations.value})
     if known and metric not in known:
         raise PacelineError(f"--target {metric}: no run evaluated that", hint=f"evaluated were: {choices(known)}")
