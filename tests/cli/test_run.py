@@ -13,15 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.run import run_command
+from paceline.cli.main import call
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 
-OURS = [
-    sys.executable,
-    "-c",
-    "import sys; from paceline.cli.run import run_command; sys.exit(run_command(sys.argv[1:]))",
-]
+OURS = [sys.executable, "-m", "paceline", "run"]
 TORCHRUN = [sys.executable, "-m", "torch.distributed.run"]
 
 # Rank 1 ends in its own way once rank 0 has said its words, so that both launchers show the same.
@@ -336,7 +332,7 @@ def here(tmp_path, monkeypatch):
 )
 def test_a_bad_request_ends_in_one_message_and_leaves_nothing(here, capsys, argv, words):
     """Exit code 2, what and what next, no traceback, no file, no worker."""
-    code = run_command(argv)
+    code = call(["run", *argv])
 
     err = capsys.readouterr().err
     assert code == 2
@@ -352,7 +348,7 @@ def test_a_port_in_use_is_refused(here, capsys):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
 
-        code = run_command(["--master-port", str(port), "train.py"])
+        code = call(["run", "--master-port", str(port), "train.py"])
 
     assert code == 2
     assert f"port {port} cannot be used" in capsys.readouterr().err
@@ -365,7 +361,7 @@ def test_a_directory_that_holds_a_run_is_refused_and_left_as_it_is(here, capsys)
     run.mkdir()
     (run / "run.json").write_text("{}")
 
-    code = run_command(["--run-dir", str(run), "train.py"])
+    code = call(["run", "--run-dir", str(run), "train.py"])
 
     assert code == 2
     assert "holds a run already" in capsys.readouterr().err
@@ -374,7 +370,7 @@ def test_a_directory_that_holds_a_run_is_refused_and_left_as_it_is(here, capsys)
 
 def test_an_unwritable_place_is_one_message(here, capsys):
     """The run directory is below a file."""
-    code = run_command(["--run-dir", "train.py/run", "train.py"])
+    code = call(["run", "--run-dir", "train.py/run", "train.py"])
 
     assert code in (2, 4)
     assert capsys.readouterr().err.startswith("error: ")
@@ -396,7 +392,6 @@ def test_help_needs_no_torch(argv):
 def test_the_verb_hands_every_word_on(monkeypatch):
     """Typer reads none of the flags, neither before nor after the script."""
     from paceline.cli import run as module
-    from paceline.cli.main import call
 
     seen = []
     monkeypatch.setattr(module, "run_command", lambda argv: seen.append(argv) or 7)

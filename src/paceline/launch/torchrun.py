@@ -202,7 +202,6 @@ def _launch(args: argparse.Namespace, run: RunDir, events: EventWriter) -> Outco
     logs = config.logs_specs if isinstance(config.logs_specs, CapturedLogs) else None
     job = JobRecord(events, run.path, logs, _script(args), say)
     before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
-    signal.signal(signal.SIGTERM, _stop_before_workers)
     try:
         with one_message("torch's launcher failed; the script may not have run", exit_code=Exit.FAILED):
             _elastic(config, command, arguments, job)
@@ -221,12 +220,6 @@ def _launch(args: argparse.Namespace, run: RunDir, events: EventWriter) -> Outco
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-
-
-def _stop_before_workers(number: int, _frame: object) -> None:
-    """Until torch's own handlers are in place."""
-    name = signal.Signals(number)
-    raise SignalException(f"got {name.name}", name)
 
 
 def _script(args: argparse.Namespace) -> Script:
@@ -249,13 +242,15 @@ def _failed(job: JobRecord, failed: ChildFailedError, run: RunDir, args: argpars
 
 def _interrupted(job: JobRecord, stopped: BaseException) -> Outcome:
     """Stopped by a signal, perhaps while torch read a clock for its metrics (see `signal_behind`)."""
-    number = signal.SIGINT if isinstance(stopped, KeyboardInterrupt) else getattr(stopped, "sigval", None)
-    if isinstance(stopped, UnboundLocalError):
+    number = getattr(stopped, "sigval", None)
+    if isinstance(stopped, KeyboardInterrupt):  # before torch's handlers were in place
+        number = signal.Signals(stopped.args[0] if stopped.args else signal.SIGINT)
+    elif isinstance(stopped, UnboundLocalError):
         number = signal_behind(stopped)
     if number is None:
         raise stopped
     if not job.attempts:
-        code = Exit.INTERRUPTED if number == signal.SIGINT else 128 + number
+        code = Exit.INTERRUPTED if number == signal.SIGINT else Exit.TERMINATED
         title = f"stopped by {number.name} before any worker ran"
         return Outcome(code, "interrupted", f"paceline: {title}", title)
     left = [each for each in job.attempts[-1].ranks if each.exit_code == 0 and not each.stopped]
