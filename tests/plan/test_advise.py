@@ -165,7 +165,9 @@ def test_the_rate_grows_with_what_a_step_gains() -> None:
 def test_what_branches_settled_is_not_to_be_settled_again() -> None:
     """The advice of --confirm does not ask for --confirm, and says what the branches found."""
     window = Window(1, 1000, NoiseScale(100.0, 50.0, 200.0, 1.0, 1.0, 100, 0.9))
-    guess, settled = (steps_of_run([window], 64, 1000, branched) for branched in (None, Branched(512, 100.0)))
+    guess, settled = (
+        steps_of_run([window], 64, 1000, branched) for branched in (None, Branched(512, Interval(100.0, 100.0, 100.0)))
+    )
 
     before = recommend(table(guess, None, [64, 512], [1]), guess, WISH)
     after = recommend(table(settled, None, [64, 512], [1]), settled, WISH)

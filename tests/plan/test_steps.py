@@ -11,6 +11,7 @@ from paceline.plan.rows import Reached
 from paceline.plan.steps import Branched, Steps, at_most_data, sort_out, steps_of_run, until
 from paceline.records.errors import PacelineError
 from paceline.stats.hyperbola import fit
+from paceline.stats.intervals import Interval
 from paceline.stats.noise_scale import NoiseScale, Window
 
 
@@ -23,6 +24,11 @@ def reached(batch: int, steps: float | None, seed: int = 0) -> Reached:
 def window(first: int, last: int, value: float, samples: int | None = None) -> Window:
     """A stretch with that noise scale."""
     return Window(first, last, NoiseScale(value, value / 2, value * 2, 1.0, 1.0, 100, 0.9, samples))
+
+
+def exactly(value: float) -> Interval:
+    """A number that is known."""
+    return Interval(value, value, value)
 
 
 def test_runs_that_missed_the_target_take_their_batch_size_with_them() -> None:
@@ -81,7 +87,7 @@ def test_where_branches_lost_nothing_steps_fall_in_proportion() -> None:
     """A noise scale of 100 says 27 % of a batch of 512; branches that lost nothing up to it say all, and beyond it the
     noise is looked at from there."""
     windows = [window(1, 1000, 100.0)]
-    alone, settled = steps_of_run(windows, 64, 1000), steps_of_run(windows, 64, 1000, Branched(512, 40.0))
+    alone, settled = steps_of_run(windows, 64, 1000), steps_of_run(windows, 64, 1000, Branched(512, exactly(40.0)))
 
     found = settled.at(512)
 
@@ -97,10 +103,10 @@ def test_rates_follow_the_noise_that_the_branches_were_trained_by() -> None:
     """At their checkpoint; without branches what the whole run says of a step's progress."""
     windows = [window(1, 500, 64.0), window(501, 1000, 640.0)]
 
-    alone, settled = steps_of_run(windows, 64, 1000), steps_of_run(windows, 64, 1000, Branched(512, 640.0))
+    alone, settled = steps_of_run(windows, 64, 1000), steps_of_run(windows, 64, 1000, Branched(512, exactly(640.0)))
 
-    assert settled.gain(512) == pytest.approx((640 / 64 + 1) / (640 / 512 + 1))
-    assert alone.gain(512) == pytest.approx(1000 / alone.at(512).value)
+    assert settled.gain(512).value == pytest.approx((640 / 64 + 1) / (640 / 512 + 1))
+    assert alone.gain(512).value == pytest.approx(1000 / alone.at(512).value)
 
 
 def test_noise_after_the_target_was_met_does_not_count() -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from paceline.parallel.partition import steps_per_epoch
 from paceline.plan.steps import Steps
-from paceline.records.plan import BatchRow, Recommendation
+from paceline.records.plan import BatchRow, Recommendation, estimate
 
 ADAM_KIN = ("adamw", "lamb", "novograd")
 
@@ -43,6 +43,7 @@ class Recipe:
     Attributes:
         flags: of `paceline train`, but for batch, workers and length.
         lr: the peak rate that comes of them.
+        lr_ends: what the interval of the noise scale makes of it; None where it does not depend on that.
         rule: where the rate is from.
         warmup: as --warmup takes it.
         why_warmup: what a warm-up that the runs did not have is for; empty where it is theirs.
@@ -56,6 +57,7 @@ class Recipe:
     warmup: str
     why_warmup: str = ""
     stretch: float | None = None
+    lr_ends: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,7 @@ def recommend(rows: Sequence[BatchRow], steps: Steps, wish: Wish) -> Recommendat
         command=_command(best, bool(timed), recipe, wish),
         because=_because(best, steps, wish, recipe),
         unless=_unless(steps, best, rows),
+        lr_interval=None if recipe.lr_ends is None else estimate(recipe.lr, *recipe.lr_ends),
     )
 
 

@@ -71,6 +71,7 @@ def table(
 def _row(steps: Steps, times: Times | None, batch: int, workers: int, missed: bool) -> BatchRow:
     taken = steps.at(batch)
     assert taken.value is not None, "any batch gets there"
+    progress = steps.efficiency_interval(batch)
     rate, system, time = None, None, None
     if times is not None:
         setting = times.setting(workers, batch)
@@ -87,7 +88,8 @@ def _row(steps: Steps, times: Times | None, batch: int, workers: int, missed: bo
         samples_per_s=rate,
         time_s=time,
         system=system,
-        statistical=steps.efficiency(batch),
+        statistical=progress.value,
+        statistical_interval=estimate(progress.value, progress.low, progress.high),
         missed=missed,
     )
 

@@ -12,6 +12,7 @@ from paceline.plan.advise import Recipe, Wish, recommend
 from paceline.plan.batch import CONFIDENCE, Times, table, times_of, usual_batches
 from paceline.plan.branch import Settled
 from paceline.plan.rows import Reached, reached_of, require_one_training, train_info
+from paceline.plan.run_noise import record, stretch
 from paceline.plan.steps import Branched, Steps, at_most_data, sort_out, steps_of_run, until
 from paceline.records.errors import PacelineError
 from paceline.records.gradients import read_gradient_norms
@@ -23,7 +24,6 @@ from paceline.records.plan import (
     Estimate,
     Evidence,
     HeldOut,
-    NoisePoint,
     SpeedResult,
     estimate,
 )
@@ -135,7 +135,8 @@ def from_noise(path: Path, question: Question) -> BatchResult:
         weighed = until(windows, total)
     branched = None
     if windows and question.settled is not None:
-        branched = Branched(question.settled.largest, windows[-1].found.value)
+        last = windows[-1].found
+        branched = Branched(question.settled.largest, Interval(last.value, min(last.low, last.value), last.high))
     steps = steps_of_run(weighed, float(info.batch.global_batch), total, branched)
     return _answer(
         _Found(
@@ -192,7 +193,8 @@ def _answer(found: _Found, question: Question) -> BatchResult:
             BatchPoint(run=str(one.path), batch=one.batch, seed=one.seed, steps=one.steps, samples=one.samples)
             for one in found.points
         ],
-        noise=[_noise_point(window) for window in found.windows],
+        noise=[stretch(window) for window in found.windows],
+        run_noise=record(found.windows, _batch_of(found.base), used=hyperbola is None),
         table=rows,
         recommendation=recommend(_allowed(rows, found, question.settled), steps, wish),
         branches=list(question.branches),
@@ -221,14 +223,10 @@ def _record(of: Interval) -> Estimate:
     return estimate(of.value, of.low, of.high)
 
 
-def _noise_point(window: Window) -> NoisePoint:
-    found = window.found
-    return NoisePoint(
-        first=window.first,
-        last=window.last,
-        noise_scale=estimate(found.value, found.low, found.high),
-        exhausts_data=found.exhausts_data,
-    )
+def _batch_of(path: Path) -> float:
+    batch = train_info(path).batch
+    assert batch is not None
+    return float(batch.global_batch)
 
 
 def _held_out(found: _Found) -> list[HeldOut]:

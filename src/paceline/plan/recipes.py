@@ -76,7 +76,8 @@ def of_one(info: RunInfo, steps: Steps, batch: int, settings: TrainSettings) -> 
     growth = batch / steps.base
     optimizer = str(info.config.get("optimizer") or "sgd")
     used = settings.used(info)
-    lr = float(used["lr"] or 0.0) * growth_of_rate(optimizer, steps.gain(batch), growth)
+    gain, peak = steps.gain(batch), float(used["lr"] or 0.0)
+    lr, low, high = (peak * growth_of_rate(optimizer, one, growth) for one in (gain.value, gain.low, gain.high))
     warmup, why = str(info.config.get("warmup") or "0"), ""
     if growth >= WARM_FROM and not any(digit in warmup for digit in "123456789"):
         warmup = WARM_UP
@@ -86,6 +87,7 @@ def of_one(info: RunInfo, steps: Steps, batch: int, settings: TrainSettings) -> 
     return Recipe(
         flags=settings.flags(info.config, **changes),
         lr=lr,
+        lr_ends=(low, high) if high > low else None,
         rule=name_of_growth(optimizer),
         warmup=warmup,
         why_warmup=why,

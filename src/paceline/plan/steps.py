@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from paceline.plan.rows import Reached
+from paceline.plan.run_noise import over_run
 from paceline.records.errors import PacelineError
 from paceline.records.plan import Estimate, estimate
 from paceline.stats import goodput
 from paceline.stats.hyperbola import Hyperbola
+from paceline.stats.intervals import Interval
 from paceline.stats.noise_scale import Window
+
+_ENDS = ("value", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -20,11 +24,11 @@ class Branched:
 
     Attributes:
         largest: the largest batch at which they lost nothing.
-        noise: the noise scale at their checkpoint, which their rates followed.
+        noise: the noise scale at their checkpoint, which their rates followed, with its interval.
     """
 
     largest: int
-    noise: float
+    noise: Interval
 
 
 @dataclass(frozen=True)
@@ -60,32 +64,40 @@ class Steps:
 
     def efficiency(self, batch: float) -> float:
         """Progress of a sample at `batch`, in samples at the base batch."""
+        return self.efficiency_interval(batch).value
+
+    def efficiency_interval(self, batch: float) -> Interval:
+        """The same with its interval: of the fit, or what that of the noise scale makes of it."""
         if self.hyperbola is not None:
-            return self.hyperbola.efficiency(batch, self.base)
-        steps = self._guess(batch, self._proven)
+            return self.hyperbola.efficiency_interval(batch, self.base)
+        values = [self._progress(batch, self._proven, end) for end in _ENDS]
+        if self.base < batch <= self._proven:  # branches lost nothing, at one moment of the run
+            values[1] = self._progress(batch, self.base, "low")
+        return Interval(values[0], min(values), max(values))
+
+    def _progress(self, batch: float, proven: float, end: str) -> float:
+        steps = self._guess(batch, proven, end)
         return self.base * self.base_steps / (batch * steps) if steps else 0.0
 
-    def gain(self, batch: float) -> float:
+    def gain(self, batch: float) -> Interval:
         """Progress of a step at `batch` that a rate is to follow, in steps at the base batch. Where branches settled
         it, what the noise said at their checkpoint, since that is what they were trained with."""
         if self.branched is not None:
-            return goodput.gain(self.branched.noise, self.base, batch)
-        return self.efficiency(batch) * batch / self.base
+            gains = [goodput.gain(getattr(self.branched.noise, end), self.base, batch) for end in _ENDS]
+            return Interval(gains[0], min(gains), max(gains))
+        found, growth = self.efficiency_interval(batch), batch / self.base
+        return Interval(found.value * growth, found.low * growth, found.high * growth)
 
     @property
     def _proven(self) -> float:
         return max(self.base, self.branched.largest if self.branched is not None else 0.0)
 
-    def _guess(self, batch: float, proven: float) -> float:
-        """The run's own steps, with linear scaling up to the batch `proven`; beyond, each stretch of the run shortened
-        by what its noise scale says."""
+    def _guess(self, batch: float, proven: float, end: str = "value") -> float:
+        """The run's own steps, with linear scaling up to the batch `proven`; beyond, shortened by what its noise scale
+        says: `end` is "value", or the "low" or "high" end of its interval."""
         start = max(self.base, min(batch, proven))
-        total = sum(window.last - window.first + 1 for window in self.windows)
-        left = sum(
-            (window.last - window.first + 1) / total / goodput.gain(window.found.value, start, batch)
-            for window in self.windows
-        )
-        return self.base_steps * self.base / start * left
+        noise = getattr(over_run(self.windows, start), end)
+        return self.base_steps * self.base / start / goodput.gain(noise, start, batch)
 
 
 @dataclass(frozen=True)

@@ -226,6 +226,9 @@ class BatchRow(msgspec.Struct, frozen=True, kw_only=True):
     missed: bool = False
     """Whether a run at this batch did not meet the target; what is predicted of it is then not recommended."""
 
+    statistical_interval: Estimate | None = None
+    """Of `statistical`: of the fit, or of the noise scale; null in records before it was kept."""
+
     @property
     def efficiency(self) -> float:
         """Progress per worker, in that of one worker at the base batch; of a sample, where times are not known."""
@@ -244,6 +247,8 @@ class Recommendation(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     because: list[str]
     unless: list[str]
+    lr_interval: Estimate | None = None
+    """Where the noise scale scales the rate: what its interval makes of it. Null where a rule or runs give the rate."""
 
 
 class NoisePoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -253,6 +258,18 @@ class NoisePoint(msgspec.Struct, frozen=True, kw_only=True):
     last: int
     noise_scale: Estimate
     exhausts_data: bool
+
+
+class RunNoise(msgspec.Struct, frozen=True, kw_only=True):
+    """The one noise scale that stands for all steps that count: it gives the same steps at every batch as they do."""
+
+    first: int
+    last: int
+    noise_scale: Estimate
+    used: bool
+    """Whether steps and advice are made from it; else runs to a target tell, and it is a second opinion."""
+    why: str
+    """Why that of the last stretch is another, in a sentence; empty where it is not."""
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
@@ -284,6 +301,8 @@ class BatchResult(PlanResult, frozen=True, kw_only=True, tag="batch"):
     branches: list[Branch]
     warnings: list[str]
     evidence: Evidence
+    run_noise: RunNoise | None = None
+    """Null where no noise was recorded, and in records before it was kept."""
 
 
 # ---- plan data

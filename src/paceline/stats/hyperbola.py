@@ -82,6 +82,20 @@ class Hyperbola:
         """E(base) / E(batch): how much further a sample goes at `base`."""
         return self.samples(base) / self.samples(batch)
 
+    def efficiency_interval(self, batch: float, base: float) -> Interval:
+        """E(base) / E(batch) with its interval, by Fieller's theorem: both are sums of S_min and E_min."""
+        value = self.efficiency(batch, base)
+        if batch == base:
+            return Interval(value, value, value)
+        of_steps, of_both, of_samples = self.variances
+
+        def both(one: float, other: float) -> float:
+            return one * other * of_steps + (one + other) * of_both + of_samples
+
+        covariance = both(base, base), both(base, batch), both(batch, batch)
+        low, high = ratio_ends(self.samples(base), self.samples(batch), covariance, self._quantile)
+        return Interval(value, min(low, value), max(high, value))
+
     def steps_interval(self, batch: float) -> Interval:
         """S(B) with its interval."""
         return self.sum_of(1.0, 1.0 / batch)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from paceline.records.plan import BatchResult, BatchRow, Recommendation
+from paceline.records.plan import BatchResult, BatchRow, Estimate, Recommendation
 from paceline.report import words
 from paceline.report.page.tables import Table
 from paceline.report.plan.content import Cell, Fact, Heat
@@ -85,9 +85,14 @@ def _recommended(result: BatchResult) -> Iterator[Fact]:
     if advice is None:
         yield Fact("recommended batch", "none", "no setting of the table is efficient enough", sure=False)
         return
-    rate = f", learning rate {advice.lr:.4g}" if advice.lr is not None else ""
     on = f"on {words.plural(advice.workers, 'worker')}" if advice.workers is not None else "on any workers"
-    yield Fact("recommended batch", words.integer(advice.batch), f"{on}{rate}")
+    yield Fact("recommended batch", words.integer(advice.batch), on)
+    if advice.lr is not None:
+        detail = f"rule: {advice.rule}"
+        if advice.lr_interval is not None:
+            confidence = percent(result.evidence.confidence)
+            detail = f"{confidence} interval {interval_of(advice.lr_interval)}, that of the noise scale; {detail}"
+        yield Fact("recommended learning rate", f"{advice.lr:.3g}", detail)
     row = chosen_row(result)
     if row is None:
         return
@@ -95,24 +100,44 @@ def _recommended(result: BatchResult) -> Iterator[Fact]:
         ends = interval_of(row.time_s, words.duration)
         detail = f"{aim(result)}; {ends_name(result)} {ends}"
         yield Fact("predicted time", value_of(row.time_s, duration), detail, sure=row.time_s.value is not None)
-    yield Fact("predicted efficiency", words.share(row.efficiency), efficiency_in_words(row))
+    yield Fact(
+        "predicted efficiency", words.share(row.efficiency), efficiency_in_words(row, result.evidence.confidence)
+    )
 
 
 def _noise(result: BatchResult, confidence: str) -> Iterator[Fact]:
+    """One noise scale for all steps that count, and why that of the last ones is another; older records have only
+    stretches, of which the last is shown."""
     if not result.noise:
         return
-    last = result.noise[-1]
-    name = f"noise scale, steps {last.first:,} to {last.last:,}"
-    detail = f"measured; {confidence} interval {interval_of(last.noise_scale)}"
-    if last.exhausts_data:
-        yield Fact(name, NO_END, f"at least as large as the data set; {detail}", sure=False)
-    else:
-        yield Fact(name, value_of(last.noise_scale), detail, sure=last.noise_scale.high is not None)
+    last, run = result.noise[-1], result.run_noise
+    if run is None:
+        detail = f"measured; {confidence} interval {interval_of(last.noise_scale)}"
+        yield _scale(f"noise scale, steps {last.first:,} to {last.last:,}", last.noise_scale, detail)
+        return
+    use = "steps, efficiency and rate above and below are made from it"
+    if result.branches:
+        use = "the table is made from it where branches do not tell"
+    elif not run.used:
+        use = "a second opinion from the gradients of one run: the critical batch, from runs to the target, decides"
+    detail = f"measured over steps {run.first:,} to {run.last:,}; {confidence} interval {interval_of(run.noise_scale)}"
+    yield _scale("noise scale", run.noise_scale, f"{detail}; {use}")
+    if run.why:
+        detail = f"{confidence} interval {interval_of(last.noise_scale)}; {run.why}"
+        if last.exhausts_data:
+            detail = f"at least as large as the data set; {detail}"
+        yield _scale(f"at the end, steps {last.first:,} to {last.last:,}", last.noise_scale, detail, last.exhausts_data)
 
 
-def efficiency_in_words(row: BatchRow) -> str:
+def _scale(name: str, of: Estimate, detail: str, exhausts_data: bool = False) -> Fact:
+    return Fact(name, NO_END if exhausts_data else value_of(of), detail, sure=of.high is not None and not exhausts_data)
+
+
+def efficiency_in_words(row: BatchRow, confidence: float) -> str:
     """Of what it is made."""
     statistical = f"a sample brings {words.share(row.statistical)} of what it does at the base batch"
+    if row.statistical_interval is not None:
+        statistical += f", {percent(confidence)} interval {interval_of(row.statistical_interval, words.share)}"
     if row.system is None:
         return f"{statistical}; how fast workers compute is not known"
     return f"a worker computes at {words.share(row.system)} of the speed of one alone at the base batch; {statistical}"
@@ -156,12 +181,20 @@ def steps_table(result: BatchResult) -> Table:
             value_of(row.steps),
             interval_of(row.steps),
             about(row.samples),
-            words.share(row.statistical),
+            _progress(row),
         ]
         for row in rows.values()
     ]
     columns = ["Batch", "Steps", ends_name(result).capitalize(), "Samples", "Progress of a sample"]
+    if any(row.statistical_interval is not None for row in rows.values()):
+        columns[-1] += f" [{percent(result.evidence.confidence)}]"
     return Table(f"Predicted steps {aim(result)}", columns, cells)
+
+
+def _progress(row: BatchRow) -> str:
+    ends = row.statistical_interval
+    shown = "" if ends is None else f" [{interval_of(ends, words.share)}]"
+    return words.share(row.statistical) + shown
 
 
 def _batch(row: BatchRow) -> str:
@@ -176,7 +209,7 @@ def full_table(result: BatchResult) -> Table:
         shown += [about(row.samples), words.rate(row.samples_per_s) if row.samples_per_s is not None else NOT_KNOWN]
         shown += [value_of(row.time_s, duration), interval_of(row.time_s, words.duration)]
         system = NOT_KNOWN if row.system is None else words.share(row.system)
-        cells.append([*shown, system, words.share(row.statistical), words.share(row.efficiency)])
+        cells.append([*shown, system, _progress(row), words.share(row.efficiency)])
     columns = ["Batch", "Workers", "Steps", ends, "Samples", "Samples/s", "Time", ends]
     columns += ["System efficiency", "Statistical efficiency", "Both"]
     return Table("Predicted, every setting", columns, cells, heads=2)
