@@ -16,7 +16,10 @@ CASE = {
     "high": None,
     "measured": 0.045,
 }
-TIME = {"measured": 0.1, "predicted": 0.09, "pollux": 0.08, "perfect": 0.02}
+TIME = {
+    "measured": 0.1, "predicted": 0.09, "low": 0.08, "high": 0.12, "pollux": 0.08, "perfect": 0.02, "inside": True,
+    "kind": "more workers", "workers": 8, "micro": 64, "most": 4, "processors": 2,
+}  # fmt: skip
 
 
 def write(root, name, result, table="| a | b |\n|---|---|\n| 1 | 2 |"):
@@ -31,7 +34,7 @@ def test_every_record_becomes_a_section_with_its_table_and_picture(tmp_path):
     """Four kinds of prediction, ends that are open included; headings of a record go one level down."""
     write(tmp_path, "2026-01-02_plan_fashion", {"rows": [STEPS]})
     write(tmp_path, "2026-01-02_learning_curves", {"cases": [CASE] * 5})
-    write(tmp_path, "2026-01-02_plan_speed", {"scenes": {"one": {"rows": [TIME]}, "two": {"rows": [TIME, TIME]}}})
+    write(tmp_path, "2026-01-02_plan_speed", {"sets": {"unseen": [TIME, TIME], "calibration": [TIME]}})
     write(tmp_path, "2026-01-02_noise_scale", {})
 
     page = page_plan.render(tmp_path)

@@ -18,7 +18,7 @@ from paceline.plan.data_warnings import Checked, in_words, warnings
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.plan import CurvePoint, DataResult, DataRow, Estimate, Evidence, HeldOut, Needed, estimate
 from paceline.stats.intervals import Interval
-from paceline.stats.power_law import LEAST_SIZES, LearningCurve, fit
+from paceline.stats.power_law import LEAST_SIZES, LearningCurve, fit, without_largest
 
 AHEAD = (2, 4, 8)
 """Sizes that are predicted, in units of the largest that was measured."""
@@ -235,11 +235,10 @@ def _of(costs: Sequence[float | None]) -> Estimate | None:
 
 def _check(fitted: LearningCurve) -> Checked | None:
     """A fit without the largest size, held against it; None where that leaves too few sizes."""
-    rest = fitted.sizes < fitted.largest
-    if len(np.unique(fitted.sizes[rest])) < LEAST_SIZES:
+    before = without_largest(fitted.sizes, fitted.errors, confidence=fitted.confidence)
+    if before is None:
         return None
-    largest = fitted.errors[~rest]
-    before = fit(fitted.sizes[rest].tolist(), fitted.errors[rest].tolist(), confidence=fitted.confidence)
+    largest = fitted.errors[fitted.sizes == fitted.largest]
     predicted = before.predict(fitted.largest, runs=len(largest))
     measured = float(largest.mean())
     what = f"{fitted.largest:,.0f} samples, {in_words(len(largest), 'run')}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -80,7 +80,9 @@ def _about_fit(fitted: LearningCurve, checked: Checked | None) -> list[str]:
 
 
 def _far(fitted: LearningCurve, needed: Sequence[Needed]) -> list[str]:
-    if fitted.predict(_NO_END).low > _NOTHING * float(np.min(fitted.errors)):  # the runs prove a floor
+    if replace(fitted, known_drift=0.0).predict(_NO_END).low > _NOTHING * float(
+        np.min(fitted.errors)
+    ):  # the runs prove a floor
         return []
     limit = FAR * fitted.largest
     further = [each for each in needed if each.samples.value is not None and each.samples.value > limit]

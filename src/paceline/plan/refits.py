@@ -1,13 +1,16 @@
-"""How far a step's time is known: refits to what might have been measured, from what might have been assumed."""
+"""How far a step's time is known: refits to what might have been measured, from what might have been assumed; and the
+error of the formula itself (discrepancy.py) on top."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paceline.plan.discrepancy import Discrepancy, quantile_of_mixture
 from paceline.plan.network import FittedLink
 from paceline.plan.step_fit import Priors, fit
 from paceline.plan.step_time import Observed, Setting, StepTime
@@ -19,8 +22,9 @@ if TYPE_CHECKING:
     Floats = NDArray[np.float64]
 
 REFITS = 60
-_LEAST_NOISE = 0.02
+_LEAST_NOISE = 0.01
 """Of a measured median, relative: few settings can look as if they had none."""
+_LIKE_ALL = 2
 _FITTED = 4
 """Numbers that the measurements decide, about; the others are the priors'."""
 
@@ -40,14 +44,13 @@ def refits(
         tell: is called with how many refits are done, and of how many.
     """
     fitted = np.array([model.step_s(each.setting) for each in observed])
-    residuals = np.log([each.step_s for each in observed]) - np.log(fitted)
-    left = max(1, len(observed) - _FITTED)
-    noise = max(_LEAST_NOISE, float(np.sqrt((residuals**2).sum() / left)))
+    noise = noise_of(model, observed)
+    scatter = np.array([noise[each.setting.workers] for each in observed])
     generator = np.random.default_rng(0)
     found = []
     for number in range(REFITS):
         tell(number, REFITS)
-        drawn: Floats = fitted * np.exp(noise * generator.standard_normal(len(fitted)))
+        drawn: Floats = fitted * np.exp(scatter * generator.standard_normal(len(fitted)))
         again = [replace(each, step_s=float(time)) for each, time in zip(observed, drawn, strict=True)]
         network = model.network
         if link is not None:
@@ -67,12 +70,57 @@ def refits(
     return found
 
 
-def interval(model: StepTime, drawn: Sequence[StepTime], setting: Setting, confidence: float) -> Interval:
-    """Seconds of a step at `setting`; without refits nothing is known of its ends."""
+def noise_of(model: StepTime, observed: Sequence[Observed]) -> dict[int, float]:
+    """Relative deviation of runs from the fit, by the number of workers: runs that share cores or a network scatter
+    several times as much as those of one worker. Few runs of a number are weighed with all others, as `_LIKE_ALL` runs.
+    """
+    squares: dict[int, list[float]] = {}
+    for each in observed:
+        squares.setdefault(each.setting.workers, []).append(math.log(each.step_s / model.step_s(each.setting)) ** 2)
+    total = sum(sum(own) for own in squares.values())
+    left = max(1, len(observed) - _FITTED)
+    lost = len(observed) / left  # residuals are too small by what the fit has taken up
+    shared = total / len(observed)
+    return {
+        workers: max(_LEAST_NOISE, math.sqrt(lost * (sum(own) + _LIKE_ALL * shared) / (len(own) + _LIKE_ALL)))
+        for workers, own in squares.items()
+    }
+
+
+def interval(
+    model: StepTime,
+    drawn: Sequence[StepTime],
+    setting: Setting,
+    confidence: float,
+    discrepancy: Discrepancy | None = None,
+) -> Interval:
+    """Seconds of a step at `setting`; without refits nothing is known of its ends.
+
+    Args:
+        model: the best fit.
+        drawn: its refits.
+        setting: to predict.
+        confidence: between 0 and 1.
+        discrepancy: the error of the formula; None takes it to be exact.
+    """
     best = model.step_s(setting)
     if not drawn:
         return Interval(best, 0.0, float("inf"))
-    tail = (1 - confidence) / 2
-    low, high = np.quantile([one.step_s(setting) for one in drawn], [tail, 1 - tail])
+    parts = [one.parts(setting) for one in drawn]
+    deviations = [0.0 if discrepancy is None else discrepancy.deviation(setting, each) for each in parts]
+    return around(best, [each.total for each in parts], deviations, confidence)
+
+
+def around(best: float, values: Sequence[float], deviations: Sequence[float], confidence: float) -> Interval:
+    """The interval of what refits say, each with a deviation of its own.
+
+    Args:
+        best: what the best fit says, above 0.
+        values: (refits,) above 0.
+        deviations: (refits,) of their logarithms.
+        confidence: between 0 and 1.
+    """
+    tail, logs = (1 - confidence) / 2, [math.log(value) for value in values]
+    low, high = (math.exp(quantile_of_mixture(logs, deviations, chance)) for chance in (tail, 1 - tail))
     # Coefficients that are 0 can only be drawn larger, so the best fit may lie at an end of what refits say.
-    return Interval(best, min(best, float(low)), max(best, float(high)))
+    return Interval(best, min(best, low), max(best, high))

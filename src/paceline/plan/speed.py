@@ -9,14 +9,15 @@ from dataclasses import asdict, dataclass, replace
 import msgspec
 
 from paceline.plan.collectives import Link, Network
+from paceline.plan.discrepancy import Discrepancy
 from paceline.plan.jitter import Jitter
 from paceline.plan.mending import mending
 from paceline.plan.network import FittedLink, network_of
-from paceline.plan.refits import interval, refits
+from paceline.plan.refits import around, interval, noise_of, refits
 from paceline.plan.rows import Timing
 from paceline.plan.speed_caveats import notes, warnings
 from paceline.plan.step_fit import fit, held_out
-from paceline.plan.step_time import Coefficients, Parts, Setting, StepTime
+from paceline.plan.step_time import Coefficients, Observed, Parts, Setting, StepTime, turns_of
 from paceline.records.plan import (
     Evidence,
     HeldOut,
@@ -99,7 +100,7 @@ def predict(
     observed = [timing.observed for timing in timings]
     size = float(timings[0].size_bytes)
     model = fit(observed, network, size, processors=question.processors)
-    answer = _Answer(model, refits(model, observed, link, tell), question)
+    answer = _Answer(model, refits(model, observed, link, tell), question, discrepancy_of(model, observed))
     rows = answer.rows(question.workers)
     checked = held_out(observed, network, size, question.processors)
     return SpeedResult(
@@ -111,7 +112,9 @@ def predict(
         measured=[_measured(timing, model) for timing in timings],
         rows=rows,
         curve=answer.rows(_CURVE),
-        mending=mending(model, answer.setting("weak", question.at), compressed=question.compressed),
+        mending=mending(
+            model, answer.refits, answer.setting("weak", question.at), CONFIDENCE, compressed=question.compressed
+        ),
         mending_workers=question.at,
         most_workers=model.most_workers,
         warnings=warnings(model, rows, [each.setting for each in observed], question.workers, FAR),
@@ -124,6 +127,19 @@ def predict(
         processors=model.processors,
         jitter=model.jitter.facts,
         draws=[_draw(one) for one in answer.refits],
+    )
+
+
+def discrepancy_of(model: StepTime, observed: Sequence[Observed]) -> Discrepancy:
+    """The error of the formula, from the runs that it was fitted to."""
+    workers = [each.setting.workers for each in observed]
+    micro = [each.setting.micro for each in observed]
+    return Discrepancy(
+        noise=noise_of(model, observed),
+        workers=(min(workers), max(workers)),
+        micro=(min(micro), max(micro)),
+        turns=max(turns_of(each.setting, model.processors) for each in observed),
+        processors=model.processors,
     )
 
 
@@ -168,7 +184,12 @@ def step_interval(result: SpeedResult, setting: Setting) -> Interval:
     """Seconds of a step at any setting, with the interval of the result's confidence (80 %); from 0 to no end where
     the result was made before refits were recorded."""
     model = model_of(result)
-    return interval(model, _draws_of(result, model), setting, result.evidence.confidence)
+    observed = [
+        Observed(Setting(each.workers, each.micro, each.accumulation, each.per_node), each.step_s)
+        for each in result.measured
+    ]
+    discrepancy = discrepancy_of(model, observed)
+    return interval(model, _draws_of(result, model), setting, result.evidence.confidence, discrepancy)
 
 
 def in_words(setting: Setting) -> str:
@@ -189,6 +210,7 @@ def _measured(timing: Timing, model: StepTime) -> Measured:
         step_s=timing.observed.step_s,
         spread=timing.spread,
         fitted_s=model.step_s(setting),
+        per_node=setting.per_node,
     )
 
 
@@ -200,6 +222,7 @@ class _Answer:
     model: StepTime
     refits: Sequence[StepTime]
     question: Question
+    discrepancy: Discrepancy
 
     def setting(self, scaling: str, workers: int) -> Setting:
         micro = self.question.batch / workers if scaling == "strong" else self.question.micro
@@ -213,23 +236,43 @@ class _Answer:
     def _row(self, scaling: str, workers: int) -> SpeedRow:
         setting, alone = self.setting(scaling, workers), self.setting(scaling, 1)
         parts = self.model.parts(setting)
-        found = interval(self.model, self.refits, setting, CONFIDENCE)
-        system = self.model.samples_per_s(setting) / (workers * self.model.samples_per_s(alone))
-        target = None
+        found = interval(self.model, self.refits, setting, CONFIDENCE, self.discrepancy)
+        system = self._efficiency(setting, alone)
+        target = target_interval = None
         if self.question.noise_scale is not None:
-            target = system * statistical(self.question.noise_scale, alone.batch, setting.batch)
+            gain = statistical(self.question.noise_scale, alone.batch, setting.batch)
+            target = system.value * gain
+            target_interval = estimate(target, system.low * gain, system.high * gain)
         return SpeedRow(
             scaling=scaling,
             workers=workers,
             batch=setting.batch,
             step_s=estimate(found.value, found.low, found.high),
             samples_per_s=setting.batch / parts.total,
-            efficiency=system,
+            efficiency=system.value,
             target_efficiency=target,
             parts=_record(parts),
             bottleneck=bottleneck(parts),
             beyond=workers / self.model.most_workers,
+            efficiency_interval=estimate(system.value, system.low, system.high),
+            target_efficiency_interval=target_interval,
         )
+
+    def _efficiency(self, setting: Setting, alone: Setting) -> Interval:
+        """Throughput over that of `alone` times the workers. Both are from the same refit; their own errors are not the
+        same, but for the step of one worker itself."""
+
+        def of(model: StepTime) -> float:
+            return model.samples_per_s(setting) / (setting.workers * model.samples_per_s(alone))
+
+        best = of(self.model)
+        if setting == alone:
+            return Interval(best, best, best)
+        deviations = [
+            math.hypot(*(self.discrepancy.deviation(each, one.parts(each)) for each in (setting, alone)))
+            for one in self.refits
+        ]
+        return around(best, [of(one) for one in self.refits], deviations, CONFIDENCE)
 
 
 def bottleneck(parts: Parts) -> str:

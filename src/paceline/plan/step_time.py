@@ -169,6 +169,16 @@ class StepTime:
         return replace(self, network=network)
 
 
+def turns_of(setting: Setting, processors: float | None) -> float:
+    """d: workers that take turns on a core, 1 where each has one of its own.
+
+    Args:
+        setting: its workers on a machine.
+        processors: n, or None.
+    """
+    return 1.0 if processors is None else max(1.0, setting.crowd / processors)
+
+
 def parts_of(
     of: Coefficients, setting: Setting, reduce_s: float, jitter: float, processors: float | None = None
 ) -> Parts:
@@ -181,7 +191,7 @@ def parts_of(
         jitter: J(k).
         processors: n, or None.
     """
-    turns = 1.0 if processors is None else max(1.0, setting.crowd / processors)
+    turns = turns_of(setting, processors)
     work = of.fixed + of.slope * setting.micro
     alone = max(of.floor, work)
     micro = alone * (1 + of.crowding * (1 - 1 / setting.crowd) + of.bound * (turns - 1))

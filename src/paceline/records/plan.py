@@ -104,6 +104,8 @@ class Measured(msgspec.Struct, frozen=True, kw_only=True):
     spread: float
     """Half the range of the middle half of its steps, relative."""
     fitted_s: float
+    per_node: int | None = None
+    """Workers on one machine; null where all were on one."""
 
 
 class StepParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -135,6 +137,8 @@ class SpeedRow(msgspec.Struct, frozen=True, kw_only=True):
     """The largest part besides work, or `work`."""
     beyond: float
     """Workers over the most that were measured."""
+    efficiency_interval: Estimate | None = None
+    target_efficiency_interval: Estimate | None = None
 
 
 class Mending(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +148,7 @@ class Mending(msgspec.Struct, frozen=True, kw_only=True):
     step_s: float
     gain: float
     """Throughput, relative: 0.2 is a fifth more."""
+    gain_interval: Estimate | None = None
 
 
 class JitterFacts(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,56 @@
+"""The error of the formula itself: where it is small, where it grows, and the interval that it makes."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from scipy.stats import norm
+
+from paceline.plan.discrepancy import Discrepancy, quantile_of_mixture
+from paceline.plan.step_time import Parts, Setting
+
+FROM = Discrepancy({1: 0.01, 4: 0.05}, workers=(1, 4), micro=(16, 256), turns=2.0, processors=2.0)
+WORK = Parts(work=0.1, floor=0.0, sharing=0.0, network=0.0, jitter=0.0, rest=0.0)
+HALF = Parts(work=0.05, floor=0.0, sharing=0.02, network=0.03, jitter=0.0, rest=0.0)
+
+
+def test_work_alone_is_known_as_well_as_runs_scatter() -> None:
+    """Whatever the batch: the error belongs to the network and to what workers share."""
+    for micro in (16, 64, 2048):
+        assert FROM.deviation(Setting(1, micro), WORK) == pytest.approx(math.hypot(0.003, 0.008))
+
+
+def test_it_grows_with_the_distance_from_what_was_measured() -> None:
+    """With more workers, larger and smaller batches than any run, and with the part of the step that is uncertain."""
+    within = FROM.deviation(Setting(4, 64), HALF)
+
+    for outside in (Setting(5, 64), Setting(4, 512), Setting(4, 8)):
+        assert FROM.deviation(outside, HALF) > within
+    assert FROM.deviation(Setting(8, 64), HALF) > FROM.deviation(Setting(6, 64), HALF)
+    assert FROM.deviation(Setting(8, 1024), HALF) > FROM.deviation(Setting(8, 64), HALF)
+    assert FROM.deviation(Setting(4, 64), HALF) > FROM.deviation(Setting(4, 64), WORK)
+
+
+def test_workers_that_take_turns_count_most() -> None:
+    """Eight on two cores, where runs had four, against eight with a core of their own, and eight on two machines."""
+    own = Discrepancy(FROM.noise, FROM.workers, FROM.micro)
+
+    turns = FROM.deviation(Setting(8, 64), HALF)
+
+    assert turns > 1.5 * own.deviation(Setting(8, 64), HALF)
+    assert FROM.deviation(Setting(8, 64, per_node=4), HALF) == own.deviation(Setting(8, 64), HALF)
+
+
+@pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
+def test_quantiles_of_a_mixture_are_those_of_its_distribution(chance: float) -> None:
+    """Of one normal, of one without width, and of several: as many of two million draws lie below."""
+    generator = np.random.default_rng(0)
+    means, deviations = [0.0, 1.0, 5.0], [1.0, 0.2, 0.0]
+    draws = generator.choice(3, 2_000_000)
+    drawn = np.array(means)[draws] + np.array(deviations)[draws] * generator.standard_normal(len(draws))
+
+    assert quantile_of_mixture([2.0], [3.0], chance) == pytest.approx(norm.ppf(chance, 2, 3))
+    assert quantile_of_mixture([2.0, 2.0], [0.0, 0.0], chance) == pytest.approx(2.0)
+    assert quantile_of_mixture(means, deviations, chance) == pytest.approx(np.quantile(drawn, chance), abs=0.01)
