@@ -95,7 +95,8 @@ bench-noise: $(READY)
 	$(BIN)/python bench/noise_scale.py
 
 bench-plan-speed: $(READY)
-	$(BIN)/python bench/plan_speed.py
+	$(BIN)/python bench/plan_speed.py measure
+	$(BIN)/python bench/plan_speed.py judge
 
 bench-curves: $(READY)
 	$(BIN)/python bench/learning_curves.py

@@ -1,180 +1,83 @@
-"""Are predictions of `paceline plan speed` right? Settings that the fit has not seen, against measured step times.
+"""Are predictions of `paceline plan speed` right? Settings that no fit has seen, against measured step times.
 
-    python bench/plan_speed.py            # some 25 minutes on 2 cores; leave the machine alone
+    python bench/plan_speed.py measure calibration unseen    # some 20 minutes a set on 2 cores; resumes
+    python bench/plan_speed.py judge                         # writes the tables; measures nothing
 
-Computing is emulated by sleeping (bench/tasks/emulated.py), so that 8 ranks can be timed on 2 cores; processes, DDP,
-gloo and loopback are real, and so are the few milliseconds a step that each rank computes. Fitted are 1, 2 and 4
-workers at 16, 64 and 256 samples each, and a probe with up to 4 ranks; predicted are 3, 6 and 8 workers, and 1, 2 and 4
-with up to 8 times the samples that any fitted run had. What is compared is what `plan speed` predicts, with its 80 %
-interval; every error is printed. Beside it stand two simpler predictors from the same runs: perfect scaling (the step
-of one worker), and Pollux's form, fitted likewise.
+Scenes are in speed_scenes.py: computing is emulated by sleeping, so that 8 ranks can be timed on 2 cores; processes,
+DDP, gloo and loopback are real. `measure` writes what was timed, a file a scene; `judge` fits what `plan speed` fits to
+it, and predicts the rest, so that a change of the model is judged on the same measurements. `--realtime` (root) lets
+other processes wait while steps are timed, for a machine that others use.
+
+The error term of the intervals was made from the set `calibration`. Of `unseen`, nothing was looked at before that.
+Beside the predictions stand two simpler ones from the same runs: perfect scaling (the step of one worker), and Pollux's
+form, fitted likewise.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import shutil
-import statistics
-import subprocess
-import sys
-import tempfile
-from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
-import numpy as np
-from scipy.optimize import least_squares
-
-from harness import BENCH, command_line, environment, record_folder, write_record
-from paceline.plan.rows import timing_of
-from paceline.plan.speed import model_of, step_interval
-from paceline.plan.step_time import Observed, Setting
-from paceline.records.plan import SpeedResult, read_plan
-from paceline.records.rundir import RunDir
-from paceline.studies.trainings import ended
-
-TASK = BENCH / "tasks" / "emulated.py"
-FITTED = [(k, b) for k in (1, 2, 4) for b in (16, 64, 256)]
-UNSEEN = [(k, b) for k in (3, 6, 8) for b in (16, 64, 256)] + [(k, b) for b in (512, 1024, 2048) for k in (1, 2, 4)]
-SCENES = {
-    "8 ms + 0.5 ms a sample, 4 MB": "8,0.5,1000000",
-    "20 ms + 0.2 ms a sample, 32 MB": "20,0.2,8000000",
-}
-STEPS = 50
+from harness import RECORDS, command_line, environment, record_folder, write_record
+from paceline.records.rundir import write_atomic
+from ranks import ALLOCATOR
+from speed_coverage import judged, tables
+from speed_scenes import SETS, measure, scenes, step_ahead
 
 
-@dataclass(frozen=True)
-class Row:
-    """One unseen setting."""
-
-    workers: int
-    micro: int
-    measured: float
-    predicted: float
-    low: float
-    high: float
-    perfect: float
-    pollux: float
-
-    def error(self, by: str) -> float:
-        """Relative, of the predictor of that name."""
-        return getattr(self, by) / self.measured - 1
+def newest_record() -> Path:
+    """The record that measurements go on in: the newest with scenes, or a new one."""
+    found = sorted(path.parent for path in RECORDS.glob("*_plan_speed/cells"))
+    return found[-1] if found else record_folder("plan_speed")
 
 
-def train(scene: str, workers: int, micro: int, run: Path) -> Observed:
-    """Train a setting unless that was done, and its times."""
-    command = [sys.executable, "-m", "paceline", "train", str(TASK), "--workers", str(workers)]
-    command += ["--global-batch", str(workers * micro), "--steps", str(STEPS), "--lr", "0", "--format", "json"]
-    command += ["--eval-every", "100000", "--checkpoint-every", "100000", "--noise-every", "0", "--run-dir", str(run)]
-    if ended(RunDir(run)) != "finished":
-        shutil.rmtree(run, ignore_errors=True)
-        call(command, {"PACELINE_EMULATED": scene})
-    return timing_of(run).observed
+def measure_set(kind: str, record: Path) -> None:
+    """Measure the scenes of a set that have no file yet."""
+    for number, scene in enumerate(scenes(kind)):
+        path = record / "cells" / f"{scene.name}.json"
+        if path.exists():
+            continue
+        facts = {"command": command_line(), "environment": environment()}
+        cell = {**facts, **measure(scene, number)}
+        write_atomic(path, json.dumps(cell).encode() + b"\n")
+        print(f"{scene.name}: {cell['took_s']:.0f} s, {cell['load']}", flush=True)
 
 
-def call(command: Sequence[str], env: dict[str, str]) -> None:
-    """Run it, or say what it said."""
-    done = subprocess.run(command, env={**os.environ, **env}, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(command[:5])} ended with {done.returncode}\n{done.stderr[-2000:]}")
-
-
-def pollux(fitted: Sequence[Observed]) -> Any:
-    """Pollux's step time (adaptdl's goodput.py) fitted to the same runs: a + b x, alpha + beta (k - 2), a p-norm."""
-    rows = [(o.setting.workers, o.setting.micro, o.step_s) for o in fitted]
-
-    def predict(x: np.ndarray, workers: int, micro: float) -> float:
-        a, b, alpha, beta = np.exp(x[:4])
-        p = 1 + 9 / (1 + np.exp(-x[4]))
-        network = alpha + beta * max(workers - 2, 1e-3) if workers > 1 else 0.0
-        return float(((a + b * micro) ** p + network**p) ** (1 / p))
-
-    def residuals(x: np.ndarray) -> list[float]:
-        return [np.log(predict(x, k, b)) - np.log(t) for k, b, t in rows]
-
-    start = np.array([np.log(0.01), np.log(5e-4), np.log(1e-3), np.log(1e-4), 0.0])
-    found = least_squares(residuals, start, bounds=(-25, 10)).x
-    return lambda workers, micro: predict(found, workers, micro)
-
-
-def scene_rows(scene: str, folder: Path, plan: Path) -> tuple[SpeedResult, list[Row]]:
-    """Fit one scene, and compare with what was not fitted."""
-    fitted = {(k, b): train(scene, k, b, folder / f"fit-{k}-{b}") for k, b in FITTED}
-    runs = [str(folder / f"fit-{k}-{b}") for k, b in FITTED]
-    command = [sys.executable, "-m", "paceline", "plan", "speed", *runs, "--probe", "--probe-workers", "4"]
-    call([*command, "--workers", "1,2,4,8", "--format", "json", "--run-dir", str(plan)], {})
-    result = read_plan(plan)
-    assert isinstance(result, SpeedResult)
-    model = model_of(result)
-    other = pollux(list(fitted.values()))
-    rows = []
-    for workers, micro in UNSEEN:
-        seen = train(scene, workers, micro, folder / f"unseen-{workers}-{micro}")
-        found = step_interval(result, seen.setting)
-        alone = model.step_s(Setting(1, micro))
-        row = Row(workers, micro, seen.step_s, found.value, found.low, found.high, alone, other(workers, micro))
-        rows.append(row)
-        print(
-            f"  {workers} x {micro}: measured {1e3 * row.measured:.1f} ms, predicted {1e3 * row.predicted:.1f} "
-            f"({row.error('predicted'):+.1%})",
-            flush=True,
-        )
-    return result, rows
-
-
-def summary(rows: Sequence[Row]) -> list[str]:
-    """Median and largest errors of each predictor, and how many times lie in the interval."""
-    lines = ["| predictor | median error | 90th percentile | largest |", "|---|---|---|---|"]
-    names = {"predicted": "paceline plan speed", "pollux": "Pollux's form", "perfect": "perfect scaling"}
-    for by, name in names.items():
-        errors = [abs(row.error(by)) for row in rows]
-        numbers = statistics.median(errors), float(np.quantile(errors, 0.9)), max(errors)
-        lines.append(f"| {name} | {' | '.join(f'{number:.1%}' for number in numbers)} |")
-    inside = sum(row.low <= row.measured <= row.high for row in rows)
-    return [*lines, "", f"{inside} of {len(rows)} measured times lie in the 80 % interval of `plan speed`."]
-
-
-def table(rows: Sequence[Row]) -> list[str]:
-    """Every setting."""
-    lines = ["| workers | samples each | measured, ms | predicted, ms [80 %] | error |", "|---|---|---|---|---|"]
-    for row in rows:
-        measured, predicted, low, high = (1e3 * value for value in (row.measured, row.predicted, row.low, row.high))
-        lines.append(
-            f"| {row.workers} | {row.micro} | {measured:.1f} | {predicted:.1f} [{low:.1f}, {high:.1f}] | "
-            f"{row.error('predicted'):+.1%} |"
-        )
-    return lines
+def judge(record: Path) -> None:
+    """Predict every unseen setting of every scene, and write the tables."""
+    cells = [json.loads(path.read_text(encoding="utf-8")) for path in sorted((record / "cells").glob("*.json"))]
+    if not cells:
+        raise SystemExit(f"no scene was measured in {record}")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for cell in cells:
+        rows = judged(cell)
+        found.setdefault(cell["scene"]["name"].rpartition("-")[0], []).extend(rows)
+        print(f"{cell['scene']['name']}: {sum(row['inside'] for row in rows)} of {len(rows)} inside", flush=True)
+    facts = {"command": command_line(), "environment": cells[-1]["environment"]}
+    text = "\n".join(["# Predicted step times", "", *tables(found, cells)])
+    write_record(record, {**facts, "sets": found}, text)
+    print(text)
 
 
 def main() -> None:
-    """Measure, print, write the record."""
+    """Measure, or judge what was measured."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--keep", type=Path, metavar="DIR", help="leave the runs there, and use those that are there")
+    parser.add_argument("--record", type=Path, metavar="DIR", help="of measurements [default: the newest]")
+    parser.add_argument("what", choices=["measure", "judge"])
+    parser.add_argument("sets", nargs="*", choices=[*SETS, []], help=f"of measure: {', '.join(SETS)}; all by default")
+    parser.add_argument("--realtime", action="store_true", help="let other processes wait; takes root")
     options = parser.parse_args()
-    facts = {"command": command_line(), "environment": environment()}  # before our own load is on the machine
-    found: dict[str, Any] = {}
-    lines: list[str] = []
-    everything: list[Row] = []
-    with tempfile.TemporaryDirectory(prefix="paceline-speed-") as scratch:
-        for number, (name, scene) in enumerate(SCENES.items()):
-            print(name, flush=True)
-            folder = (options.keep or Path(scratch)) / f"scene-{number}"
-            result, rows = scene_rows(scene, folder, Path(scratch) / f"plan-{number}")
-            everything += rows
-            found[name] = {
-                "network": msgspec.to_builtins(result.network),
-                "coefficients": result.coefficients,
-                "rows": [row.__dict__ for row in rows],
-            }
-            lines += [f"## {name}", "", *summary(rows), "", *table(rows), ""]
-    lines = ["# Predicted step times", "", "## Both scenes", "", *summary(everything), "", *lines]
-    print("\n".join(lines))
-    folder = record_folder("plan_speed")
-    write_record(folder, {**facts, "scenes": found}, "\n".join(lines))
-    print(f"written: {folder}")
+    if options.what == "judge":
+        judge(options.record or newest_record())
+        return
+    os.environ.update(ALLOCATOR, OMP_NUM_THREADS="1")  # as paceline train sets them, before any rank starts
+    if options.realtime:
+        step_ahead()
+    for kind in options.sets or SETS:
+        measure_set(kind, options.record or newest_record())
 
 
 if __name__ == "__main__":

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 
+from bench.speed_coverage import KINDS, Row, wilson
 from bench.studies.cells import read_json
 from bench.studies.pages import COLOURS, GENERATED, Page, as_svg, figure
 
@@ -54,17 +54,26 @@ PARTS = (
         "learning_curves",
         "Error at four times the data",
         "`paceline plan data` from five sizes, three seeds each; then trainings on four times the largest of them. The "
-        "exponents of the fitted power laws are those of this model and this training, and of nothing else.",
+        "exponents of the fitted power laws are those of this model and this training, and of nothing else. The intervals are "
+        "those that were made before the measurement. Since then they allow for an error of the formula beyond the "
+        "largest size; from the same runs, all five now hold what was measured, the loss at 60,000 samples as "
+        "0.31 [0.20, 0.53].",
         "Error against training samples: fitted (dots, line), predicted (bar) and measured (cross)",
     ),
     Part(
         "plan_speed",
         "Time of a step",
-        "`paceline plan speed` from runs with few workers and small batches, and a probe of 10 seconds; then more "
-        "workers and larger batches: the fitted settings are those that the table does not have. Computing is emulated "
-        "by sleeping, so that 8 ranks can be timed on 2 cores; processes, DDP, gloo and loopback are real. Perfect "
-        "scaling is the step of one worker; Pollux's form (Qiao et al. 2021) is fitted to the same runs.",
-        "Step time of settings left out of the fit",
+        "`paceline plan speed` from runs with few workers and small batches, and a probe of 10 seconds; then settings "
+        "that these runs do not cover: more workers, larger batches, and some in between. Scenes are drawn at random: "
+        "computing a sample and a step, size of the model, batches, numbers of workers. Computing is emulated by "
+        "sleeping, so that 8 ranks can be timed on 2 cores; processes, DDP, gloo and loopback are real. Perfect "
+        "scaling is the step of one worker; Pollux's form (Qiao et al. 2021) is fitted to the same runs. An 80 % "
+        "interval should hold 80 % of what is then measured; the error term of the intervals was made from other "
+        "scenes than those of the first table (`plan/discrepancy.py`). At its first test it held 96 of 126 (76 %, 95 % "
+        "interval 68 to 83 %), but only 2 of 15 where workers outnumber cores and no run had so: there the runs do not "
+        "say whether computing keeps the processor busy. The prior of that share was then widened, and the tables here "
+        "are with the wider one.",
+        "Unseen settings: step time predicted with its interval, and measured; coverage of the intervals by kind",
     ),
     Part(
         "noise_scale",
@@ -172,33 +181,65 @@ def _curve(axes: Axes, case: Result) -> None:
 
 
 def _times_figure(result: Result) -> bytes:
-    made, axes = figure(width=9.0, columns=len(result["scenes"]))
-    for place, (name, scene) in zip(axes, result["scenes"].items(), strict=True):
-        rows: Sequence[Result] = scene["rows"]
-        measured = [1e3 * row["measured"] for row in rows]
-        for by, label, colour, marker in (
-            ("predicted", "plan speed", COLOURS["first"], "s"),
-            ("pollux", "Pollux's form", COLOURS["third"], "^"),
-            ("perfect", "perfect scaling", COLOURS["grey"], "o"),
-        ):
-            errors = [abs(row[by] / row["measured"] - 1) for row in rows]
-            shown = f"{label} (median error {100 * statistics.median(errors):.0f} %)"
-            place.plot(measured, [1e3 * row[by] for row in rows], marker, color=colour, label=shown, markersize=4)
-        ends = [min(measured) * 0.9, max(measured) * 1.1]
-        place.plot(ends, ends, color="black", linewidth=0.8)
-        ticks = [tick for tick in TICKS_MS if 0.4 * ends[0] <= tick <= ends[1]]
-        place.set_xscale("log")
-        place.set_yscale("log")
-        place.set_xticks([tick for tick in ticks if tick >= ends[0]], minor=False)
-        place.set_yticks(ticks)
-        for axis in (place.xaxis, place.yaxis):
-            axis.set_major_formatter("{x:g}")
-        place.minorticks_off()
-        place.set_title(name)
-        place.set_xlabel("measured, ms")
-        place.set_ylabel("predicted, ms")
-        place.legend(fontsize=8)
+    kind = next(name for name in ("unseen", "first", "calibration") if name in result["sets"])
+    rows: Sequence[Row] = result["sets"][kind]
+    made, (times, coverage) = figure(width=10.0, columns=2)
+    _predicted_times(times, rows)
+    _coverage(coverage, rows)
     return as_svg(made)
+
+
+def _predicted_times(axes: Axes, rows: Sequence[Row]) -> None:
+    measured = [1e3 * row["measured"] for row in rows]
+    for by, label, colour, marker in (
+        ("perfect", "perfect scaling", COLOURS["grey"], "o"),
+        ("pollux", "Pollux's form", COLOURS["third"], "^"),
+    ):
+        axes.plot(measured, [1e3 * row[by] for row in rows], marker, color=colour, label=label, markersize=3)
+    values = [1e3 * row["predicted"] for row in rows]
+    reach = [
+        [1e3 * (row["predicted"] - row["low"]) for row in rows],
+        [1e3 * (row["high"] - row["predicted"]) for row in rows],
+    ]
+    axes.errorbar(
+        measured,
+        values,
+        yerr=reach,
+        fmt="s",
+        color=COLOURS["first"],
+        label="plan speed, 80 %",
+        markersize=3,
+        linewidth=0.8,
+    )
+    ends = [min(measured) * 0.9, max(measured) * 1.1]
+    axes.plot(ends, ends, color="black", linewidth=0.8)
+    ticks = [tick for tick in TICKS_MS if 0.4 * ends[0] <= tick <= 1.5 * ends[1]]
+    axes.set_xscale("log")
+    axes.set_yscale("log")
+    axes.set_xticks([tick for tick in ticks if tick >= ends[0]], minor=False)
+    axes.set_yticks(ticks)
+    for axis in (axes.xaxis, axes.yaxis):
+        axis.set_major_formatter("{x:g}")
+    axes.minorticks_off()
+    axes.set_xlabel("measured, ms")
+    axes.set_ylabel("predicted, ms")
+    axes.legend(fontsize=8)
+
+
+def _coverage(axes: Axes, rows: Sequence[Row]) -> None:
+    """A bar a kind of setting: the share inside, with its 95 % interval."""
+    groups = {name: [row["inside"] for row in rows if belongs(row)] for name, belongs in KINDS.items()}
+    groups = {name: own for name, own in groups.items() if own}
+    for place, own in enumerate(groups.values()):
+        share = sum(own) / len(own)
+        low, high = wilson(sum(own), len(own))
+        axes.plot([100 * low, 100 * high], [place, place], color=COLOURS["first"], linewidth=1.2)
+        axes.plot(100 * share, place, "s", color=COLOURS["first"])
+    axes.axvline(80, color="black", linewidth=0.8)
+    axes.set_yticks(range(len(groups)), [f"{name} ({len(own)})" for name, own in groups.items()], fontsize=8)
+    axes.invert_yaxis()
+    axes.set_xlim(0, 100)
+    axes.set_xlabel("in the 80 % interval, %")
 
 
 DRAW = {"plan_fashion": _steps_figure, "learning_curves": _curves_figure, "plan_speed": _times_figure}

@@ -61,7 +61,7 @@ def test_a_recorded_scene_is_predicted_from_its_fitted_runs_alone(monkeypatch):
 
     fitted = [(k, b) for k in (1, 2) for b in (16, 64, 256)]
     cell = {
-        "scene": {"name": "made-up-00", "fitted": fitted, "unseen": [(1, 512), (2, 128)]},
+        "scene": {"name": "unseen-00", "fitted": fitted, "unseen": [(1, 512), (2, 128)]},
         "environment": {"cores": 8},
         "measured_at": "2026-01-01T10:00:00",
         "load": {"load_average": [1.0, 1.0, 1.0], "realtime": False},
@@ -74,6 +74,6 @@ def test_a_recorded_scene_is_predicted_from_its_fitted_runs_alone(monkeypatch):
     assert [(r["kind"], r["inside"]) for r in rows] == [("larger batches", True), ("interpolation", False)]
     assert rows[0]["predicted"] == pytest.approx(0.522, rel=0.02)
     assert math.isclose(rows[1]["measured"], 3 * 0.138)
-    text = "\n".join(tables({"made-up": rows}, [cell]))
+    text = "\n".join(tables({"unseen": rows}, [cell]))
     assert "| all | 2 | 1 | 50% [9 to 91 %]" in text
     assert "| larger batches | 1 | 1 |" in text

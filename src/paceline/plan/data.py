@@ -98,6 +98,9 @@ def learn(points: Sequence[CurvePoint], question: Question) -> DataResult:
             confidence=question.confidence,
             notes=_notes(fitted, question),
         ),
+        exponent_interval=_estimate(fitted.exponent),
+        floor_interval=_estimate(fitted.floor),
+        drift=fitted.drift,
     )
 
 
@@ -255,6 +258,7 @@ def _notes(fitted: LearningCurve, question: Question) -> list[str]:
         if recipe.length == "steps"
         else f"Every size took {in_words(recipe.epochs, 'epoch')}: small ones had few steps, which makes the curve "
         "steeper than more data would; --length steps is the comparison at equal training.",
+        f"Beyond the largest size, intervals allow the formula an error of {100 * fitted.drift:.2g} % a doubling.",
         "Predictions are for the same model and settings; a larger model, which more data can feed, would do better.",
     ]
     if fitted.sizes.min() < recipe.batch:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.records.plan import CurvePoint, HeldOut, Needed
 from paceline.stats.power_law import FAR, LearningCurve
 
-_NO_END = 1e100
-"""So many samples that only the floor is left, if there is one."""
 _NOTHING = 0.01
 """A floor below this part of the smallest error is none."""
 
@@ -80,9 +78,7 @@ def _about_fit(fitted: LearningCurve, checked: Checked | None) -> list[str]:
 
 
 def _far(fitted: LearningCurve, needed: Sequence[Needed]) -> list[str]:
-    if replace(fitted, known_drift=0.0).predict(_NO_END).low > _NOTHING * float(
-        np.min(fitted.errors)
-    ):  # the runs prove a floor
+    if fitted.floor.low > _NOTHING * float(np.min(fitted.errors)):  # the runs prove a floor
         return []
     limit = FAR * fitted.largest
     further = [each for each in needed if each.samples.value is not None and each.samples.value > limit]

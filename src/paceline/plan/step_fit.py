@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _NOISE = 0.03
 """Relative error of a measured median, against which priors are weighed."""
-_DEVIATIONS = {"floor": 1.0, "rest": 1.0, "late": 0.3, "slower": 0.7, "crowding": 0.3, "bound": 1.0}
+_DEVIATIONS = {"floor": 1.0, "rest": 1.0, "late": 0.3, "slower": 0.7, "crowding": 0.3, "bound": 2.0}
 """Of the priors: so wide that they only decide what the measurements leave open."""
 _LEAST = (0.0, 0.0, 0.0, 0.0, 0.0, -3.0, 0.0, 0.0)
 _MOST = (50.0, 20.0, 50.0, 50.0, 1.0, 3.0, 5.0, 1.0)

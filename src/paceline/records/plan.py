@@ -369,6 +369,10 @@ class DataResult(PlanResult, frozen=True, kw_only=True, tag="data"):
     """The kind of device that hours and cost are of; empty when none was given."""
     warnings: list[str]
     evidence: Evidence
+    exponent_interval: Estimate | None = None
+    floor_interval: Estimate | None = None
+    drift: float | None = None
+    """Relative error of the formula that intervals allow for each doubling beyond the largest size."""
 
 
 # ---- plan trends

@@ -52,6 +52,8 @@ _MOST = 1e9
 _DRIFT, _DRIFT_DEGREES = 0.03, 2
 """Error of the formula for each doubling beyond the largest size, relative, and as how many held-out sizes it counts.
 Chosen on 200 made-up curves (tests/stats/test_power_law.py has the kind), of which it holds 90 %."""
+_NO_END = 1e100
+"""So many samples that only the floor is left."""
 _NORMAL = 1e9
 """Degrees of freedom of a normal distribution."""
 _LARGEST_LOG = 200.0
@@ -137,9 +139,28 @@ class LearningCurve:
     def _quantile(self) -> float:
         return float(stdtrit(self.degrees, 0.5 + self.confidence / 2))
 
-    def _profile(self, size: float) -> tuple[float, float]:
+    @property
+    def exponent(self) -> Interval:
+        """The exponent, with the interval of all curves that fit not much worse; 0.02 to 3 are tried."""
+        weights, limit = self._limit()
+        tried = _plausible(self.sizes, self.errors, weights, limit)
+        inside = tried[_fits(self.sizes, self.errors, weights, tried)[0] <= limit]
+        low, high = (float(inside[0]), float(inside[-1])) if len(inside) else (self.curve.exponent, self.curve.exponent)
+        return Interval(self.curve.exponent, min(low, self.curve.exponent), max(high, self.curve.exponent))
+
+    @property
+    def floor(self) -> Interval:
+        """What no number of samples gets below, if the formula holds, with its interval."""
+        low, high = self._profile(_NO_END)
+        return Interval(self.curve.floor, min(low, self.curve.floor), max(high, self.curve.floor))
+
+    def _limit(self) -> tuple[Floats, float]:
+        """Weights of squares, and the most that their sum may be for a curve to be inside."""
         weights = 1 / _at(self.curve, self.sizes) ** 2
-        limit = _best_fit(self.sizes, self.errors, weights)[0] + (self.noise * self._quantile) ** 2
+        return weights, _best_fit(self.sizes, self.errors, weights)[0] + (self.noise * self._quantile) ** 2
+
+    def _profile(self, size: float) -> tuple[float, float]:
+        weights, limit = self._limit()
         exponents = _plausible(self.sizes, self.errors, weights, limit)
         through = _Through(self.sizes, self.errors, weights, size, exponents)
         best = self.curve.at(size)

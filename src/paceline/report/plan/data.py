@@ -36,11 +36,12 @@ def facts(result: DataResult) -> list[Fact]:
     found = [fact for needed in result.needed for fact in _needed(result, needed)]
     found += _farthest(result)
     found.append(held_out_fact(result.evidence))
-    found.append(
-        Fact("exponent", about(result.exponent), "fitted; the error above its floor falls as samples to minus this")
+    meaning = (
+        f"fitted{_ends(result, result.exponent_interval)}; the error above its floor falls as samples to minus this"
     )
+    found.append(Fact("exponent", about(result.exponent), meaning))
     floor = "fitted; what no number of samples gets below" if result.floor else "the fit sees none yet"
-    found.append(Fact("floor", about(result.floor), floor))
+    found.append(Fact("floor", about(result.floor), f"{floor}{_ends(result, result.floor_interval)}"))
     found.append(Fact("noise", words.share(result.noise), "measured; how far runs lie from the curve"))
     failed = sum(point.error is None for point in result.points)
     if failed:
@@ -48,6 +49,10 @@ def facts(result: DataResult) -> list[Fact]:
     if result.forward_flop is not None:
         found.append(Fact("computing of one sample", f"{about(result.forward_flop)} FLOP", "forward, counted"))
     return found
+
+
+def _ends(result: DataResult, of: Estimate | None) -> str:
+    return "" if of is None else f"; {percent(result.evidence.confidence)} interval {interval_of(of)}"
 
 
 def _needed(result: DataResult, needed: Needed) -> Iterator[Fact]:

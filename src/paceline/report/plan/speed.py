@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from paceline.records.plan import Measured, SpeedResult, SpeedRow
+from paceline.records.plan import Estimate, Measured, Mending, SpeedResult, SpeedRow
 from paceline.report import words
 from paceline.report.page.tables import Table
 from paceline.report.plan.content import Bar, Fact
@@ -105,8 +105,9 @@ def table(result: SpeedResult) -> Table:
     cells = []
     for row in rows:
         shown = [row.scaling, words.integer(row.workers), words.integer(row.batch), value_of(row.step_s, step_time)]
-        shown += [interval_of(row.step_s, step_time), words.rate(row.samples_per_s), words.share(row.efficiency)]
-        shown += [words.share(row.target_efficiency)] if target else []
+        shown += [interval_of(row.step_s, step_time), words.rate(row.samples_per_s)]
+        shown.append(_with_ends(row.efficiency, row.efficiency_interval))
+        shown += [_with_ends(row.target_efficiency, row.target_efficiency_interval)] if target else []
         cells.append([*shown, bottleneck(row), reach_in_short(row.beyond, FAR)])
     return Table("Predicted settings", columns, cells, heads=2)
 
@@ -133,11 +134,17 @@ def _efficiencies(result: SpeedResult) -> Iterator[Fact]:
         parts = [f"{row.workers:,} workers, {value_of(row.step_s, step_time)} a step ({_interval(row)})"]
         parts += [f"{words.rate(row.samples_per_s)} samples/s", f"slowed by: {bottleneck(row)}", reach(row)]
         name = f"predicted efficiency, {scaling} scaling"
-        yield Fact(name, words.share(row.efficiency), "; ".join(parts), sure=row.beyond <= FAR)
+        yield Fact(name, _with_ends(row.efficiency, row.efficiency_interval), "; ".join(parts), sure=row.beyond <= FAR)
         if to_target(rows) and row.target_efficiency is not None and row.target_efficiency != row.efficiency:
             detail = f"{row.workers:,} workers; counts that a sample of a larger batch brings less"
             name = f"predicted efficiency to the target, {scaling} scaling"
-            yield Fact(name, words.share(row.target_efficiency), detail, sure=row.beyond <= FAR)
+            shown = _with_ends(row.target_efficiency, row.target_efficiency_interval)
+            yield Fact(name, shown, detail, sure=row.beyond <= FAR)
+
+
+def _with_ends(share: float | None, ends: Estimate | None) -> str:
+    """`71 % (60 % to 80 %)`; records before intervals were kept have the share alone."""
+    return words.share(share) + ("" if ends is None else f" ({interval_of(ends, words.share)})")
 
 
 def _interval(row: SpeedRow) -> str:
@@ -160,7 +167,7 @@ def mending_bars(result: SpeedResult) -> list[Bar]:
         Bar(
             name=one.what,
             value=_gain(one.gain),
-            detail=f"predicted step: {step_time(one.step_s)}",
+            detail=f"predicted step: {step_time(one.step_s)}{_gain_ends(one)}",
             width=max(0.0, one.gain / most),
         )
         for one in sorted(result.mending, key=lambda one: -one.gain)
@@ -171,11 +178,16 @@ def _gain(gain: float) -> str:
     return "nothing" if abs(gain) < 5e-4 else f"{words.share(gain)} more samples/s"
 
 
+def _gain_ends(one: Mending) -> str:
+    ends = one.gain_interval
+    return "" if ends is None or abs(one.gain) < 5e-4 else f"; gain {interval_of(ends, words.share)}"
+
+
 def _mending(result: SpeedResult) -> Iterator[Fact]:
     bars = [one for one in result.mending if one.gain >= 5e-4]
     if bars:
         best = max(bars, key=lambda one: one.gain)
-        detail = f"more samples/s, predicted, by {best.what}; {mended_at(result)}"
+        detail = f"more samples/s, predicted, by {best.what}; {mended_at(result)}{_gain_ends(best)}"
         yield Fact("most that one change would give", words.share(best.gain), detail)
 
 
