@@ -54,10 +54,9 @@ PARTS = (
         "learning_curves",
         "Error at four times the data",
         "`paceline plan data` from five sizes, three seeds each; then trainings on four times the largest of them. The "
-        "exponents of the fitted power laws are those of this model and this training, and of nothing else. The intervals are "
-        "those that were made before the measurement. Since then they allow for an error of the formula beyond the "
-        "largest size; from the same runs, all five now hold what was measured, the loss at 60,000 samples as "
-        "0.31 [0.20, 0.53].",
+        "exponents of the fitted power laws are those of this model and training only. Intervals are "
+        "those made before the measurement. Since then they allow for an error of the formula beyond the largest size; "
+        "from the same runs, all five now hold what was measured, the loss at 60,000 samples as 0.31 [0.20, 0.53].",
         "Error against training samples: fitted (dots, line), predicted (bar) and measured (cross)",
     ),
     Part(
