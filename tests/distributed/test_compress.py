@@ -26,6 +26,8 @@ from tests.distributed.jobs import trained
 from tests.train.ranks import NO_WISHES, told, wrapped
 
 KINDS = ["bf16", "fp16"]
+LEDGER_BYTES = 4 * (7 + 1 + 4)
+"""Loss, count and stop; whether one was unfrozen; and for each of the four parameters the ranks that reached it."""
 LIMITS = {"bf16": 4e-3, "fp16": 5e-4}
 ONE_BUCKET, SMALL_BUCKETS = 25.0, 0.001
 
@@ -140,16 +142,16 @@ def sent_in_steps(kind: str, bucket_mb: float, accumulation: int) -> list[dict[s
 def test_each_step_sends_two_bytes_a_parameter_and_the_ledger_once_whatever_the_accumulation(
     kind: str, accumulation: int
 ) -> None:
-    """One message of gradients and one of four float32 numbers for a model of one bucket; `sync_bytes` says as much."""
+    """One message of gradients and one of the ledger for a model of one bucket; `sync_bytes` says as much."""
     parameters = sum(p.numel() for p in net().parameters())
 
     (steps, _) = run_ranks(sent_in_steps, 2, kind, ONE_BUCKET, accumulation)
     (cut, _) = run_ranks(sent_in_steps, 2, kind, SMALL_BUCKETS, accumulation)
 
     name = {"bf16": "bfloat16", "fp16": "float16"}[kind]
-    assert steps == [{name: 2 * parameters, "float32": 16, "calls": 2}] * 3
+    assert steps == [{name: 2 * parameters, "float32": LEDGER_BYTES, "calls": 2}] * 3
     assert [{k: v for k, v in step.items() if k != "calls"} for step in cut] == [
-        {name: 2 * parameters, "float32": 16}
+        {name: 2 * parameters, "float32": LEDGER_BYTES}
     ] * 3
     assert cut[0]["calls"] > 2
     assert compress.sync_bytes(net(), kind) == 2 * parameters

@@ -350,7 +350,9 @@ def differences(first: Path, second: Path) -> list[str]:
     odd: list[str] = []
 
     def compare(where: str, a: Any, b: Any) -> None:
-        if isinstance(a, torch.Tensor):
+        if isinstance(a, torch.Tensor) and a.is_sparse:
+            compare(where, [a._indices(), a._values()], [b._indices(), b._values()])
+        elif isinstance(a, torch.Tensor):
             if a.shape != b.shape or not torch.equal(
                 a.view(torch.uint8) if a.ndim else a, b.view(torch.uint8) if b.ndim else b
             ):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -9,8 +10,10 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from paceline.parallel import agree
+from paceline.parallel.buffers import merge_buffers
+from paceline.parallel.digest import digest
 from paceline.parallel.partition import split
-from paceline.parallel.reduce import gather_objects, gather_rows, merge_buffers, ranks_bit_equal, sum_over_ranks
+from paceline.parallel.reduce import gather_objects, gather_rows, ranks_bit_equal, sum_over_ranks
 from paceline.records.errors import PacelineError
 
 
@@ -64,6 +67,42 @@ def merged(dtype: str) -> dict[str, Any]:
     merge_buffers(model)
     after = {name: buffer.numpy().copy() for name, buffer in model.named_buffers()}
     return {"before": before, "after": after, "equal": ranks_bit_equal(list(model.buffers()))}
+
+
+def merged_masks() -> dict[str, Any]:
+    """Buffers that are equal on all ranks, and two that are not, after they were merged."""
+    model, rank = nn.Module(), dist.get_rank()
+    model.norm = nn.BatchNorm1d(2)
+    model.norm.running_mean += rank
+    buffers = {
+        "mask": torch.tensor([0.0, -math.inf, math.nan], dtype=torch.float32),
+        "tenth": torch.tensor([0.1, 1e308, 5e-324], dtype=torch.float64),
+        "index": torch.arange(4),
+        "wave": torch.tensor([0.1 + 0.7j]),
+        "highest": torch.tensor([1.0 + rank, math.inf]),
+        "counter": torch.tensor(rank),
+    }
+    for name, value in buffers.items():
+        model.register_buffer(name, value.clone())
+    found = merge_buffers(model)
+    same = {name for name, value in buffers.items() if digest([value]) == digest([getattr(model, name)])}
+    return {
+        "same": same - {"highest", "counter"},
+        "averaged": found.averaged,
+        "replaced": found.replaced,
+        "highest": model.highest.tolist(),
+    }
+
+
+def merged_queue() -> str:
+    """What is said of a buffer that grows."""
+    model = nn.Module()
+    model.register_buffer("queue", torch.zeros(1 + dist.get_rank()))
+    try:
+        merge_buffers(model)
+    except PacelineError as error:
+        return error.what
+    return ""
 
 
 def bit_equal() -> dict[str, bool]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -43,8 +45,8 @@ def test_objects_reach_rank_zero_in_rank_order() -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
 @pytest.mark.parametrize("world", WORLDS)
-def test_merged_statistics_are_the_mean_over_ranks_and_other_buffers_rank_zeros(world: int, dtype: str) -> None:
-    """numpy takes the mean; counters, flags and grids are rank 0's; all ranks hold the same bits."""
+def test_buffers_of_real_numbers_become_their_mean_over_ranks_and_others_rank_zeros(world: int, dtype: str) -> None:
+    """numpy takes the mean, of any layer's; counters and flags are rank 0's; all ranks hold the same bits."""
     results = run_ranks(ranks.merged, world, dtype)
 
     assert all(result["equal"] for result in results)
@@ -52,11 +54,25 @@ def test_merged_statistics_are_the_mean_over_ranks_and_other_buffers_rank_zeros(
     assert {n for n in after if n.endswith("num_batches_tracked")}
     for name, value in after.items():
         before = np.stack([result["before"][name] for result in results])
-        if name.endswith(("running_mean", "running_var")):
+        if value.dtype == np.dtype(dtype):
             np.testing.assert_allclose(value, before.mean(axis=0), rtol=1e-6 if dtype == "float32" else 1e-14)
         else:
             np.testing.assert_array_equal(value, before[0])
         assert value.dtype == before.dtype
+
+
+def test_buffers_that_are_equal_on_all_ranks_stay_as_they_are_to_the_bit() -> None:
+    """Masks of inf and NaN, and numbers whose sum rounds; layers that differ are named, torch's norms are not."""
+    for result in run_ranks(ranks.merged_masks, 3):
+        assert result["same"] == {"mask", "tenth", "index", "wave"}
+        assert result["averaged"] == ("highest",)
+        assert result["replaced"] == ("counter",)
+        assert result["highest"] == [2.0, math.inf]
+
+
+def test_a_buffer_with_another_shape_on_each_rank_is_named() -> None:
+    """Instead of a message of the wrong length."""
+    assert run_ranks(ranks.merged_queue, 2) == ["the buffer queue has another shape on each worker"] * 2
 
 
 @pytest.mark.parametrize("world", WORLDS)

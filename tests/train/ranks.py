@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from paceline.parallel.buffers import merge_buffers
 from paceline.parallel.partition import split
-from paceline.parallel.reduce import merge_buffers
 from paceline.records.errors import PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
@@ -97,7 +97,7 @@ def empty_rank() -> dict[str, Any]:
     value.backward()
     return {
         "value": value.item(),
-        "gradients": [p.grad.numpy() for p in model.parameters()],
+        "gradients": [p.grad for p in model.parameters()],
         "ledger": objective.ledger.grad.tolist(),
         "buffers equal": all(torch.equal(a, b) for a, b in zip(before, model.buffers(), strict=True)),
     }
@@ -206,7 +206,38 @@ class Branches(nn.Module):
 def unreached(used: list[list[int]]) -> list[str]:
     """Names that `inspect_loss` gives where rank r uses the layers used[r]."""
     objective = Objective(Branches(used[dist.get_rank()]), cross_entropy(), nullcontext)
-    return inspect_loss(objective, points(5), "t", 5)
+    return inspect_loss(objective, points(5), "t", 5).unreached
+
+
+class Changing(nn.Module):
+    """Changes more about itself in a forward than its buffers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 4).double()
+        self.late = nn.Parameter(torch.ones(4, dtype=torch.float64), requires_grad=False)
+        self.calls = 0
+        self.seen = torch.zeros(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Noisy logits."""
+        self.calls += 1
+        self.seen += len(x)
+        self.late.requires_grad_(True)
+        return self.layer(x) + self.late + torch.rand(4)
+
+
+def changed() -> dict[str, Any]:
+    """What is left of an inspection, and what it says."""
+    model = Changing()
+    probe = inspect_loss(Objective(model, cross_entropy(), nullcontext), points(5), "t", 5)
+    return {
+        "calls": model.calls,
+        "seen": model.seen.tolist(),
+        "frozen": not model.late.requires_grad,
+        "unsaved": probe.unsaved,
+        "draws": probe.draws,
+    }
 
 
 def refused_on_rank_one(norm: str) -> Any:
@@ -219,7 +250,7 @@ def refused_on_rank_one(norm: str) -> Any:
         return Loss(right.sum, right.count + wrong)
 
     try:
-        return inspect_loss(Objective(model, loss, nullcontext), points(5), "t", 5)
+        return inspect_loss(Objective(model, loss, nullcontext), points(5), "t", 5).unreached
     except PacelineError as error:
         return told(error)
 

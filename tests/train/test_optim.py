@@ -11,6 +11,7 @@ from torch import nn
 
 from paceline.tasks.models.cnn import FashionCNN
 from paceline.train.optim.build import build_optimizer, parameter_groups
+from paceline.train.optim.plain import sgd
 from paceline.train.optim.table import OPTIMIZERS, Settings
 
 
@@ -37,14 +38,16 @@ def test_biases_and_norms_do_not_decay_and_all_else_does() -> None:
     assert sum(len(group["params"]) for group in groups) == len(found)
 
 
-def test_frozen_parameters_are_left_out_and_empty_groups_too() -> None:
-    """A model of one matrix has one group."""
+def test_frozen_parameters_are_in_their_groups_and_empty_groups_are_left_out() -> None:
+    """A model may unfreeze them later; one of a matrix has one group."""
     model = nn.Linear(2, 3)
     model.bias.requires_grad_(False)
 
-    (group,) = parameter_groups(model, 0.1)
+    kept, adapted = parameter_groups(model, 0.1)[::-1]
 
-    assert [p is model.weight for p in group["params"]] == [True]
+    assert [p is model.weight for p in adapted["params"]] == [True]
+    assert [p is model.bias for p in kept["params"]] == [True]
+    assert len(parameter_groups(nn.Linear(2, 3, bias=False), 0.1)) == 1
 
 
 class One(nn.Module):
@@ -145,3 +148,29 @@ def test_norms_over_several_dimensions_and_wide_biases_do_not_decay_either() -> 
     assert {id(p) for p in kept["params"]} == {
         id(p) for p in (model.conv.bias, model.norm.weight, model.norm.bias, model.bias)
     }
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_sgd_is_torchs_where_gradients_are_missing_late_or_sparse(nesterov: bool) -> None:
+    """Three parameters whose gradients come and go by chance, one of them with sparse ones, over 30 steps."""
+    generator = torch.Generator().manual_seed(3)
+    ours = [nn.Parameter(torch.randn(5, 2, generator=generator, dtype=torch.float64)) for _ in range(3)]
+    theirs = [nn.Parameter(p.detach().clone()) for p in ours]
+    settings = Settings(lr=0.1, momentum=0.9, nesterov=nesterov)
+    first = sgd([{"params": ours[:2], "weight_decay": 0.01}, {"params": ours[2:], "weight_decay": 0.0}], settings)
+    groups = [{"params": theirs[:2], "weight_decay": 0.01}, {"params": theirs[2:]}]
+    second = torch.optim.SGD(groups, lr=0.1, momentum=0.9, nesterov=nesterov, foreach=False)
+
+    for _ in range(30):
+        for index, (a, b) in enumerate(zip(ours, theirs, strict=True)):
+            a.grad = b.grad = None
+            if torch.rand((), generator=generator) < 0.5:
+                gradient = torch.randn(5, 2, generator=generator, dtype=torch.float64)
+                rows = gradient * (torch.rand(5, 1, generator=generator) < 0.5)
+                a.grad, b.grad = (rows.to_sparse(1) if index == 2 else gradient.clone() for _ in range(2))
+        first.step()
+        second.step()
+
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-13, atol=1e-13)
+    assert all(group["fused"] for group in first.param_groups)

@@ -44,3 +44,10 @@ def test_a_loss_that_is_wrong_on_one_rank_is_refused_on_all_in_the_same_words(no
 
     assert first == ("the loss of task t counts 6 where the batch has 5 samples", "rank 1 says so", 2)
     assert second == ("the loss of task t counts 6 where the batch has 5 samples", "", 2)
+
+
+def test_what_a_forward_changes_beside_buffers_is_put_back_and_named() -> None:
+    """A count in a plain attribute, a tensor that is no buffer, a layer that is unfrozen; and that it draws."""
+    (result,) = run_ranks(ranks.changed, 1)
+
+    assert result == {"calls": 0, "seen": [0.0], "frozen": True, "unsaved": ["calls", "seen"], "draws": True}

@@ -10,6 +10,7 @@ a resumed run has to go on from them, not from their mean.
 from __future__ import annotations
 
 import io
+import json
 import random
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,6 +24,7 @@ from torch import Tensor
 from paceline.records.errors import PacelineError
 
 MODEL_FILE, STATE_FILE = "model.safetensors", "state.pt"
+_PAIRS = "complex128"
 
 
 def capture_random() -> dict[str, Any]:
@@ -51,8 +53,14 @@ def restore_random(state: Mapping[str, Any]) -> None:
 
 
 def encode_model(state: Mapping[str, Tensor]) -> bytes:
-    """A state dict as safetensors; every tensor on its own, contiguous, on the CPU."""
-    return safetensors.torch.save({name: t.detach().cpu().contiguous().clone() for name, t in state.items()})
+    """A state dict as safetensors; every tensor on its own, contiguous, on the CPU.
+
+    The format has no complex numbers of 128 bits: they are stored as pairs (..., 2) of float64, named in its metadata.
+    """
+    tensors = {name: t.detach().cpu().contiguous().clone() for name, t in state.items()}
+    pairs = [name for name, t in tensors.items() if t.dtype == torch.complex128]
+    tensors |= {name: torch.view_as_real(tensors[name]) for name in pairs}
+    return safetensors.torch.save(tensors, {_PAIRS: json.dumps(pairs)} if pairs else None)
 
 
 def encode_state(state: Mapping[str, Any]) -> memoryview:
@@ -65,7 +73,10 @@ def encode_state(state: Mapping[str, Any]) -> memoryview:
 def load_model(path: Path) -> dict[str, Tensor]:
     """The state dict of a checkpoint directory."""
     try:
-        return safetensors.torch.load_file(path / MODEL_FILE)
+        with safetensors.safe_open(path / MODEL_FILE, "pt") as file:
+            pairs = json.loads((file.metadata() or {}).get(_PAIRS, "[]"))
+        loaded: dict[str, Tensor] = safetensors.torch.load_file(path / MODEL_FILE)
+        return loaded | {name: torch.view_as_complex(loaded[name]) for name in pairs}
     except Exception as error:
         raise PacelineError(f"{path / MODEL_FILE} cannot be read", why=_first_line(error)) from error
 

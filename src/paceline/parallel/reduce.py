@@ -6,8 +6,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch import Tensor
 
 from paceline.parallel.digest import digest
 from paceline.parallel.partition import split
@@ -41,32 +40,6 @@ def gather_objects(value: Any) -> list[Any] | None:
     gathered: list[Any] | None = [None] * world if rank == 0 else None
     dist.gather_object(value, gathered, dst=0)
     return gathered
-
-
-@torch.no_grad()
-def merge_buffers(model: nn.Module) -> None:
-    """Make all ranks' buffers equal: batch-norm statistics become their mean over ranks, the rest is rank 0's.
-
-    Without this each rank would evaluate with the statistics of its own part of the data.
-    """
-    world = dist.get_world_size()
-    averaged = {
-        id(buffer)
-        for module in model.modules()
-        if isinstance(module, _BatchNorm)
-        for buffer in (module.running_mean, module.running_var)
-        if buffer is not None
-    }
-    statistics = [buffer for buffer in model.buffers() if id(buffer) in averaged]
-    others = [buffer for buffer in model.buffers() if id(buffer) not in averaged]
-    if statistics:
-        flat = torch.cat([buffer.flatten() for buffer in statistics])
-        dist.all_reduce(flat, op=dist.ReduceOp.SUM)
-        flat /= world
-        for buffer, part in zip(statistics, flat.split([b.numel() for b in statistics]), strict=True):
-            buffer.copy_(part.view_as(buffer))
-    for buffer in others:
-        dist.broadcast(buffer, src=0)
 
 
 @torch.no_grad()

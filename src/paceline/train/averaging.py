@@ -3,7 +3,7 @@
 Large batches take few and long steps, so the last weights carry much of the last gradients' noise; an average has less.
 The average itself is torch's (`torch.optim.swa_utils`). Weights are equal on all ranks, so averages are, too.
 
-    ema   every step; running statistics of batch norms are averaged in the same way
+    ema   every step; running statistics are averaged in the same way
     swa   at the end of each epoch after `swa_from` of the run; no weights ever had its batch-norm statistics, so they
           are taken anew from training data before it is evaluated or saved (Izmailov et al. 2018, section 3.2)
 """
@@ -19,6 +19,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from paceline.checkpoint.state import capture_random, restore_random
+from paceline.parallel.buffers import is_statistic
 from paceline.records.schema import Measure
 from paceline.tasks.task import Task
 from paceline.train.evaluate import evaluate
@@ -75,6 +76,16 @@ class Average:
         if step >= self.first_step and (self.decay is not None or ends):
             self.averaged.update_parameters(model)
             self._stale = self.decay is None
+            if self.decay is not None:
+                self._take_over(model)
+
+    def _take_over(self, model: nn.Module) -> None:
+        """Buffers that have no average: whole numbers (an index would be rounded), and what is not finite (a mask)."""
+        for averaged, own in zip(self.model.buffers(), model.buffers(), strict=True):
+            if is_statistic(own):
+                averaged.copy_(torch.where(torch.isfinite(averaged), averaged, own))
+            else:
+                averaged.copy_(own)
 
     def evaluate(self, task: Task, eval_feed: Feed) -> dict[str, Measure]:
         """As `evaluate` does it, of the average."""
@@ -101,8 +112,7 @@ class Average:
                 for batch in micro_batches:
                     batch = self.objective.empty if batch is None else batch
                     if batch is not None:
-                        with self.objective.autocast():
-                            self.objective.loss(self.model, batch)
+                        self.objective.compute(batch)
                 if (number + 1) * self.plan.global_batch >= REFRESH_SAMPLES:
                     break
 

@@ -69,8 +69,8 @@ def sync_bytes(model: nn.Module, kind: str) -> int:
 
 
 def _travelling(own: torch.dtype, kind: str) -> torch.dtype:
-    """16-bit parameters have nothing to gain, and keep their own."""
-    return own if kind == "none" or own.itemsize <= 2 else _DTYPES[kind]
+    """16-bit parameters have nothing to gain, and keep their own; there are no complex numbers of 16 bits."""
+    return own if kind == "none" or own.itemsize <= 2 or own.is_complex else _DTYPES[kind]
 
 
 def _require_support(kind: str, device: torch.device) -> None:
@@ -125,6 +125,8 @@ class Compression:
         if bucket.index() == 0:
             self.step = _Step()
         step, buffer = self.step, bucket.buffer()
+        if buffer.is_sparse:  # rows of an embedding, in a bucket of their own: few numbers, which stay exact
+            return self._send_sparse(step, bucket)
         place = self._place(bucket)
         if place is not None:
             self._send_ledger(step, buffer, place)
@@ -136,6 +138,12 @@ class Compression:
             assert step.whole is not None
             return step.whole
         return check.then(lambda _: buffer)
+
+    def _send_sparse(self, step: _Step, bucket: Any) -> Future[Tensor]:
+        total = _summed(bucket.buffer() / self.world)
+        if bucket.is_last():
+            _hand_over(step, self.world)
+        return total.then(lambda done: done.value()[0])
 
     def _place(self, bucket: Any) -> Tensor | None:
         """The ledger's part of the bucket, if it is there: a view."""

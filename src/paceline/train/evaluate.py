@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from paceline.parallel.reduce import gather_rows, merge_buffers, sum_over_ranks
+from paceline.parallel.buffers import Differing, merge_buffers
+from paceline.parallel.reduce import gather_rows, sum_over_ranks
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.schema import Measure
 from paceline.tasks.task import Gathered, Task
@@ -18,16 +20,25 @@ from paceline.train.objective import Objective
 
 
 @torch.no_grad()
-def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]:
+def evaluate(
+    objective: Objective, task: Task, feed: Feed, note: Callable[[str], None] = lambda text: None
+) -> dict[str, Measure]:
     """Loss and metrics over the whole evaluation set, equal on every rank.
 
     Buffers are merged over ranks first and stay merged; the module's mode is put back. How many samples a batch has is
     known from the plan that cut it, whatever form the collate function gives it.
 
+    Args:
+        objective: what is evaluated.
+        task: gives the metrics.
+        feed: of the evaluation set.
+        note: takes what there is to say of buffers that had to be merged.
+
     Raises:
         PacelineError: the ranks together did not see each sample exactly once, or a metric is not as agreed.
     """
-    merge_buffers(objective.model)
+    for text in remarks(merge_buffers(objective.model)):
+        note(text)
     was_training = objective.model.training
     objective.model.eval()
     try:
@@ -66,6 +77,25 @@ def evaluate(objective: Objective, task: Task, feed: Feed) -> dict[str, Measure]
         assert isinstance(metric, Gathered)
         measured[name] = Measure(value=float(metric.finish(gather_rows(torch.cat(parts), total))), count=float(total))
     return measured
+
+
+def remarks(merged: Differing) -> list[str]:
+    """What people should know of buffers that differed between workers."""
+    notes = []
+    if merged.averaged:
+        notes.append(
+            f"{_buffers(merged.averaged)}: evaluations and checkpoints have their mean over workers, which is right "
+            "for running means and wrong for a maximum"
+        )
+    if merged.replaced:
+        notes.append(f"{_buffers(merged.replaced)}: evaluations and checkpoints have the first worker's")
+    return notes
+
+
+def _buffers(names: tuple[str, ...]) -> str:
+    if len(names) == 1:
+        return f"the buffer {names[0]} differs between workers"
+    return f"{len(names)} buffers differ between workers, {names[0]} first"
 
 
 @dataclass

@@ -32,7 +32,8 @@ class NormWatch:
     def __init__(
         self, parameters: Sequence[nn.Parameter], every: int, recorder: Recorder, *, reported: bool = False
     ) -> None:
-        self._parameters = [parameter for parameter in parameters if parameter.requires_grad]
+        self._parameters = parameters
+        self._watched: list[nn.Parameter] = []
         self._every = every
         self._recorder = recorder
         self._reported = reported
@@ -51,7 +52,8 @@ class NormWatch:
             return False
         self.flush()
         self._parts, self._samples, self._squares, self._counts = [], [], [], []
-        self._hooks = [parameter.register_hook(self._see) for parameter in self._parameters]
+        self._watched = [parameter for parameter in self._parameters if parameter.requires_grad]
+        self._hooks = [parameter.register_hook(self._see) for parameter in self._watched]
         return True
 
     def micro_batch(self, samples: int, divisor: float | Tensor) -> None:
@@ -79,8 +81,8 @@ class NormWatch:
         for hook in self._hooks:
             hook.remove()
         self._hooks = []
-        gradients = [parameter.grad for parameter in self._parameters if parameter.grad is not None]
-        reduced = torch.stack([_square(gradient) for gradient in gradients]).sum()
+        squares = [_square(parameter.grad) for parameter in self._watched if parameter.grad is not None]
+        reduced = torch.stack(squares).sum() if squares else torch.zeros(())
         # In float64, for counts above 2^24.
         values = torch.stack(
             [each.to(reduced.device, torch.float64) for each in (*self._squares, *self._counts, reduced)]

@@ -27,8 +27,8 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.nn.utils import clip_grad_norm_
 
+from paceline.parallel.buffers import copy_counters
 from paceline.parallel.reduce import sum_over_ranks
 from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit, PacelineError
@@ -39,6 +39,7 @@ from paceline.train.averaging import Average
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import Feed
 from paceline.train.gradient_norms import NormWatch
+from paceline.train.gradients import clip_gradients, scale_gradients
 from paceline.train.ledger import Counts, LedgerReader
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective, Totals, total_count
@@ -133,6 +134,7 @@ def train(job: Job) -> Outcome:
             ledger = job.objective.totals(plan.world)
             totals = reader.push(ledger)
             require_finite(totals, unread, progress.step + 1)
+            job.objective.complete_gradients(plan.world)
 
             # step
             lr = job.schedule.at(progress.step)
@@ -141,12 +143,14 @@ def train(job: Job) -> Outcome:
             if not counts_samples:
                 count = total_count(ledger)
                 factor = torch.where(count > 0, plan.world / count, torch.zeros_like(count))
-                torch._foreach_mul_([p.grad for p in parameters if p.grad is not None], factor)
+                scale_gradients(parameters, factor)
             if watched:
                 job.norms.end(progress.step + 1, batch_size)
             if job.clip_norm is not None:
-                clip_grad_norm_(parameters, job.clip_norm)  # of the whole batch's gradient, so equal on all ranks
+                clip_gradients(parameters, job.clip_norm)  # of the whole batch's gradient, so equal on all ranks
             job.optimizer.step()
+            if plan.leaves_ranks_idle(epoch, index):
+                copy_counters(job.model)
             for parameter in (*parameters, job.objective.ledger):
                 parameter.grad = None
             progress.step += 1
@@ -185,7 +189,7 @@ def train(job: Job) -> Outcome:
                 totals += late
                 stopping = any(t.terminate or t.interrupt for t in totals)
                 saving = periodic or any(t.save for t in totals)
-                require_finite_weights(parameters, progress.step)
+                require_finite_weights([p for p in parameters if p.requires_grad], progress.step)
             if evaluating:
                 metrics = measure(job)
                 if done:
@@ -257,7 +261,7 @@ def measure(job: Job) -> dict[str, Measure]:
     """Evaluate, record, and decide whether the target is met: on reduced values, so equally on all ranks."""
     progress = job.progress
     began = perf_counter()
-    metrics = evaluate(job.objective, job.task, job.eval_feed)
+    metrics = evaluate(job.objective, job.task, job.eval_feed, job.recorder.note_once)
     if job.average is not None and job.average.begun:
         averaged = job.average.evaluate(job.task, job.eval_feed)
         metrics = averaged | {f"raw_{name}": measure for name, measure in metrics.items()}

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
@@ -24,7 +24,8 @@ from paceline.train.objective import Objective
 from paceline.train.plan import Plan, lonely_batch
 from paceline.train.precision import Precision, choose, convolutional
 from paceline.train.resolve import Recipe
-from paceline.train.settle import inspect_loss, leaving_no_trace
+from paceline.train.settle import Probe, inspect_loss, leaving_no_trace
+from paceline.train.sparse import settle_sparse
 
 
 def seed_everything(seed: int) -> None:
@@ -40,12 +41,24 @@ def make_model(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> tu
     seed_everything(config.seed)
     model = agree.all_or_none(lambda: build_model(task, config, rates, seat.device))
     precision = choose(config.precision, model, seat.device)
-    model = model.to(device=seat.device, dtype=precision.parameters)
+    model = converted(model, seat.device, precision.parameters)
     if convolutional(model):
         # Before DDP wraps it: gradients then have the strides of their buckets' views.
         model = model.to(memory_format=torch.channels_last)
     seed_everything(int(np.random.SeedSequence((config.seed, 2, seat.env.rank)).generate_state(1)[0]))
     return model, precision
+
+
+def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
+    """The model on a device, its real numbers in `dtype`, complex ones in pairs of that; Module.to makes them real."""
+
+    def convert(value: Tensor) -> Tensor:
+        if value.is_complex():
+            return value.to(device, dtype.to_complex())
+        return value.to(device, dtype) if value.is_floating_point() else value.to(device)
+
+    model._apply(convert)
+    return model
 
 
 def build_model(task: Task, config: TrainConfig, rates: Recipe, device: torch.device) -> nn.Module:
@@ -103,8 +116,8 @@ def refuse_single_samples(objective: Objective, plan: Plan, steps: int, feed: Fe
 
     def attempt() -> None:
         try:
-            with leaving_no_trace(objective), torch.no_grad(), objective.autocast():
-                objective.loss(objective.model, batch)
+            with leaving_no_trace(objective), torch.no_grad():
+                objective.compute(batch)
         except (ValueError, PacelineError) as error:
             if not any(words in str(error) for words in (SINGLE_SAMPLE, TORCHS_SINGLE_SAMPLE)):
                 raise
@@ -114,27 +127,54 @@ def refuse_single_samples(objective: Objective, plan: Plan, steps: int, feed: Fe
 
 
 def wrap(
-    objective: Objective, task: Task, plan: Plan, seat: Seat, sample: Any
+    objective: Objective, task: Task, plan: Plan, seat: Seat, sample: Any, optimizer: tuple[str, torch.optim.Optimizer]
 ) -> tuple[DistributedDataParallel, list[str]]:
-    """DDP around the objective, and notes on what the loss does not reach.
+    """DDP around the objective, and notes on what a first forward has shown.
+
+    Args:
+        objective: not wrapped yet.
+        task: its own.
+        plan: of this rank.
+        seat: of this rank.
+        sample: a batch.
+        optimizer: its name, and it.
 
     Raises:
-        PacelineError: the loss does not keep its contract.
+        PacelineError: the loss does not keep its contract, or the optimizer cannot take its sparse gradients.
     """
     counted = plan.usual_micro_batch if task.count == "samples" else None
-    unused = inspect_loss(objective, sample, task.name, counted)
-    ddp = _wrap(objective, seat, find_unused=bool(unused))
-    if not unused:
-        return ddp, []
-    return ddp, [f"the loss does not reach {len(unused)} parameter(s), {unused[0]} first: DDP looks for them each step"]
+    probe = inspect_loss(objective, sample, task.name, counted)
+    settle_sparse(objective, probe, optimizer[1], optimizer[0])
+    return _wrap(objective, seat), _remarks(probe, plan.world)
 
 
-def _wrap(objective: Objective, seat: Seat, *, find_unused: bool) -> DistributedDataParallel:
+def _remarks(probe: Probe, world: int) -> list[str]:
+    notes = []
+    if probe.unreached:
+        notes.append(
+            f"the loss of the first batch does not reach {len(probe.unreached)} parameter(s), {probe.unreached[0]} "
+            "first: a parameter that no sample of a step reaches stays as it is"
+        )
+    if probe.draws and world > 1:
+        notes.append(
+            "the model draws random numbers in training (dropout or the like), each worker its own: with another "
+            "number of workers the run is as good as another seed"
+        )
+    if probe.unsaved:
+        notes.append(
+            f"the model changes its attribute {probe.unsaved[0]} in a forward, and no checkpoint holds that: a resumed "
+            "run begins with it anew; register_buffer would keep it"
+        )
+    return notes
+
+
+def _wrap(objective: Objective, seat: Seat) -> DistributedDataParallel:
     """DDP as this trainer needs it.
 
     Buffers are not broadcast at every forward: they are merged before each evaluation, and each rank's own are in
     the checkpoint. Gradients are views of their buckets, which saves a copy. Static graph stays off: its first step
-    must not be under no_sync (torch dies), and it gained nothing here.
+    must not be under no_sync (torch dies), and it gained nothing here. Nor does DDP look for unused parameters: the
+    objective reaches all.
     """
     # torch 2.14 gave the switch a new name and warns of the old one.
     renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
@@ -143,6 +183,5 @@ def _wrap(objective: Objective, seat: Seat, *, find_unused: bool) -> Distributed
         objective,
         device_ids=[seat.device.index] if seat.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
-        find_unused_parameters=find_unused,
         **keep_buffers,
     )

@@ -109,6 +109,11 @@ class Plan:
         """Samples of all ranks in batch `index` of an epoch."""
         return len(batch_span(self.samples, self.stage(epoch).global_batch, index))
 
+    def leaves_ranks_idle(self, epoch: int, index: int) -> bool:
+        """Whether a rank has no sample of some micro-batch that has samples; the first rank always has."""
+        length, parts = self.batch_size(epoch, index), self.stage(epoch).accumulation
+        return any(0 < len(split(length, parts, part)) < self.world for part in (0, parts - 1))
+
     @property
     def usual_micro_batch(self) -> int:
         """Samples in this rank's first micro-batch, at least 1 (a rank without samples borrows one to be settled)."""

@@ -38,6 +38,7 @@ class Recorder:
         self.writer = EventWriter(run.events(rank))
         self._began = 0.0
         self._before_s = 0.0
+        self._said: set[str] = set()
 
     def start(self, session: int, step: int, elapsed_s: float) -> None:
         """The clock runs from here; `elapsed_s` is what earlier sessions spent."""
@@ -97,6 +98,12 @@ class Recorder:
     def note(self, message: str, level: Literal["info", "warning"] = "info") -> None:
         """Something a person should know."""
         self.writer.write(Note(message=message, level=level))
+
+    def note_once(self, message: str) -> None:
+        """As `note`, unless it has been said."""
+        if message not in self._said:
+            self._said.add(message)
+            self.note(message)
 
     def end(self, event: End) -> None:
         """The last word."""

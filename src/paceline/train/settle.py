@@ -9,13 +9,14 @@ has the final buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import nn
+from torch import Tensor, nn
 
 from paceline.checkpoint.state import capture_random, restore_random
 from paceline.parallel import agree
@@ -34,44 +35,137 @@ def settle(ddp: nn.Module, objective: Objective, batch: Any) -> None:
             objective.zero_grad(set_to_none=True)
 
 
-def inspect_loss(objective: Objective, batch: Any, task: str, samples: int | None) -> list[str]:
-    """Run the loss once on its own: check its contract, and name trained parameters that it does not reach.
+@dataclass(frozen=True)
+class Probe:
+    """What one forward and backward has shown of a model; names are of parameters, sorted, the same on every rank.
+
+    Attributes:
+        unreached: without a gradient on some rank.
+        sparse: with a sparse gradient on some rank.
+        dense: with a dense one on some rank.
+        draws: whether the model or the loss draws random numbers in training.
+        unsaved: attributes of modules that a forward changes and no checkpoint holds, as `encoder.calls`.
+    """
+
+    unreached: list[str]
+    sparse: list[str]
+    dense: list[str]
+    draws: bool
+    unsaved: list[str]
+
+
+def inspect_loss(objective: Objective, batch: Any, task: str, samples: int | None) -> Probe:
+    """Run the loss once on its own: check its contract, and see what gradients it gives.
 
     Every rank calls this together. All agree that the loss is as it should be before any goes on to its backward,
     which synchronised batch norms make a message of.
-
-    Returns:
-        names of parameters without a gradient, on any rank. DDP must be told, or it would wait for them for ever.
 
     Raises:
         PacelineError: the loss does not keep its contract, on any rank.
     """
 
     def checked() -> Loss:
-        with objective.autocast():
-            loss = objective.loss(objective.model, batch)
+        loss = objective.compute(batch)
         check_loss(loss, task, samples)
         return loss
 
-    with leaving_no_trace(objective):
+    with leaving_no_trace(objective) as before:
         loss = agree.all_or_none(checked)
+        drawn = not _same_random(before.random, capture_random())
+        unsaved = before.changed_attributes()
         named = [(name, p) for name, p in objective.model.named_parameters() if p.requires_grad]
         gradients = torch.autograd.grad(loss.sum, [p for _, p in named], allow_unused=True)
-    unused = [name for (name, _), gradient in zip(named, gradients, strict=True) if gradient is None]
-    everywhere: list[list[str]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(everywhere, unused)
-    return sorted({name for names in everywhere for name in names})
+    kinds = [None if gradient is None else gradient.is_sparse for gradient in gradients]
+    own = [[name for (name, _), kind in zip(named, kinds, strict=True) if kind is wanted] for wanted in _KINDS]
+    everywhere: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(everywhere, (*own, drawn, unsaved))
+    unreached, sparse, dense, draws, changed = zip(*everywhere, strict=True)
+    return Probe(_united(unreached), _united(sparse), _united(dense), any(draws), _united(changed))
+
+
+_KINDS = (None, True, False)
+"""Unreached, sparse, dense."""
+
+
+def _united(lists: Iterable[list[str]]) -> list[str]:
+    return sorted({name for names in lists for name in names})
+
+
+def _same_random(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    tensors = [("torch",), ("cuda",)]
+    same = all(torch.equal(first[key], second[key]) for (key,) in tensors if key in first and key in second)
+    numpys = (first["numpy"], second["numpy"])
+    return (
+        same
+        and first["python"] == second["python"]
+        and torch.equal(numpys[0][1], numpys[1][1])
+        and numpys[0][2:] == numpys[1][2:]
+    )
+
+
+class _Before:
+    """State of a model and of the random generators, to be put back.
+
+    Besides buffers that is what modules keep in plain attributes (a count of forwards, a running mean), and which
+    parameters are frozen.
+    """
+
+    def __init__(self, objective: Objective) -> None:
+        self.random = capture_random()
+        self._buffers = [(buffer, buffer.detach().clone()) for buffer in objective.buffers()]
+        self._frozen = [(parameter, parameter.requires_grad) for parameter in objective.model.parameters()]
+        self._attributes = [
+            (name, module, key, value, _copied(value))
+            for name, module in objective.model.named_modules()
+            for key, value in vars(module).items()
+            if key not in _OWN_ATTRIBUTES and _is_plain(value)
+        ]
+
+    def changed_attributes(self) -> list[str]:
+        """Names of plain attributes that are not what they were."""
+        return [
+            f"{name}.{key}" if name else key
+            for name, module, key, _, value in self._attributes
+            if not _same_value(vars(module).get(key), value)
+        ]
+
+    @torch.no_grad()
+    def put_back(self) -> None:
+        """Buffers, attributes, frozen parameters and random state."""
+        for buffer, before in self._buffers:
+            buffer.copy_(before)
+        for parameter, required in self._frozen:
+            parameter.requires_grad_(required)
+        for _, module, key, value, before in self._attributes:
+            if isinstance(value, Tensor):
+                value.copy_(before)
+            vars(module)[key] = value if isinstance(value, Tensor) else before
+        restore_random(self.random)
+
+
+_OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
+"""Of every module; `training` is among them."""
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, (int, float, str, type(None))) or (isinstance(value, Tensor) and not value.requires_grad)
+
+
+def _copied(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, Tensor) else value
+
+
+def _same_value(value: Any, before: Any) -> bool:
+    if isinstance(value, Tensor) and isinstance(before, Tensor):
+        return value.shape == before.shape and bool(torch.equal(value, before))
+    return type(value) is type(before) and (value == before or value != value)
 
 
 @contextmanager
-def leaving_no_trace(objective: Objective) -> Iterator[None]:
-    """At the end buffers and random state are as they were before."""
-    random_state = capture_random()
-    buffers = [buffer.detach().clone() for buffer in objective.buffers()]
+def leaving_no_trace(objective: Objective) -> Iterator[_Before]:
+    """At the end the model and random state are as they were before; parameters' values must not change meanwhile."""
+    before = _Before(objective)
     try:
-        yield
+        yield before
     finally:
-        with torch.no_grad():
-            for buffer, before in zip(objective.buffers(), buffers, strict=True):
-                buffer.copy_(before)
-        restore_random(random_state)
+        before.put_back()

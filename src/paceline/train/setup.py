@@ -76,17 +76,19 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
     sample = train_feed.sample()
     give_empty_batch(objective, plan, schedule.total_steps, train_feed)
     refuse_single_samples(objective, plan, schedule.total_steps, train_feed)
-    ddp, notes = wrap(objective, task, plan, seat, sample)
+    ddp, notes = wrap(objective, task, plan, seat, sample, (required(config.optimizer), optimizer))
     if config.compress != "none":
         compress.register(ddp, config.compress, objective.ledger)
     monitor = agree.all_or_none(lambda: _monitor(config, rates, task, model, like))
     average = _average(config, rates, objective, train_feed, plan, schedule)
-    # After DDP, whose constructor may set every rank's buffers to rank 0's; before settling, which keeps them.
+    # On the weights that the seed gives, so that the order in which gradients become ready, and with it every sum, is
+    # the same in a resumed run, whatever branches its later weights and buffers take.
+    settle(ddp, objective, sample)
+    # After DDP, whose constructor may set every rank's buffers to rank 0's.
     progress, saved, more = _begin(config, run, task, model, optimizer, average)
     if saved is not None and progress.step:
         jump = rate_jump(schedule, float(saved.optimizer["param_groups"][0]["lr"]), progress.step)
         more += [jump] if jump else []
-    settle(ddp, objective, sample)
     if saved is not None:
         state.restore_random(saved)
 

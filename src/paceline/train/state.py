@@ -12,9 +12,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.checkpoint import manifest, state
+from paceline.parallel.buffers import is_statistic, mean_over_ranks
 from paceline.parallel.reduce import gather_objects
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
@@ -130,15 +130,12 @@ def _buffers(model: nn.Module) -> dict[str, Tensor]:
 
 
 def _with_merged_buffers(model: nn.Module, ranks: list[dict[str, Tensor]]) -> dict[str, Tensor]:
-    """The state dict as anyone would load it: batch-norm statistics are the mean over ranks."""
+    """The state dict as anyone would load it: statistics are the mean over ranks, as an evaluation has them."""
     merged = {name: value.detach().cpu() for name, value in model.state_dict().items()}
-    for prefix, module in model.named_modules():
-        if not isinstance(module, _BatchNorm):
-            continue
-        for statistic in ("running_mean", "running_var"):
-            name = f"{prefix}.{statistic}" if prefix else statistic
-            if name in merged and name in ranks[0]:
-                merged[name] = torch.stack([r[name].double() for r in ranks]).mean(dim=0).to(ranks[0][name].dtype)
+    own = {id(buffer): name for name, buffer in model.named_buffers()}
+    for name, buffer in model.named_buffers(remove_duplicate=False):
+        if name in merged and is_statistic(buffer):
+            merged[name] = mean_over_ranks([rank[own[id(buffer)]] for rank in ranks])
     return merged
 
 

@@ -37,7 +37,7 @@ from paceline.train.additivity import Additivity, Trial, judge
 from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
 from paceline.train.metric_trial import Piece, try_metrics
-from paceline.train.model import build_model, seed_everything
+from paceline.train.model import build_model, converted, seed_everything
 from paceline.train.plan import Plan
 from paceline.train.precision import choose, convolutional
 from paceline.train.request import begin_with, check_defaults, load, settle, target_of
@@ -109,7 +109,7 @@ class _Attempt:
         if config.init_from is not None and config.resume is None:
             begin_with(model, Path(config.init_from))
         precision = choose(config.precision, model, device)
-        model = model.to(device=device, dtype=precision.parameters).eval()
+        model = converted(model, device, precision.parameters).eval()
         like = Like(device, precision.parameters, convolutional(model))
         if like.channels_last:
             model = model.to(memory_format=torch.channels_last)

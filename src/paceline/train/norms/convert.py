@@ -62,9 +62,12 @@ def with_batch_norm(
         raise PacelineError(f"--ghost-size {ghost_size} is out of range", hint=f"legal: {MIN_GHOST_SIZE} <= value")
     norms = {name: module for name, module in model.named_modules() if isinstance(module, _BatchNorm)}
     classes = _classes(kind, norms, device)
-    for name, module in norms.items():
+    layers = sync.Layers(tuple(norms), max((norm.num_features for norm in norms.values()), default=0))
+    for place, (name, module) in enumerate(norms.items()):
         if name in classes:
             module.__class__ = classes[name]
+            if isinstance(module, sync._Synchronised):
+                module.layers, module.place = layers, place
             if classes[name] is nn.SyncBatchNorm:
                 module.process_group = None  # type: ignore[assignment]  # all ranks
             if kind == "ghost":
@@ -99,3 +102,16 @@ def _classes(kind: str, norms: dict[str, _BatchNorm], device: torch.device) -> d
 def synchronises(model: nn.Module) -> bool:
     """Whether a forward of the model in training is a collective, which every rank has to take part in."""
     return any(isinstance(module, (sync._Synchronised, nn.SyncBatchNorm)) for module in model.modules())
+
+
+def end_forward(model: nn.Module) -> None:
+    """After a forward in training: make sure that all ranks took the same branches through synchronised norms.
+
+    torch's own, which CUDA has, cannot tell.
+    """
+    norms = (module for module in model.modules() if isinstance(module, sync._Synchronised) and module.training)
+    norm = next(norms, None)
+    if norm is not None and norm.layers is not None:
+        sync.end_forward(
+            norm.layers, norm.running_mean.device if norm.running_mean is not None else torch.device("cpu")
+        )

@@ -15,6 +15,10 @@ its deviation. Every rank does the same float64 additions in the same order, so 
 **A rank without samples takes part.** It gives zeros, and its output and gradients are empty; if it stayed away the
 others would wait for it.
 
+**All ranks must take the same branches.** Where one skips a layer, another's message would meet that of the wrong
+layer. So each message of a forward says which layer it is of, all have the same length, and a forward ends with a
+message of its own (`end_forward`): ranks that part ways find out, and say so, before any uses the numbers.
+
 The tensors themselves are only touched by torch's own kernels for batch norm, which know channels-last memory and
 bfloat16 with float32 statistics.
 """
@@ -75,21 +79,74 @@ def combine(rows: Sequence[Tensor]) -> Statistics:
     return Statistics(count, mean, squares)
 
 
-def global_statistics(values: Tensor) -> Statistics:
+@dataclass(frozen=True)
+class Layers:
+    """The synchronised norms of a model.
+
+    Attributes:
+        names: of each, in one order on all ranks.
+        channels: of the widest.
+    """
+
+    names: tuple[str, ...]
+    channels: int
+
+
+_END = "the end of the model"
+
+
+def exchange(own: Tensor, layers: Layers, place: int) -> list[Tensor]:
+    """This tensor of each rank, all of which must be at the same layer.
+
+    Args:
+        own: (1 + 2 * channels,) float64.
+        layers: of the model.
+        place: of the layer in `layers.names`, or one more for the end of a forward.
+
+    Raises:
+        PacelineError: they are not; on every rank.
+    """
+    message = own.new_zeros(2 + 2 * layers.channels)
+    message[0] = place
+    message[1 : 1 + len(own)] = own
+    rows = of_all_ranks(message)
+    places = [int(row[0]) for row in rows]
+    if len(set(places)) > 1:
+        names = (*layers.names, _END)
+        odd = next(rank for rank, other in enumerate(places) if other != places[0])
+        raise PacelineError(
+            "workers took different branches through a model with synchronised batch norm",
+            why=f"worker 0 is at {names[places[0]]}, worker {odd} at {names[places[odd]]}",
+            hint="--batch-norm local or ghost; or let no branch depend on random numbers or samples, which differ "
+            "between workers",
+            exit_code=Exit.FAILED,
+        )
+    return [row[1 : 1 + len(own)] for row in rows]
+
+
+def end_forward(layers: Layers, device: torch.device) -> None:
+    """Agree that all ranks are through the model; every rank calls this after each of its forwards in training."""
+    exchange(torch.zeros(1, dtype=torch.float64, device=device), layers, len(layers.names))
+
+
+def global_statistics(values: Tensor, layers: Layers, place: int) -> Statistics:
     """Mean and squared deviations of each channel over all ranks, the same bits on every rank.
 
     Args:
         values: (samples, channels, ...), samples may be 0; dense.
+        layers: of the model.
+        place: of this layer among them.
     """
     channels = values.shape[1]
     count = values.numel() // channels
     if count == 0:
-        return combine(of_all_ranks(torch.zeros(1 + 2 * channels, dtype=torch.float64, device=values.device)))
+        nothing = torch.zeros(1 + 2 * channels, dtype=torch.float64, device=values.device)
+        return combine(exchange(nothing, layers, place))
     # Asked with float32 buffers, the kernel computes in float32 also for 16-bit values; it may write to them.
     like = torch.zeros(2, channels, dtype=statistics_dtype(values), device=values.device)
     mean, variance = torch.batch_norm_update_stats(values, like[0], like[1], 0.0)
     counted = torch.tensor([count], dtype=torch.float64, device=values.device)
-    return combine(of_all_ranks(torch.cat([counted, mean.double(), variance.double() * count])))
+    return combine(exchange(torch.cat([counted, mean.double(), variance.double() * count]), layers, place))
 
 
 def of_all_ranks(own: Tensor) -> list[Tensor]:
@@ -167,7 +224,14 @@ class _Normalise(torch.autograd.Function):
 
 
 class _Synchronised(nn.modules.batchnorm._BatchNorm):
-    """What makes one of torch's batch norms synchronised; in eval mode it is torch's."""
+    """What makes one of torch's batch norms synchronised; in eval mode it is torch's.
+
+    Attributes:
+        layers, place: where it stands among those of its model; set by `convert.with_batch_norm`.
+    """
+
+    layers: Layers | None = None
+    place: int = 0
 
     def forward(self, values: Tensor) -> Tensor:
         """Normalise (samples, channels, ...); in training every rank must call this together.
@@ -180,7 +244,8 @@ class _Synchronised(nn.modules.batchnorm._BatchNorm):
             return output
         self._check_input_dim(values)  # type: ignore[no-untyped-call]
         values = dense(values)
-        found = global_statistics(values.detach())
+        layers = self.layers or Layers(("a batch norm",), self.num_features)
+        found = global_statistics(values.detach(), layers, self.place)
         if found.count == 1:
             raise PacelineError(
                 SINGLE_SAMPLE,

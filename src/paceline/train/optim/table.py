@@ -19,6 +19,8 @@ class OptimizerEntry:
         decay: where weight decay stands: `coupled` is added to the gradient, `decoupled` shrinks weights beside it,
             `in-update` is added to a normalised step. Scaling rules leave the first as it is (see `rules`).
         adam: whether it follows Adam's equations, for which scaling rules of its own are known.
+        sparse: whether it takes sparse gradients, as of nn.Embedding(sparse=True).
+        complex_numbers: whether it takes complex parameters.
     """
 
     title: str
@@ -31,6 +33,8 @@ class OptimizerEntry:
     trust: float = 1e-3
     decay: Literal["coupled", "decoupled", "in-update"] = "coupled"
     adam: bool = False
+    sparse: bool = False
+    complex_numbers: bool = False
 
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
@@ -39,6 +43,8 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         factory="paceline.train.optim.plain:sgd",
         lr=0.05,
         takes=("momentum", "nesterov"),
+        sparse=True,
+        complex_numbers=True,
     ),
     "adamw": OptimizerEntry(
         title="Adam with decoupled weight decay (Loshchilov and Hutter 2019)",
@@ -47,6 +53,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         takes=("betas", "eps"),
         decay="decoupled",
         adam=True,
+        complex_numbers=True,
     ),
     "lars": OptimizerEntry(
         title="momentum whose step is a part of each layer's norm (You et al. 2017)",
