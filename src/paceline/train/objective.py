@@ -35,7 +35,7 @@ from torch import Tensor, nn
 from paceline.records.errors import PacelineError
 from paceline.tasks.contract import gradient_problem, loss_problem
 from paceline.tasks.task import Loss
-from paceline.train.norms.convert import end_forward
+from paceline.train.norms.convert import end_forward, synchronises
 
 LEDGER = ("loss", "count in 4096s", "count below 4096", "fraction of the count", "terminate", "interrupt", "save")
 _HIGH = 4096.0
@@ -124,6 +124,7 @@ class Objective(nn.Module):
         self.model = model
         self.loss = loss
         self.autocast = autocast
+        self._together = synchronises(model)
         numbers = [p for p in model.parameters() if p.is_floating_point() or p.is_complex()]
         self.trained = [p for p in numbers if p.requires_grad]
         self.sparse: frozenset[int] = frozenset()
@@ -175,7 +176,7 @@ class Objective(nn.Module):
         """The loss of a batch, of no samples also; every rank calls this together where norms are synchronised."""
         with self.autocast():
             loss = self.loss(self.model, batch)
-        if self.empty is not None:
+        if self._together:
             end_forward(self.model)
         return loss
 
