@@ -11,6 +11,7 @@ from paceline.parallel.placement import (
     parse_workers,
     place,
     place_rank,
+    require_memory,
     usable_cores,
 )
 from paceline.records.errors import PacelineError
@@ -117,3 +118,13 @@ def test_messages_name_the_flag_that_the_number_was_given_with() -> None:
     assert parse_workers("auto", "--train-workers") is None
     with pytest.raises(PacelineError, match="--workers many is not a number"):
         parse_workers("many")
+
+
+def test_more_workers_than_memory_are_refused_with_what_that_rests_on() -> None:
+    """A process needs memory for torch alone, whatever its model."""
+    require_memory(82, 300_000_000, 25_000_000_000)
+
+    with pytest.raises(PacelineError, match="--workers 500 needs 150 GB of memory, and there are 25 GB") as caught:
+        require_memory(500, 300_000_000, 25_000_000_000)
+
+    assert "at most --workers 83" in caught.value.hint

@@ -79,11 +79,24 @@ def worker_environment(workers: str, flag: str = "--workers") -> tuple[dict[str,
     from paceline.parallel.seat import LAUNCHER_PID
 
     placement = place(Machine(cuda_devices(), usable_cores()), workers, flag)
+    _require_memory(placement.workers, flag)
     env = {LAUNCHER_PID: str(os.getpid())}
     cpu = placement.device == "cpu"
     settings = cpu_settings(os.environ, threads=1 if cpu else None, allocator=cpu)
     env.update({setting.name: setting.value for setting in settings})
     return env, placement.workers
+
+
+def _require_memory(workers: int, flag: str) -> None:
+    import psutil
+
+    from paceline.parallel.placement import require_memory
+
+    total = psutil.virtual_memory().total
+    with contextlib.suppress(OSError, ValueError):  # "max", or no such file: no limit of a container
+        total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    if workers > 1:
+        require_memory(workers, psutil.Process().memory_full_info().uss, total, flag)
 
 
 def stopped_code(ended: Ended, end: End | None) -> Exit | None:

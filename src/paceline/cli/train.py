@@ -17,8 +17,10 @@ from paceline.cli.job import obtain_data, remove_litter, stopped_code, tidy, wor
 from paceline.cli.options import command_from
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir, new_run_dir, read_info, run_lock
+from paceline.records.target import parse_target
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
+from paceline.tasks.targets import check_target
 from paceline.train.checks import check, check_takes_part, require_shared
 from paceline.train.choices import save_signal
 from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
@@ -115,9 +117,14 @@ def _newest_run(given: dict[str, Any]) -> RunDir | None:
 
 
 def _refuse_obvious(given: dict[str, Any]) -> None:
+    """What is wrong for certain, before torch is loaded: the rest is found when the task is tried."""
     workers, batch = given.get("workers", "auto"), given.get("global_batch")
+    if batch is None and given["task"] in BUILT_IN:
+        batch = BUILT_IN[given["task"]].defaults.global_batch
     if workers.isdecimal() and batch is not None and batch > 0:
         require_shared(batch, int(workers), max(1, given.get("accumulate", 1)))
+    if given.get("target") is not None:
+        check_target(given["task"], parse_target(given["target"]))
 
 
 def _launch(config: TrainConfig, run: RunDir) -> int:

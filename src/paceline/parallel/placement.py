@@ -125,6 +125,29 @@ def place(machine: Machine, workers: str, flag: str = "--workers") -> Placement:
     return Placement("cuda" if cuda else "cpu", "nccl" if cuda else "gloo", count, notes)
 
 
+def require_memory(workers: int, each_bytes: int, total_bytes: int, flag: str = "--workers") -> None:
+    """Refuse more workers than the machine has memory for.
+
+    Args:
+        workers: on this machine.
+        each_bytes: what a process takes for itself once torch is loaded, without a model.
+        total_bytes: the memory of the machine, or of the container.
+        flag: that the number was given with.
+
+    Raises:
+        PacelineError: naming how many there is room for.
+    """
+    if workers * each_bytes <= total_bytes:
+        return
+    most, giga = max(1, total_bytes // each_bytes), 1e9
+    raise PacelineError(
+        f"{flag} {workers} needs {workers * each_bytes / giga:,.0f} GB of memory, and there are "
+        f"{total_bytes / giga:,.0f} GB",
+        why=f"each worker is a process of its own, which takes {each_bytes / giga:.2f} GB for torch alone",
+        hint=f"at most {flag} {most}; one a core is fastest: {flag} auto",
+    )
+
+
 def place_rank(machine: Machine, env: RankEnv) -> Placement:
     """Device and backend of a rank that torchrun started; the device's index is its local rank.
 

@@ -14,6 +14,7 @@ from paceline.records.rundir import RunDir
 from paceline.records.target import Target, parse_target
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
+from paceline.tasks.targets import check_target
 
 
 def _option(default: Any, group: str, text: str, value: str = "", *, share: bool = False) -> Any:
@@ -144,6 +145,7 @@ def _check_task(config: BatchConfig, task: str) -> None:
         )
     if config.confirm:
         raise PacelineError("--confirm is of a run", hint="the runs of a task say all by themselves; leave it out")
+    check_target(task, config.goal)
     sizes = config.batch_sizes
     if sizes is not None and len(sizes) < LEAST_BATCHES:
         raise PacelineError(

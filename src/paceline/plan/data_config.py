@@ -12,6 +12,7 @@ from paceline.plan.compute import Device
 from paceline.records.errors import PacelineError, choices
 from paceline.records.target import Target, parse_target
 from paceline.tasks.names import check_task_name
+from paceline.tasks.targets import check_target
 
 LENGTHS = {
     "steps": "every size takes as many steps as the largest takes in --epochs",
@@ -176,7 +177,11 @@ def _check_targets(config: DataConfig) -> None:
         most = 1.0 if target.metric == "accuracy" else float("inf")
         if not 0 < target.value < most:
             legal = "0 < value < 1" if most == 1.0 else "0 < value"
-            raise PacelineError(f"--target {target.metric}={target.value:g} is out of range", hint=f"legal: {legal}")
+            meant = f"did you mean accuracy={target.value / 100:.4g}? " if most == 1.0 and target.value >= 2 else ""
+            raise PacelineError(
+                f"--target {target.metric}={target.value:g} is out of range", hint=f"{meant}legal: {legal}"
+            )
+        check_target(config.task, target)
 
 
 def _check_device(config: DataConfig) -> None:

@@ -55,11 +55,11 @@ def require_reachable(target: Target, reach: Reach) -> None:
     """
     if reach.low < target.value <= reach.high:
         return
-    percent = reach is FRACTION and 1 < target.value <= 100
+    percent = reach is FRACTION and 2 <= target.value <= 100
     meant = f"did you mean {target.metric}={target.value / 100:.4g}? " if percent else ""
-    what = "never be reached" if target.value > reach.high or reach is POSITIVE else "be missed by no model"
+    never = target.value > reach.high or reach is POSITIVE
     raise PacelineError(
-        f"--target {target.metric}={target.value:g} can {what}",
+        f"--target {target.metric}={target.value:g} {'can never be reached' if never else 'is reached by every model'}",
         why=f"{target.metric} is a fraction" if reach is FRACTION else f"{target.metric} is above 0",
         hint=f"{meant}legal: {reach}",
     )

@@ -8,7 +8,10 @@ One step is one global batch:
     sync      loss, count and the requests to stop or save of all ranks came with the gradients (see `objective`)
     step      gradients are a mean over the global batch; the optimizer takes them
     record    an event
-    then, when due: evaluate, decide, checkpoint
+    then, when due: checkpoint, evaluate, decide
+
+A checkpoint comes before the evaluation of its step, so that an evaluation that fails or is killed costs no training; a
+run that is resumed from it begins with that evaluation.
 
 Every decision is made on numbers that are equal on all ranks, so all take it at the same step.
 """
@@ -97,6 +100,8 @@ def train(job: Job) -> Outcome:
     unread: deque[dict[str, Any]] = deque()
     counts = Counts(job.task, progress.samples)
     job.model.train()
+    if progress.evaluation_due and make_up_evaluation(job):
+        return Outcome("target" if progress.target_step is not None else "finished", Exit.OK)
 
     while progress.step < job.schedule.total_steps:
         epoch, first = plan.locate(progress.step)
@@ -175,7 +180,7 @@ def train(job: Job) -> Outcome:
             )
             record_steps(recorder, unread, totals, counts)
 
-            # evaluate, decide, checkpoint
+            # checkpoint, evaluate, decide
             done = progress.step >= job.schedule.total_steps
             evaluating = done or job.eval_every.due(progress.step)
             stopping = any(t.terminate or t.interrupt for t in totals)
@@ -190,18 +195,26 @@ def train(job: Job) -> Outcome:
                 stopping = any(t.terminate or t.interrupt for t in totals)
                 saving = periodic or any(t.save for t in totals)
                 require_finite_weights([p for p in parameters if p.requires_grad], progress.step)
-            if evaluating:
-                metrics = measure(job)
-                if done:
-                    require_finite_end(metrics, progress.step)
-            done = done or progress.target_step is not None
-            if done or stopping or saving:
+            saving = saving or done or stopping
+            if saving:
+                progress.evaluation_due = evaluating
                 reason: CheckpointReason
                 reason = "final" if done else "interrupted" if stopping else "periodic" if periodic else "requested"
                 job.keeper.save(job.model, job.average, job.optimizer, progress, reason)
                 job.stop.save = False  # asked for since this step began: this is that checkpoint
-            if done:
-                return Outcome("target" if progress.target_step is not None else "finished", Exit.OK)
+            if evaluating:
+                metrics = measure(job)
+                progress.evaluation_due = False
+                if done and not finite_loss(metrics):
+                    job.keeper.discard(progress.step)
+                    require_finite_end(metrics, progress.step)
+            reached = progress.target_step is not None
+            if reached and not saving:
+                job.keeper.save(job.model, job.average, job.optimizer, progress, "final")
+            if saving or reached:
+                job.keeper.prune(progress.step)
+            if done or reached:
+                return Outcome("target" if reached else "finished", Exit.OK)
             if stopping:
                 terminated = any(t.terminate for t in totals)
                 return Outcome("interrupted", Exit.TERMINATED if terminated else Exit.INTERRUPTED)
@@ -236,12 +249,17 @@ def require_finite_weights(parameters: Sequence[Tensor], step: int) -> None:
 
 def require_finite_end(metrics: Mapping[str, Measure], step: int) -> None:
     """Stop a run that its last update has spoiled: no further step would show it."""
-    loss = metrics.get("raw_loss", metrics["loss"]).value
-    if not math.isfinite(loss):
+    if not finite_loss(metrics):
+        loss = metrics.get("raw_loss", metrics["loss"]).value
         raise _diverged(
             f"the loss of the evaluation is {loss} after step {step}, the last one",
             "the training diverged, or the evaluation data hold values that are not finite",
         )
+
+
+def finite_loss(metrics: Mapping[str, Measure]) -> bool:
+    """Whether the loss of the trained weights is a number."""
+    return math.isfinite(metrics.get("raw_loss", metrics["loss"]).value)
 
 
 def _diverged(what: str, why: str) -> PacelineError:
@@ -257,7 +275,29 @@ def record_steps(recorder: Recorder, unread: deque[dict[str, Any]], totals: list
         recorder.step(Step(count=row.count, loss=row.loss / row.count if row.count else math.nan, **facts))
 
 
-def measure(job: Job) -> dict[str, Measure]:
+def make_up_evaluation(job: Job) -> bool:
+    """The evaluation that comes after the checkpoint from which the run was resumed; returns whether the run is over.
+
+    It is done again also where the record has it, since it is a part of the state: merged buffers, random numbers,
+    and how often the target was reached.
+    """
+    progress = job.progress
+    recorded = job.recorder.has_evaluation(progress.step)
+    metrics = measure(job, record=not recorded)
+    progress.evaluation_due = False
+    over = progress.step >= job.schedule.total_steps
+    if over:
+        require_finite_end(metrics, progress.step)
+    over = over or progress.target_step is not None
+    if over and recorded:
+        job.recorder.note(ALREADY_OVER)
+    return over
+
+
+ALREADY_OVER = "this run had already reached its end: nothing was left to do"
+
+
+def measure(job: Job, *, record: bool = True) -> dict[str, Measure]:
     """Evaluate, record, and decide whether the target is met: on reduced values, so equally on all ranks."""
     progress = job.progress
     began = perf_counter()
@@ -271,7 +311,8 @@ def measure(job: Job) -> dict[str, Measure]:
         if doubt:
             job.recorder.note(f"step {progress.step}: {doubt}", "warning")
     epochs = job.plan.epochs_done(progress.step)
-    job.recorder.evaluation(progress.step, epochs, progress.samples, began, metrics)
+    if record:
+        job.recorder.evaluation(progress.step, epochs, progress.samples, began, metrics)
     if job.target is not None:
         progress.reached = progress.reached + 1 if job.target.reached(metrics[job.target.metric].value) else 0
         if progress.reached >= job.target.patience:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import (
     Checkpoint,
@@ -66,6 +67,14 @@ class Recorder:
     def gradient_norms(self, event: GradientNorms) -> None:
         """Norms of one step."""
         self.writer.write(event)
+
+    def has_evaluation(self, step: int) -> bool:
+        """Whether an earlier session recorded the evaluation of this step."""
+        self.writer.flush()
+        return any(
+            isinstance(event, Evaluation) and event.step == step
+            for event in EventStream(self.run.events(self.rank), only=Evaluation)
+        )
 
     def evaluation(self, step: int, epoch: float, samples: int, began: float, metrics: dict[str, Measure]) -> None:
         """One evaluation; `began` is a `perf_counter` reading."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import shlex
+import shutil
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +37,7 @@ class Progress:
         reached: evaluations in a row that reached the target.
         target_step: the step at which the target was met for good.
         session: starts so far, 1 for the first.
+        evaluation_due: whether the evaluation of this step is still to come.
     """
 
     step: int = 0
@@ -44,6 +46,7 @@ class Progress:
     reached: int = 0
     target_step: int | None = None
     session: int = 0
+    evaluation_due: bool = False
 
 
 @dataclass(frozen=True)
@@ -92,7 +95,7 @@ class Keeper:
         progress: Progress,
         reason: CheckpointReason,
     ) -> None:
-        """Put everything down."""
+        """Put everything down; `prune` is called when all that belongs to the step is done."""
         began = time.perf_counter()
         if average is not None:
             average.refresh()
@@ -121,8 +124,17 @@ class Keeper:
         }
         path = self.run.checkpoints / manifest.directory_name(progress.step)
         size = manifest.write(self.run.checkpoints, progress.step, len(ranks), self.task, contents)
-        manifest.prune(self.run.checkpoints, self.keep, progress.step)
         self.recorder.checkpoint(progress.step, path, began, size, reason)
+
+    def prune(self, newest: int) -> None:
+        """Remove the oldest checkpoints but `keep`, the one at step `newest` among them."""
+        if dist.get_rank() == 0:
+            manifest.prune(self.run.checkpoints, self.keep, newest)
+
+    def discard(self, step: int) -> None:
+        """Remove the checkpoint of weights that turned out to be spoiled."""
+        if dist.get_rank() == 0:
+            shutil.rmtree(self.run.checkpoints / manifest.directory_name(step), ignore_errors=True)
 
 
 def _buffers(model: nn.Module) -> dict[str, Tensor]:

@@ -22,7 +22,7 @@ from paceline.records.schema import End
 from paceline.records.validation import Validation
 from paceline.train.choices import save_signal
 from paceline.train.config import from_dict
-from paceline.train.loop import Job, train
+from paceline.train.loop import ALREADY_OVER, Job, train
 from paceline.train.setup import build
 
 HANDOVER = "PACELINE_TRAIN"
@@ -60,8 +60,9 @@ def finish(job: Job, save: signal.Signals | None) -> int:
     recorder, progress = job.recorder, job.progress
     job.stop.install(save)  # from here on there is something to save
     try:
-        if progress.target_step is not None or progress.step >= job.schedule.total_steps:
-            recorder.note("this run had already reached its end: nothing was left to do")
+        over = progress.target_step is not None or progress.step >= job.schedule.total_steps
+        if over and not progress.evaluation_due:
+            recorder.note(ALREADY_OVER)
             recorder.end(_end(job, "target" if progress.target_step is not None else "finished", Exit.OK))
             return int(Exit.OK)
         outcome = train(job)
