@@ -9,14 +9,18 @@ from contextlib import ExitStack
 from typing import Any, NoReturn
 
 from paceline.cli.follow import Follower, console_for
+from paceline.cli.job import tidy
 from paceline.cli.result import show_result
+from paceline.cli.task_validation import validate_task
 from paceline.cli.train import settle_request, tensorboard_export
 from paceline.parallel import agree
 from paceline.parallel.exit import leave
+from paceline.parallel.placement import RankEnv
 from paceline.parallel.seat import StopRequest, report_failure, take_seat
 from paceline.parallel.seat import join as join_group
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.rundir import run_lock
+from paceline.records.rundir import RunDir, run_lock
+from paceline.records.validation import Validation
 from paceline.train.choices import save_signal
 from paceline.train.config import TrainConfig
 from paceline.train.setup import build
@@ -42,16 +46,40 @@ def join(given: dict[str, Any]) -> NoReturn:
 
 
 def _run(given: dict[str, Any], stop: StopRequest) -> int:
+    # Before this rank has a process group, threads or CUDA: the task is tried in a fork.
+    outcome = _settled(given) if os.environ.get("RANK") == "0" else None
     seat = take_seat(["paceline", *sys.argv[1:]])
     join_group(seat, max(PATIENCE_S, given.get("grace", TrainConfig.grace)))
-    config, run = agree.from_rank_zero(lambda: settle_request(given))
+    config, run, validation = agree.from_rank_zero(lambda: _said(outcome))
     with ExitStack() as stack:
         agree.all_or_none(lambda: stack.enter_context(run_lock(run)) if seat.env.rank == 0 else None)
         with ExitStack() as drawing:
             if seat.env.rank == 0:
                 extra = drawing.enter_context(tensorboard_export(config, run))
                 drawing.enter_context(Follower(run, console_for(config.format), extra))
-            code = finish(build(config, seat, run, stop), save_signal(config.save_signal))
+            code = finish(build(config, seat, run, stop, validation), save_signal(config.save_signal))
         if seat.env.rank == 0 and code == Exit.OK:
             show_result(run, config.format)
     return code
+
+
+Settled = tuple[TrainConfig, RunDir, Validation]
+
+
+def _settled(given: dict[str, Any]) -> Settled | PacelineError:
+    """On rank 0: the request, with its task tried; or why it is refused, which is said once the others can hear it."""
+    try:
+        env = RankEnv.read(os.environ)
+        assert env is not None
+        config, run = settle_request(given)
+        with tidy(run):
+            return config, run, validate_task(config, env, run)
+    except PacelineError as error:
+        return error
+
+
+def _said(outcome: Settled | PacelineError | None) -> Settled:
+    assert outcome is not None
+    if isinstance(outcome, PacelineError):
+        raise outcome
+    return outcome
