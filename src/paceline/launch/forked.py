@@ -114,6 +114,8 @@ def _live(function: Callable[[Callable[[str], None]], bytes], parent: int, pipe:
         die_with_parent(parent)
         for number in _BLOCKED:
             signal.signal(number, signal.SIG_DFL)
+        for number in (signal.SIGUSR1, signal.SIGUSR2):  # a scheduler's request to save goes to all processes
+            signal.signal(number, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, _BLOCKED)
         nothing = os.open(os.devnull, os.O_RDONLY)
         for source, target in ((nothing, 0), (output, 1), (output, 2)):

@@ -70,7 +70,6 @@ class Recorder:
 
     def has_evaluation(self, step: int) -> bool:
         """Whether an earlier session recorded the evaluation of this step."""
-        self.writer.flush()
         return any(
             isinstance(event, Evaluation) and event.step == step
             for event in EventStream(self.run.events(self.rank), only=Evaluation)
