@@ -129,6 +129,7 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
         task, data_dir = _task_of(config)
         obtain_data(task, data_dir)
         env, workers = worker_environment(config.workers)
+        _try_task(config)
         handover = {
             "config": to_dict(config),
             "run_dir": str(run.path.absolute()),
@@ -148,6 +149,16 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
                 )
             )
         return _conclude(config, run, follower, ended)
+
+
+def _try_task(config: LandscapeConfig) -> None:
+    """As before a training, in one process; how a batch would be cut over workers is no matter here."""
+    from paceline.cli.task_validation import try_task
+    from paceline.landscape.subject import task_settings
+
+    task, options, part = task_settings(config)
+    settings = {"width": options.width, "data_dir": options.data_dir, "seed": part.seed}
+    try_task(task, {**settings, "holdout": part.holdout, "train_samples": part.samples}, config.format)
 
 
 def _task_of(config: LandscapeConfig) -> tuple[str, str | None]:

@@ -85,10 +85,12 @@ def _from_runs(paths: list[Path], question: Question) -> BatchResult:
 
 def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, Answer]:
     from paceline.cli.job import obtain_data
+    from paceline.cli.task_validation import try_task
     from paceline.studies.batch_sweep import check_sweep, prepare_sweep
 
     check_sweep(config)
     obtain_data(task, config.data_dir)
+    try_task(task, {"data_dir": config.data_dir, "target": config.target}, config.format, config.train_workers)
     trainings = prepare_sweep(config)
 
     def answer(run: RunDir) -> BatchResult:

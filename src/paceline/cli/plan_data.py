@@ -29,12 +29,14 @@ def run_data(given: dict[str, Any]) -> None:
     """Carry out `paceline plan data` with what the user gave."""
     from paceline.cli.job import obtain_data, refuse_torchrun
     from paceline.cli.plan_frame import open_plan, show_plan, to_be_resumed
+    from paceline.cli.task_validation import try_task
     from paceline.records.plan import write_plan
     from paceline.records.rundir import run_lock
 
     refuse_torchrun("paceline plan data")
     config = _settled(given)
     obtain_data(config.task, config.data_dir)
+    try_task(config.task, {"data_dir": config.data_dir, "holdout": config.holdout}, config.format, config.workers)
     from paceline.studies.learning_curve import prepare
 
     study = prepare(config)  # everything that can be refused is refused before there is a directory

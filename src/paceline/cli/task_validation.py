@@ -6,9 +6,9 @@ import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 import msgspec
 
@@ -53,6 +53,28 @@ def validate_task(config: TrainConfig, env: RankEnv, run: RunDir | None) -> Vali
         if run is not None:
             _keep(output, run.logs / "validation.log")
     return validation
+
+
+def try_task(task: str, settings: Mapping[str, Any], format_: str, workers: str = "1") -> None:
+    """Try the task of a plan or a measurement before its first training.
+
+    Args:
+        task: a built-in name or a file.
+        settings: of `TrainConfig` that reach into the task and its data.
+        format_: of the verb; json keeps the status line away.
+        workers: of the trainings, auto or a number.
+
+    Raises:
+        PacelineError: see `validate_task`.
+    """
+    from paceline.launch.forked import cuda_devices
+    from paceline.parallel.placement import RankEnv, parse_workers, usable_cores
+    from paceline.train.config import TrainConfig
+
+    count = parse_workers(workers) or cuda_devices() or usable_cores()
+    # Batches of trainings are the business of their plan: here only one that can be shared.
+    config = TrainConfig(task, global_batch=max(64, 2 * count), format=format_, **settings)
+    validate_task(config, RankEnv(0, 0, count, count, 1), None)
 
 
 class _StatusLine:
