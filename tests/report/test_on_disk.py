@@ -39,7 +39,7 @@ def test_whole_checkpoints_are_listed_whatever_became_of_the_events(runs, how: s
     assert summary.where.checkpoint == str(path / "checkpoints" / "step-00000020")
     assert newest_checkpoint(summary).endswith("step-00000020 (7 bytes, 1 on disk)")
     assert f"paceline train digits --resume {path}" in [step.command for step in propose(summary, run.info)]
-    assert "How it ended is not known" in summary.ended
+    assert "how it ended is not known" in summary.ended
     assert "step-00000020 (7 bytes, 1 on disk)" in render_page([run], [summary], compare([run], [summary]))
 
 

@@ -318,7 +318,7 @@ def _without_end(run: Run, when: str) -> str:
     if run.live:
         return f"It is still running, {when}."
     if not run.sessions:
-        return "How it ended is not known: there is no event of its start."
+        return f"No end was recorded {when}: nor is there an event of its start, so how it ended is not known."
     if any("damaged" in remark for remark in run.remarks):
         return f"No end was recorded {when}: it was killed, or the event is among the damaged ones."
     if run.live is None:
