@@ -109,7 +109,7 @@ def test_a_dataset_that_cannot_be_pickled_is_refused_where_it_has_to_be(task_of)
     local = task_of("import multiprocessing; multiprocessing.set_start_method('spawn')", "local()").train_data
 
     make_feed(local, plan, LIKE, 0)
-    with pytest.raises(PacelineError, match="cannot be sent to loader processes, which start by forkserver") as caught:
+    with pytest.raises(PacelineError, match="cannot be sent to loader processes, which start by spawn") as caught:
         make_feed(local, plan, LIKE, 2)
 
     assert "Local" in caught.value.why

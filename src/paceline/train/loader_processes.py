@@ -66,7 +66,8 @@ def check_loadable(name: str, data: Any, workers: int) -> None:
         ForkingPickler(_Nowhere()).dump((data, collate_of(data)))
     except Exception as error:
         raise PacelineError(
-            f"{name} cannot be sent to loader processes, which start by {method}",
+            f"{name} cannot be sent to loader processes, which start by "
+            f"{multiprocessing.get_start_method(allow_none=True) or method}",
             why=f"{type(error).__name__}: {error}",
             hint="define its classes and functions at the top level of the file, leave out set_start_method (fork "
             "pickles nothing), or use --loader-workers 0",

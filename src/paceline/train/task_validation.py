@@ -36,6 +36,7 @@ from paceline.tasks.task_source import TaskSource
 from paceline.train.additivity import Additivity, Trial, judge
 from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
+from paceline.train.loader_processes import check_loadable
 from paceline.train.metric_trial import Piece, try_metrics
 from paceline.train.model import build_model, converted, seed_everything
 from paceline.train.plan import Plan
@@ -113,6 +114,8 @@ class _Attempt:
         like = Like(device, precision.parameters, convolutional(model))
         if like.channels_last:
             model = model.to(memory_format=torch.channels_last)
+        for field in ("train_data", "eval_data"):
+            check_loadable(field, getattr(task, field), config.loader_workers)
         feeds = [
             make_feed(data, dataclasses.replace(plan, samples=len(data)), like, 0)
             for data in (task.train_data, task.eval_data)
