@@ -140,7 +140,7 @@ def tables(sets: Mapping[str, Sequence[Row]], cells: Sequence[Mapping[str, Any]]
 
 _TITLES = {
     "unseen": "Scenes that nothing was made from",
-    "first": "Scenes of the first test, after which one prior was widened",
+    "first": "Scenes of the first test, after which intervals without evidence on sharing cores were widened",
     "calibration": "Scenes that the error term was made from",
 }
 

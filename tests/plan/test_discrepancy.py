@@ -43,6 +43,15 @@ def test_workers_that_take_turns_count_most() -> None:
     assert FROM.deviation(Setting(8, 64, per_node=4), HALF) == own.deviation(Setting(8, 64), HALF)
 
 
+def test_turns_that_no_run_took_are_hardly_known() -> None:
+    """Four on two cores, where runs had two: a quarter at least, even of a step that is said to be all work."""
+    two = Discrepancy({1: 0.01, 2: 0.01}, workers=(1, 2), micro=(16, 256), turns=1.0, processors=2.0)
+
+    assert two.deviation(Setting(4, 64), WORK) > 0.25
+    assert two.deviation(Setting(2, 64), WORK) < 0.01
+    assert FROM.deviation(Setting(4, 64), WORK) < 0.05
+
+
 @pytest.mark.parametrize("chance", [0.1, 0.5, 0.9])
 def test_quantiles_of_a_mixture_are_those_of_its_distribution(chance: float) -> None:
     """Of one normal, of one without width, and of several: as many of two million draws lie below."""

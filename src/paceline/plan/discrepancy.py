@@ -13,12 +13,13 @@ D_t  doublings of the workers that take turns on a core, beyond the most that we
 D_k  doublings of the workers beyond the most that were measured, or below the fewest
 D_b  likewise of the samples a worker
 
+and a further 0.25 where workers take turns and those of no run did: how much of a step slows down is then assumed
 (a model discrepancy as of Kennedy and O'Hagan 2001, between settings, that grows with the distance of extrapolation).
 The constants are about those that minimize the interval score (Gneiting and Raftery 2007) of 80 % intervals on the 98
-settings of the `calibration` scenes of bench/plan_speed.py; docs/studies/plan.md has the coverage on scenes that they
-have not seen. All of those workers beyond the most share 2 cores, so D_t and D_k cannot be told apart there: that of
-D_k is from the error of a ring's formula, fitted up to 4 GPUs, at 6 to 64 of the traces of Sia (Jayaram Subramanya et
-al. 2023), 9 to 13 %.
+settings of the `calibration` scenes of bench/plan_speed.py, the 0.25 is from these and its `first` scenes;
+docs/studies/plan.md has the coverage. All of those workers beyond the most share 2 cores, so D_t and D_k cannot be told
+apart there: that of D_k is from the error of a ring's formula, fitted up to 4 GPUs, at 6 to 64 of the traces of Sia
+(Jayaram Subramanya et al. 2023), 9 to 13 %.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ _NOISE = 0.3
 _BASE = 0.008
 _WITHIN = 0.1
 _PER_DOUBLING_OF_TURNS = 0.24
+_TURNS_NOT_MEASURED = 0.25
 _PER_DOUBLING_OF_WORKERS = 0.09
 _PER_DOUBLING_OF_SAMPLES = 0.08
 _STEPS = 60
@@ -61,13 +63,15 @@ class Discrepancy:
         """Standard deviation of the logarithm of a step's time at `setting`, of which `parts` are predicted."""
         near = min(self.noise, key=lambda workers: abs(math.log(workers / setting.workers)))
         uncertain = (parts.network + parts.sharing) / parts.total
+        turns = turns_of(setting, self.processors)
+        assumed = _TURNS_NOT_MEASURED if turns > 1 >= self.turns else 0.0
         grown = math.hypot(
             _WITHIN,
-            _PER_DOUBLING_OF_TURNS * _doublings(turns_of(setting, self.processors), (1.0, self.turns)),
+            _PER_DOUBLING_OF_TURNS * _doublings(turns, (1.0, self.turns)),
             _PER_DOUBLING_OF_WORKERS * _doublings(setting.workers, self.workers),
             _PER_DOUBLING_OF_SAMPLES * _doublings(setting.micro, self.micro),
         )
-        return math.hypot(_NOISE * self.noise[near], _BASE, uncertain * grown)
+        return math.hypot(_NOISE * self.noise[near], _BASE, assumed, uncertain * grown)
 
 
 def _doublings(value: float, measured: tuple[float, float]) -> float:
