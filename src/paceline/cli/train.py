@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from paceline.checkpoint.manifest import standing
+from paceline.cli import signals
 from paceline.cli.job import obtain_data, remove_litter, stopped_code, tidy, worker_environment
 from paceline.cli.options import command_from
 from paceline.records.errors import Exit, PacelineError
@@ -48,7 +49,11 @@ def run_train(given: dict[str, Any]) -> None:
 
         join(given)
     config, run = settle_request(given)
-    code = _launch(config, run)
+    try:
+        code = _launch(config, run)
+    except KeyboardInterrupt as stop:  # typer would make a silent 130 of it, whatever the signal was
+        sys.stderr.write(f"\n{signals.words(stop)}\n")
+        raise typer.Exit(signals.exit_code(stop)) from None
     raise typer.Exit(code)
 
 
