@@ -72,7 +72,7 @@ def test_damage_is_the_reason_why_none_is_complete(tmp_path: Path) -> None:
 
     assert damaged.what == none.what.replace("empty", "run") == f"{run} has no complete checkpoint"
     assert damaged.why == "step-00000020: model.safetensors has 4 bytes instead of 7"
-    assert none.hint == f"paceline train --resume {empty} makes one"
+    assert none.hint == f"paceline train --resume {empty}"
 
 
 def test_a_torn_checkpoint_that_was_named_itself_is_called_one(tmp_path: Path) -> None:

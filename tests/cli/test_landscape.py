@@ -191,7 +191,7 @@ REFUSED = {
     "with a task": (["A", "--with", "digits"], "not a run directory"),
     "a bad number": (["A", "--points", "1"], "2 <= value"),
     "one sample for a batch norm": ([CNN, "--samples", "1"], "more samples in a chunk"),
-    "a seed beyond": (["A", "--seed", str(2**63)], "0 <= value < 9223372036854775808"),
+    "a seed beyond": (["A", "--seed", str(2**63)], "up to 9223372036854775807"),
 }
 
 

@@ -18,7 +18,7 @@ from paceline.cli.options import command_from
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import AUGMENTATIONS, BUILT_IN, Defaults, TaskOptions
 from paceline.train.checks import BESIDE, check, check_takes_part, require_shared
-from paceline.train.choices import AVERAGES, FORMATS, PRECISIONS, parse_augment
+from paceline.train.choices import AVERAGES, FORMATS, PRECISIONS, SAVE_SIGNALS, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
 from paceline.train.norms.table import BATCH_NORMS
@@ -90,6 +90,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "data_dir": NAME,
     "loader_workers": st.integers(0, 64),
     "grace": FACTOR,
+    "save_signal": st.sampled_from(sorted(SAVE_SIGNALS)),
     "tensorboard": st.booleans(),
     "format": st.sampled_from(FORMATS),
 }

@@ -36,7 +36,7 @@ def parse_whole(flag: str, text: str) -> int:
     """
     exact = _exact(flag, text, "whole number")
     if abs(exact) > _MOST_WHOLE:
-        raise PacelineError(f"{flag} {text} is too large", hint=f"legal: up to {_MOST_WHOLE:.3g}")
+        raise PacelineError(f"{flag} {text} is too large", hint=f"legal: up to {_MOST_WHOLE}")
     if exact != exact.to_integral_value():
         raise _refused(flag, text, "whole number")
     return int(exact)
