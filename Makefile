@@ -17,7 +17,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 export OMP_NUM_THREADS := 1
 
 .PHONY: demo course course-quick course-soak test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops \
-	bench-allocator bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
+	bench-allocator bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
 demo: $(READY)
@@ -67,6 +67,10 @@ bench-interruptions: $(READY)
 
 bench-stops: $(READY)
 	$(BIN)/python bench/interruptions.py --stops 300
+
+# BASE=REVISION: is this checkout slower than that one?
+bench-against: $(READY)
+	$(BIN)/python bench/against_revision.py $(BASE)
 
 bench-allocator: $(READY)
 	$(BIN)/python bench/allocator.py

@@ -63,9 +63,10 @@ class Ranks:
     Args:
         world: how many.
         allocator: environment of the memory allocator.
+        tree: a checkout whose Paceline and whose contestants the ranks use; this one by default.
     """
 
-    def __init__(self, world: int, allocator: dict[str, str] | None = None) -> None:
+    def __init__(self, world: int, allocator: dict[str, str] | None = None, tree: Path = BENCH.parent) -> None:
         self.world = world
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -73,8 +74,9 @@ class Ranks:
         self._logs = [tempfile.TemporaryFile("w+") for _ in range(world)]  # noqa: SIM115  # closed by close()
         self._processes = [
             subprocess.Popen(
-                [sys.executable, str(Path(__file__).resolve())],
-                env=rank_environment(rank, world, port, ALLOCATOR if allocator is None else allocator),
+                [sys.executable, str(tree / "bench" / "ranks.py")],
+                env=rank_environment(rank, world, port, ALLOCATOR if allocator is None else allocator)
+                | {"PYTHONPATH": str(tree / "src")},
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._logs[rank],

@@ -1,0 +1,144 @@
+"""Is this checkout slower than an earlier revision? Training and start-up of both, in turn.
+
+    python bench/against_revision.py REVISION               # about 12 minutes on 2 cores; leave the machine alone
+    python bench/against_revision.py REVISION --rounds 40 --commands 0
+
+Training: blocks of the loop of `paceline train` on the Fashion-MNIST CNN; ranks of both revisions stay alive, and each
+round runs one block of each (see ranks.py). Start-up: `paceline train digits --epochs 5` as a whole command. Ratios are
+of speeds, this checkout over REVISION, medians with 95 % bootstrap intervals over rounds: above 1 is faster.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from datasets_here import real_root
+from harness import (
+    BENCH,
+    Interval,
+    command_line,
+    environment,
+    environment_lines,
+    interleave,
+    ratio_of_medians,
+    record_folder,
+    steps_for,
+    write_record,
+)
+from ranks import ALLOCATOR, Ranks
+
+LEAST = 0.98
+"""A lower bound of the ratio below this is a slowdown."""
+QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+COMMAND = ("train", "digits", "--epochs", "5", "--workers", "2")
+
+
+def training(trees: dict[str, Path], world: int, batch: int, rounds: int, root: Path) -> dict[str, list[float]]:
+    """Images a second in each round, by the name of the tree."""
+    ranks = {name: Ranks(world, tree=tree) for name, tree in trees.items()}
+    try:
+        for each in ranks.values():
+            each.ask(op="setup", key="p", name="paceline", batch=batch, root=str(root), bf16=False, overrides={})
+        steps = steps_for(1.0, ranks["after"].ask(op="block", key="p", steps=5)["seconds"] / 5)
+
+        def block(name: str) -> float:
+            seconds: float = ranks[name].ask(op="block", key="p", steps=steps)["seconds"]
+            return steps * batch * world / seconds
+
+        return interleave(list(trees), rounds, block)
+    finally:
+        for each in ranks.values():
+            each.close()
+
+
+def start_up(trees: dict[str, Path], rounds: int, folder: Path) -> dict[str, dict[str, list[float]]]:
+    """Wall and processor seconds of the whole command in each round, by what and by the name of the tree."""
+    found: dict[str, dict[str, list[float]]] = {what: {name: [] for name in trees} for what in ("wall_s", "cpu_s")}
+
+    def command(name: str) -> float:
+        environment = os.environ | {"PYTHONPATH": str(trees[name] / "src"), "OMP_NUM_THREADS": "1"}
+        with tempfile.TemporaryDirectory(dir=folder) as scratch:
+            used, began = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            subprocess.run(
+                [sys.executable, "-m", "paceline", *COMMAND], cwd=scratch, env=environment, check=True, **QUIET
+            )
+            wall = time.perf_counter() - began
+        now = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found["wall_s"][name].append(wall)
+        found["cpu_s"][name].append(now.ru_utime + now.ru_stime - used.ru_utime - used.ru_stime)
+        return wall
+
+    interleave(list(trees), rounds, command)
+    return found
+
+
+def line(what: str, ratio: Interval, before: float, after: float) -> str:
+    """A row of the table."""
+    verdict = "not slower" if ratio.low >= LEAST else "SLOWER" if ratio.high < LEAST else "not certain"
+    return f"| {what} | {before:.4g} | {after:.4g} | {ratio} | {verdict} |"
+
+
+def measure(trees: dict[str, Path], arguments: argparse.Namespace, scratch: Path) -> tuple[dict[str, Any], list[str]]:
+    """Every figure, and the table's rows."""
+    found: dict[str, Any] = {}
+    rows = ["| what | before | after | speed after / before | |", "|---|---|---|---|---|"]
+    root = real_root(None)
+    for world in arguments.workers:
+        speeds = training(trees, world, arguments.batch, arguments.rounds, root)
+        found[f"images_per_s, {world} workers"] = speeds
+        ratio = ratio_of_medians(speeds["after"], speeds["before"])
+        rows.append(line(f"images/s, {world} worker(s)", ratio, *(statistics.median(speeds[n]) for n in trees)))
+        print(rows[-1], flush=True)
+    if arguments.commands:
+        for what, seconds in start_up(trees, arguments.commands, scratch).items():
+            found[f"command, {what}"] = seconds
+            ratio = ratio_of_medians(seconds["before"], seconds["after"])  # of speeds
+            rows.append(line(f"command, {what}", ratio, *(statistics.median(seconds[n]) for n in trees)))
+            print(rows[-1], flush=True)
+    return found, rows
+
+
+def main() -> None:
+    """Check the revision out beside this tree, measure, write the record."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("revision")
+    parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--batch", type=int, default=64, help="samples a rank")
+    parser.add_argument("--rounds", type=int, default=40, help="pairs of training blocks of about a second")
+    parser.add_argument("--commands", type=int, default=20, help="pairs of whole commands; 0: none")
+    arguments = parser.parse_args()
+    facts = environment(allocator=ALLOCATOR, threads_per_rank=1, backend="gloo")
+    git = ["git", "-C", str(BENCH.parent), "worktree"]
+    with tempfile.TemporaryDirectory(prefix="paceline-bench-") as scratch:
+        before = Path(scratch) / "before"
+        subprocess.run([*git, "add", "--quiet", "--detach", str(before), arguments.revision], check=True)
+        try:
+            found, rows = measure({"before": before, "after": BENCH.parent}, arguments, Path(scratch))
+        finally:
+            subprocess.run([*git, "remove", "--force", str(before)], check=True)
+    text = [
+        f"# Against {arguments.revision}",
+        "",
+        f"`{' '.join(command_line())}`",
+        "",
+        *rows,
+        "",
+        *environment_lines(facts),
+    ]
+    folder = record_folder("against_revision")
+    result = {"command": command_line(), "revision": arguments.revision, "environment": facts, "found": found}
+    write_record(folder, result, "\n".join([*text, ""]))
+    print(f"written: {folder.name}")
+
+
+if __name__ == "__main__":
+    main()
