@@ -42,19 +42,22 @@ QUIET: Any = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
 COMMAND = ("train", "digits", "--epochs", "5", "--workers", "2")
 
 
-def training(trees: dict[str, Path], world: int, batch: int, rounds: int, root: Path) -> dict[str, list[float]]:
+def training(trees: dict[str, Path], world: int, options: argparse.Namespace, root: Path) -> dict[str, list[float]]:
     """Images a second in each round, by the name of the tree."""
+    batch = options.batch
     ranks = {name: Ranks(world, tree=tree) for name, tree in trees.items()}
     try:
         for each in ranks.values():
-            each.ask(op="setup", key="p", name="paceline", batch=batch, root=str(root), bf16=False, overrides={})
+            each.ask(
+                op="setup", key="p", name="paceline", batch=batch, root=str(root), bf16=not options.fp32, overrides={}
+            )
         steps = steps_for(1.0, ranks["after"].ask(op="block", key="p", steps=5)["seconds"] / 5)
 
         def block(name: str) -> float:
             seconds: float = ranks[name].ask(op="block", key="p", steps=steps)["seconds"]
             return steps * batch * world / seconds
 
-        return interleave(list(trees), rounds, block)
+        return interleave(list(trees), options.rounds, block)
     finally:
         for each in ranks.values():
             each.close()
@@ -93,7 +96,7 @@ def measure(trees: dict[str, Path], arguments: argparse.Namespace, scratch: Path
     rows = ["| what | before | after | speed after / before | |", "|---|---|---|---|---|"]
     root = real_root(None)
     for world in arguments.workers:
-        speeds = training(trees, world, arguments.batch, arguments.rounds, root)
+        speeds = training(trees, world, arguments, root)
         found[f"images_per_s, {world} workers"] = speeds
         ratio = ratio_of_medians(speeds["after"], speeds["before"])
         rows.append(line(f"images/s, {world} worker(s)", ratio, *(statistics.median(speeds[n]) for n in trees)))
@@ -113,6 +116,7 @@ def main() -> None:
     parser.add_argument("revision")
     parser.add_argument("--workers", type=int, nargs="+", default=[1, 2])
     parser.add_argument("--batch", type=int, default=64, help="samples a rank")
+    parser.add_argument("--fp32", action="store_true", help="fp32 instead of bf16 autocast, for CPUs without bf16")
     parser.add_argument("--rounds", type=int, default=40, help="pairs of training blocks of about a second")
     parser.add_argument("--commands", type=int, default=20, help="pairs of whole commands; 0: none")
     arguments = parser.parse_args()

@@ -49,6 +49,9 @@ class KeepNothing:
     def save(self, *args: Any) -> None:
         """Does nothing."""
 
+    def prune(self, step: int) -> None:
+        """Does nothing."""
+
 
 class PacelineLoop:
     """Ours."""
