@@ -141,6 +141,7 @@ def test_a_run_goes_on_only_as_what_it_was(tmp_path: Path, paceline: Paceline) -
     assert not (tmp_path / "q").exists()
 
 
+@pytest.mark.slow
 def test_a_damaged_newest_checkpoint_is_passed_over_with_a_message(tmp_path: Path, paceline: Paceline) -> None:
     """Torn or tampered: the next older one is taken, and both are named."""
     made = paceline("train", "digits", "--epochs", "3", "--workers", "1", "--run-dir", "r", "--keep", "3")

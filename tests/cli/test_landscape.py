@@ -87,6 +87,7 @@ def test_arrays_have_the_names_that_are_documented(tmp_path: Path, trained: Path
     assert arrays["trajectory_loss"][-1] == arrays["line_loss"][2] == arrays["surface_loss"][2, 2]
 
 
+@pytest.mark.slow
 def test_json_is_one_object_and_the_same_for_every_number_of_workers(trained: Path, paceline: Paceline) -> None:
     """Nothing else on stdout; in float64, one and two workers agree to 1e-10."""
     flags = [*QUICK, *SMALL, "--precision", "fp64", "--format", "json", "--measure", "line,eigenvalues,trace,sam"]
@@ -123,9 +124,8 @@ def test_fresh_weights_are_those_that_a_training_starts_from(tmp_path: Path, pac
     assert result["samples"] == 360
 
 
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 143), pytest.param(signal.SIGINT, 130, marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_an_interrupted_measurement_goes_on_where_it_was(
     tmp_path: Path, trained: Path, undisturbed: tuple[list[str], Path], paceline: Paceline, number: int, code: int
 ) -> None:
@@ -166,6 +166,7 @@ def test_a_directory_called_like_a_task_does_not_hide_it(tmp_path: Path, pacelin
     assert json.loads(done.stdout)["checkpoint"] is None
 
 
+@pytest.mark.slow
 def test_a_task_that_was_edited_meanwhile_is_noticed(tmp_path: Path, paceline: Paceline) -> None:
     """What was kept belongs to the loss as it was."""
     task = Path(shutil.copy(CNN, tmp_path / "task.py"))
@@ -209,6 +210,7 @@ def test_what_cannot_be_done_is_one_message_and_leaves_nothing(
         assert not (tmp_path / "runs").exists(), name
 
 
+@pytest.mark.slow
 def test_a_resumed_measurement_must_be_the_same(tmp_path: Path, trained: Path, paceline: Paceline) -> None:
     """Other settings, another verb's run, other weights of either run: each is refused."""
 

@@ -80,6 +80,7 @@ def test_a_target_ends_a_run_after_the_patience_asked_for(tmp_path: Path, paceli
     assert (tmp_path / f"r/checkpoints/step-{events[-1]['target_step']:08d}/manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_it_joins_a_job_that_torchrun_started_on_two_nodes(tmp_path: Path, paceline: Paceline) -> None:
     """Two agents with a rank each compute the bits that our own launcher's two ranks compute, in one run directory."""
     flags = ["train", "digits", "--steps", "40", "--run-dir"]
@@ -107,6 +108,7 @@ def test_it_joins_a_job_that_torchrun_started_on_two_nodes(tmp_path: Path, pacel
     assert len(list((tmp_path / "joined").glob("tensorboard/*tfevents*"))) == 1
 
 
+@pytest.mark.slow
 def test_a_second_ctrl_c_ends_everything_at_once(tmp_path: Path) -> None:
     """The first asks for a checkpoint, the second does not wait for it; no rank is left."""
     run = tmp_path / "r"
@@ -127,7 +129,7 @@ def test_a_second_ctrl_c_ends_everything_at_once(tmp_path: Path) -> None:
     assert left_over(run) == []
 
 
-@pytest.mark.parametrize("kind", ["told to stop", "killed"])
+@pytest.mark.parametrize("kind", [pytest.param("told to stop", marks=pytest.mark.slow), "killed"])
 def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(
     kind: str, tmp_path: Path, three_ranks: tuple[Setting, Path]
 ) -> None:
@@ -152,6 +154,7 @@ def three_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setting, Path
     return setting, undisturbed(setting, tmp_path_factory.mktemp("undisturbed"))
 
 
+@pytest.mark.slow
 def test_random_datasets_and_dropout_resume_bit_for_bit(tmp_path: Path, paceline: Paceline) -> None:
     """A dataset with noise from three generators in two loader workers, and dropout: SIGTERM in mid-epoch, resumed."""
     flags = ["train", str(FILES / "dataset_task.py"), "--epochs", "4", "--global-batch", "32", "--workers", "2"]

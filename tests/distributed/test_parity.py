@@ -82,7 +82,7 @@ def grid(world: int, base: str) -> list[tuple[str, float, bool]]:
     return results
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 4])
+@pytest.mark.parametrize("world", [1, 2, 3, pytest.param(4, marks=pytest.mark.slow)])
 def test_weights_after_50_steps_equal_those_of_one_plain_process(world: int, tmp_path: Path) -> None:
     """Any world size, accumulation and uneven batch: one process's weights within 1e-13, all ranks the same bits."""
     ranks = run_ranks(grid, world, world, str(tmp_path), timeout_s=240)

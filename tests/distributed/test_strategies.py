@@ -201,7 +201,9 @@ def parity(base: str, names: list[str]) -> list[tuple[str, float, bool]]:
     return found
 
 
-@pytest.mark.parametrize("world", [1, 2, 3, 7])
+@pytest.mark.parametrize(
+    "world", [1, pytest.param(2, marks=pytest.mark.slow), 3, pytest.param(7, marks=pytest.mark.slow)]
+)
 def test_every_strategy_on_n_ranks_is_one_plain_process(world: int, tmp_path: Path) -> None:
     """Weights, running statistics and averages within 1e-13; with 7 ranks some have no sample of the last batch, which
     is tried where the strategy has to do with the parts of a batch: rates and optimizers see whole gradients only."""

@@ -81,7 +81,9 @@ THREE = ("--epochs", "3")
 UNTIL = ("--epochs", "25", "--target-accuracy", "0.9", "--patience", "2")
 
 
-@pytest.fixture(scope="module", params=[run_single, run_ddp], ids=["single", "ddp"])
+@pytest.fixture(
+    scope="module", params=[run_single, pytest.param(run_ddp, marks=pytest.mark.slow)], ids=["single", "ddp"]
+)
 def outputs(request, data_dir):
     """What a script prints in three epochs, and on its way to a target."""
     return request.param(data_dir, *THREE), request.param(data_dir, *UNTIL)

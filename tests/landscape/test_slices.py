@@ -58,6 +58,7 @@ def test_a_surface_of_a_quadratic_is_that_quadratic(tmp_path: Path) -> None:
     assert found.arrays["surface_loss"][0, 1] != found.arrays["surface_loss"][1, 0]
 
 
+@pytest.mark.slow
 def test_the_number_of_ranks_does_not_change_a_number(tmp_path: Path) -> None:
     """Worlds of 1, 2 and 3 agree to 1e-10 in float64 on every array; points of slices to the bit."""
     names = ("surface", "line", "eigenvalues", "trace", "density")

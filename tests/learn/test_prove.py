@@ -150,6 +150,7 @@ def test_a_soak_finds_the_verdict_that_depends_on_random_numbers(
     }
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_verdicts(moody: Course) -> None:
     """Some seeds find the fault and some don't; a seed does one or the other."""
     exercise = moody.exercise("L1.1")
