@@ -72,10 +72,10 @@ class _TouchAll(torch.autograd.Function):
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
         """DDP takes a sparse gradient for defined, so there it is one without entries."""
         objective = ctx.objective
-        return (
-            None,
-            *(_no_rows(p) if index in objective.sparse else None for index, p in enumerate(objective.trained)),
-        )
+        found: list[Tensor | None] = [None] * (1 + len(objective.trained))
+        for index in objective.sparse:
+            found[1 + index] = _no_rows(objective.trained[index])
+        return tuple(found)
 
 
 class _Last(torch.autograd.Function):
@@ -135,13 +135,10 @@ class Objective(nn.Module):
         self.ledger = nn.Parameter(like.new_zeros(_REACHED + len(self.trained), dtype=like.dtype.to_real()))
         self._row = self.ledger.new_zeros(len(LEDGER))
         self._all_reached = self.ledger.new_tensor([0.0, *[1.0] * len(self.trained)])
-        # These nodes are made once. None saves a tensor, so each can run in every backward. A view of each parameter
-        # stands between, since one that the model freezes for a while could not be given to a function itself.
-        views = [p.expand_as(p) for p in self.trained]
-        self._touch: Tensor = _TouchAll.apply(self, *views)
+        # These nodes are made once. Neither saves a tensor, so both can run in every backward.
+        self._touch: Tensor = _TouchAll.apply(self, *self.trained)
         self._last: Tensor = _Last.apply(self, self.ledger)
-        for tensor in (*views, self._touch):
-            _node(tensor)._set_sequence_nr(_FIRST)
+        _node(self._touch)._set_sequence_nr(_FIRST)
         _node(self._last)._set_sequence_nr(0)
 
     def forward(self, batch: Any, scale: float, wishes: tuple[float, float, float]) -> Tensor:

@@ -10,7 +10,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from paceline.parallel.partition import Span, batch_span, rank_spans, split, steps_per_epoch
 from paceline.train.duration import Duration
@@ -111,8 +111,9 @@ class Plan:
 
     def leaves_ranks_idle(self, epoch: int, index: int) -> bool:
         """Whether a rank has no sample of some micro-batch that has samples; the first rank always has."""
-        length, parts = self.batch_size(epoch, index), self.stage(epoch).accumulation
-        return any(0 < len(split(length, parts, part)) < self.world for part in (0, parts - 1))
+        return self.world > 1 and _leaves_idle(
+            self.batch_size(epoch, index), self.stage(epoch).accumulation, self.world
+        )
 
     @property
     def usual_micro_batch(self) -> int:
@@ -124,6 +125,11 @@ class Plan:
         stage = self.stage(epoch)
         whole = batch_span(self.samples, stage.global_batch, index)
         return rank_spans(whole, self.world, self.rank, stage.accumulation)
+
+
+@lru_cache
+def _leaves_idle(samples: int, parts: int, world: int) -> bool:
+    return any(0 < len(split(samples, parts, part)) < world for part in (0, parts - 1))
 
 
 @dataclass(frozen=True)

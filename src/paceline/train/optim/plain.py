@@ -19,25 +19,38 @@ Groups = list[dict[str, Any]]
 class MomentumSGD(torch.optim.SGD):
     """torch's SGD, also where a parameter's first gradient comes later than others', and where gradients are sparse."""
 
-    @torch.no_grad()
+    _begun: frozenset[int] | set[int] = frozenset()
+    """Parameters (their ids) that are known to have a momentum: asking `state` for each costs more than the update."""
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Take over another optimizer's state."""
+        super().load_state_dict(state_dict)
+        self._begun = set()
+
     def step(self, closure: Any = None) -> Any:
         """One update."""
         sparse: list[tuple[Tensor, Tensor]] = []
         for group in self.param_groups:
             for p in group["params"]:
-                if p.grad is None:
+                gradient = p.grad
+                if gradient is None:
                     continue
-                if p.grad.is_sparse:
-                    sparse.append((p, p.grad))
-                elif group["momentum"] and "momentum_buffer" not in self.state[p]:
-                    # The fused kernel takes buffers for all or for none. From zero it makes what torch begins with.
-                    self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+                if gradient.is_sparse:
+                    sparse.append((p, gradient))
+                elif id(p) not in self._begun:
+                    self._begin(p, group["momentum"])
         for p, _ in sparse:
             p.grad = None
         loss = super().step(closure)
         if sparse:
             self._step_sparse(sparse)
         return loss
+
+    def _begin(self, parameter: Tensor, momentum: float) -> None:
+        """The fused kernel takes buffers for all or for none. From zero it makes what torch begins with."""
+        if momentum and "momentum_buffer" not in self.state[parameter]:
+            self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
+        self._begun = {*self._begun, id(parameter)}
 
     def _step_sparse(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
         """The same for sparse gradients, by torch's plain loop."""
