@@ -234,7 +234,7 @@ class Stop:
         exit_code: of the launcher; None when it had to be killed.
         last: the last words on its standard error.
         left_over: processes that outlived it.
-        stacks: of what was still there after half of the grace time.
+        stacks: Python stacks of the processes still alive after half of the grace time.
     """
 
     moment: str
@@ -268,7 +268,7 @@ def wait_for_moment(moment: str, run: Path, launcher: subprocess.Popen[bytes], c
 
 
 def stacks_of(processes: list[psutil.Process]) -> str:
-    """What each process is doing."""
+    """The stack of each process."""
     spy = shutil.which("py-spy")
     parts = []
     for process in processes:

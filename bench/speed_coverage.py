@@ -114,12 +114,12 @@ def over_scenes(rows: Sequence[Row], resamples: int = 2000) -> tuple[float, floa
 
 
 def width(row: Row) -> float:
-    """Of the interval, relative to the prediction."""
+    """Width of the interval divided by the prediction."""
     return float((row["high"] - row["low"]) / row["predicted"])
 
 
 def error(row: Row, by: str = "predicted") -> float:
-    """Relative, of the predictor of that name."""
+    """Relative error of the predictor `by`."""
     return float(row[by] / row["measured"] - 1)
 
 

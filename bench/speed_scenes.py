@@ -34,7 +34,7 @@ SETS = {"calibration": (1, 14), "first": (2, 18), "unseen": (3, 15)}
 that showed widened intervals of workers that take turns where no run's did. Nothing was made from `unseen`."""
 ROUNDS = 2
 STEPS = 35
-"""Of a run; the first 10 are left out, as `paceline plan speed` does."""
+"""Steps per run; the first 10 are discarded, as in `paceline plan speed`."""
 PROBE_S = 10.0
 PROBED = (2, 3, 4)
 MOST = 8
@@ -207,7 +207,7 @@ def step_ahead() -> None:
 
 
 class Load:
-    """What all processes of the machine took of its cores from now on."""
+    """CPU use of the whole machine from now on, in cores."""
 
     def __init__(self) -> None:
         self._began, self._ticks, self._own = time.monotonic(), _ticks(), sum(os.times()[:4])

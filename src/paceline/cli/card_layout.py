@@ -71,7 +71,7 @@ class Words:
         self._text, self._style, self._head, self._indent = safe(text), style, head, indent
 
     def lines(self, width: int) -> list[Text]:
-        """As many as it takes."""
+        """The lines at this terminal width."""
         head, head_style = self._head
         found = [Text(line, style=self._style) for line in wrap(self._text, width, self._indent + head, self._indent)]
         found[0].stylize(head_style, 0, len(head))
@@ -101,7 +101,7 @@ class Rows:
         self._rows, self._value_style, self._right = rows, value_style, right
 
     def lines(self, width: int) -> list[Text]:
-        """As many as it takes."""
+        """The lines at this terminal width."""
         label = max((len(row.label) for row in self._rows), default=0)
         value = max((len(row.value) for row in self._rows), default=0)
         detailed = any(row.details for row in self._rows)
@@ -168,7 +168,7 @@ class Grid:
         self._heads, self._caption = heads, caption
 
     def lines(self, width: int) -> list[Text]:
-        """As many as it takes."""
+        """The lines at this terminal width."""
         found = Words(self._caption, "dim").lines(width) if self._caption else []
         widths = self._widths(width)
         if width < NARROW or widths is None:

@@ -86,10 +86,10 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
     settle(ddp, objective, sample)
     # After DDP, whose constructor may set every rank's buffers to rank 0's.
     progress, saved, more = _begin(config, run, task, model, optimizer, average)
-    if saved is not None and progress.step:
-        jump = rate_jump(schedule, float(saved.optimizer["param_groups"][0]["lr"]), progress.step)
-        more += [jump] if jump else []
     if saved is not None:
+        rate = float(saved.optimizer["param_groups"][0]["lr"])
+        if progress.step and (jump := rate_jump(schedule, rate, progress.step)):
+            more.append(jump)
         state.restore_random(saved)
 
     if seat.env.rank == 0:
