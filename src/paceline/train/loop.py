@@ -29,7 +29,6 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallel.buffers import copy_counters
 from paceline.parallel.reduce import sum_over_ranks
@@ -48,6 +47,7 @@ from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective, Totals, total_count
 from paceline.train.plan import Cadence, Plan
 from paceline.train.record import Recorder
+from paceline.train.replica import Replica
 from paceline.train.schedules import Schedule
 from paceline.train.state import Keeper, Progress
 
@@ -60,7 +60,7 @@ class Job:
     plan: Plan
     model: nn.Module
     objective: Objective
-    ddp: DistributedDataParallel
+    ddp: Replica
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     train_feed: Feed

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import random
 from typing import Any
 
@@ -10,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallel import agree
 from paceline.parallel.seat import Seat
@@ -23,6 +21,7 @@ from paceline.train.norms.running import SINGLE_SAMPLE, TORCHS_SINGLE_SAMPLE
 from paceline.train.objective import Objective
 from paceline.train.plan import Plan, lonely_batch
 from paceline.train.precision import Precision, choose, convolutional
+from paceline.train.replica import Replica, replicate
 from paceline.train.resolve import Recipe
 from paceline.train.settle import Probe, inspect_loss, leaving_no_trace
 from paceline.train.sparse import settle_sparse
@@ -127,8 +126,15 @@ def refuse_single_samples(objective: Objective, plan: Plan, steps: int, feed: Fe
 
 
 def wrap(
-    objective: Objective, task: Task, plan: Plan, seat: Seat, sample: Any, optimizer: tuple[str, torch.optim.Optimizer]
-) -> tuple[DistributedDataParallel, list[str]]:
+    objective: Objective,
+    task: Task,
+    plan: Plan,
+    seat: Seat,
+    sample: Any,
+    optimizer: tuple[str, torch.optim.Optimizer],
+    *,
+    compressed: bool,
+) -> tuple[Replica, list[str]]:
     """DDP around the objective, and notes on what a first forward has shown.
 
     Args:
@@ -138,6 +144,7 @@ def wrap(
         seat: of this rank.
         sample: a batch.
         optimizer: its name, and it.
+        compressed: whether a hook of DDP's will change the gradients.
 
     Raises:
         PacelineError: the loss does not keep its contract, or the optimizer cannot take its sparse gradients.
@@ -145,7 +152,7 @@ def wrap(
     counted = plan.usual_micro_batch if task.count == "samples" else None
     probe = inspect_loss(objective, sample, task.name, counted)
     settle_sparse(objective, probe, optimizer[1], optimizer[0])
-    return _wrap(objective, seat), _remarks(probe, plan.world)
+    return replicate(objective, seat, compressed=compressed), _remarks(probe, plan.world)
 
 
 def _remarks(probe: Probe, world: int) -> list[str]:
@@ -166,22 +173,3 @@ def _remarks(probe: Probe, world: int) -> list[str]:
             "run begins with it anew; register_buffer would keep it"
         )
     return notes
-
-
-def _wrap(objective: Objective, seat: Seat) -> DistributedDataParallel:
-    """DDP as this trainer needs it.
-
-    Buffers are not broadcast at every forward: they are merged before each evaluation, and each rank's own are in
-    the checkpoint. Gradients are views of their buckets, which saves a copy. Static graph stays off: its first step
-    must not be under no_sync (torch dies), and it gained nothing here. Nor does DDP look for unused parameters: the
-    objective reaches all.
-    """
-    # torch 2.14 gave the switch a new name and warns of the old one.
-    renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
-    keep_buffers: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
-    return DistributedDataParallel(
-        objective,
-        device_ids=[seat.device.index] if seat.device.type == "cuda" else None,
-        gradient_as_bucket_view=True,
-        **keep_buffers,
-    )

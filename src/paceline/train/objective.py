@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 import torch
@@ -44,7 +44,7 @@ _UNFROZEN = len(LEDGER)
 """Behind the ledger's named entries: how many ranks have a gradient of a parameter that was frozen at the start."""
 _REACHED = _UNFROZEN + 1
 """Then one entry for each trained parameter: how many ranks have reached it."""
-_FIRST = 2**62
+_FIRST, _LAST = 2**62, 0
 """Of the nodes that are ready, autograd runs the one with the largest sequence number."""
 
 
@@ -59,38 +59,38 @@ class Totals:
     save: bool = False
 
 
-class _TouchAll(torch.autograd.Function):
-    """A zero that depends on every tensor it is given, with undefined gradients (empty ones where they are sparse)."""
+class _NoRows(torch.autograd.Function):
+    """A zero that depends on the parameters it is given, with gradients without entries: DDP takes none for defined."""
 
     @staticmethod
-    def forward(ctx: Any, objective: Objective, *edges: Tensor) -> Tensor:
+    def forward(ctx: Any, zero: Tensor, *parameters: Tensor) -> Tensor:
         """A scalar."""
-        ctx.objective = objective
-        return objective.ledger.new_zeros(())
+        ctx.parameters = parameters
+        return zero.clone()
 
     @staticmethod
     def backward(ctx: Any, _: Tensor) -> tuple[Tensor | None, ...]:
-        """DDP takes a sparse gradient for defined, so there it is one without entries."""
-        objective = ctx.objective
-        found: list[Tensor | None] = [None] * (1 + len(objective.trained))
-        for index in objective.sparse:
-            found[1 + index] = _no_rows(objective.trained[index])
-        return tuple(found)
+        """Sparse tensors."""
+        return None, *map(_no_rows, ctx.parameters)
 
 
-class _Last(torch.autograd.Function):
-    """A zero whose backward runs after that of everything else, and gives the ledger its gradient."""
+@dataclass(slots=True)
+class _Part:
+    """This rank's part of a step. Not attributes of the module, which are slow to set.
 
-    @staticmethod
-    def forward(ctx: Any, objective: Objective, ledger: Tensor) -> Tensor:
-        """A scalar."""
-        ctx.objective = objective
-        return ledger.new_zeros(())
+    Attributes:
+        row: (7 + 1 + parameters,) what is added to the ledger.
+        idle: the forward had no sample.
+        missed: indices of trained parameters that this rank has not reached.
+        unfrozen: a parameter that was frozen at the start has a gradient.
+        counted: what the last forward counted, a number or a tensor.
+    """
 
-    @staticmethod
-    def backward(ctx: Any, _: Tensor) -> tuple[None, Tensor]:
-        """(7 + 1 + parameters,) this rank's part of the ledger."""
-        return None, ctx.objective.entries()
+    row: Tensor
+    idle: bool = False
+    missed: list[int] = field(default_factory=list)
+    unfrozen: bool = False
+    counted: Any = 0
 
 
 class Objective(nn.Module):
@@ -108,11 +108,9 @@ class Objective(nn.Module):
         sparse: indices in `trained` of those whose gradients are sparse tensors.
         empty: a batch of no samples, for a model that has to run on every rank even where there is no sample
             (synchronised batch norm); None for all others.
-        counted: what the last forward counted, a number or a tensor.
     """
 
     empty: Any = None
-    counted: Any = 0
 
     def __init__(
         self,
@@ -127,19 +125,35 @@ class Objective(nn.Module):
         self._together = synchronises(model)
         numbers = [p for p in model.parameters() if p.is_floating_point() or p.is_complex()]
         self.trained = [p for p in numbers if p.requires_grad]
-        self.sparse: frozenset[int] = frozenset()
         self._frozen = [p for p in numbers if not p.requires_grad]
-        self._missed: list[int] = []
-        self._idle = self._unfrozen = False
         like = min(self.trained, key=lambda p: p.is_complex())
         self.ledger = nn.Parameter(like.new_zeros(_REACHED + len(self.trained), dtype=like.dtype.to_real()))
-        self._row = self.ledger.new_zeros(len(LEDGER))
-        self._all_reached = self.ledger.new_tensor([0.0, *[1.0] * len(self.trained)])
-        # These nodes are made once. Neither saves a tensor, so both can run in every backward.
-        self._touch: Tensor = _TouchAll.apply(self, *self.trained)
-        self._last: Tensor = _Last.apply(self, self.ledger)
-        _node(self._touch)._set_sequence_nr(_FIRST)
-        _node(self._last)._set_sequence_nr(0)
+        self._part = _Part(torch.zeros_like(self.ledger))
+        self._all_reached = [0.0, *[1.0] * len(self.trained)]
+        self.ledger.register_hook(lambda _: self.entries())
+        self.expect_sparse(frozenset())
+
+    @property
+    def counted(self) -> Any:
+        """What the last forward counted, a number or a tensor."""
+        return self._part.counted
+
+    def expect_sparse(self, indices: frozenset[int]) -> None:
+        """Say which of `trained` have sparse gradients, before DDP is made."""
+        self.sparse = indices
+        zero = self.ledger.new_zeros(())
+        rows = [self.trained[index] for index in sorted(indices)]
+        rest = [p for index, p in enumerate(self.trained) if index not in indices]
+        # Each of these nodes is made once. None saves a tensor, so all can run in every backward. That of a list of
+        # tensors gives an undefined gradient to those whose results are not used.
+        touches = [torch._foreach_neg([zero, *rest])[0]] if rest else []
+        touches += [_NoRows.apply(zero, *rows)] if rows else []
+        self._zero = self.ledger.sum()
+        _run_at(self._zero, _LAST)
+        for touch in touches:
+            _run_at(touch, _FIRST)
+            self._zero = self._zero + touch
+            _run_at(self._zero, _FIRST)
 
     def forward(self, batch: Any, scale: float, wishes: tuple[float, float, float]) -> Tensor:
         """`scale` * loss sum, with the ledger attached.
@@ -150,24 +164,30 @@ class Objective(nn.Module):
             scale: factor on the loss sum.
             wishes: terminate, interrupt, save; 1 for yes.
         """
-        self._idle = batch is None
+        part = self._part
+        part.idle = batch is None
         self._spare_hooks()
         batch = self.empty if batch is None else batch
         if batch is None:
-            self._row = self.ledger.new_tensor([0.0, 0.0, 0.0, 0.0, *wishes])
-            return self._touch + self._last
+            part.row = self.ledger.new_tensor([0.0, 0.0, 0.0, 0.0, *wishes, *self._all_reached])
+            return self._zero
         loss = self.compute(batch)
-        self.counted = loss.count
-        ledger = self.ledger
-        parts = [loss.sum.detach().to(ledger.dtype).reshape(1)]
+        part.counted = loss.count
+        part.row = self._note(loss, wishes)
+        return torch.add(self._zero, loss.sum, alpha=scale)
+
+    def _note(self, loss: Loss, wishes: tuple[float, float, float]) -> Tensor:
+        """The ledger's entries of a loss that reaches every parameter; the host does not wait for a device."""
+        ledger, total = self.ledger, loss.sum.detach()
         count = loss.count.detach() if isinstance(loss.count, Tensor) else loss.count
-        if isinstance(count, Tensor) and count.device.type != "cpu":  # without waiting for the device
-            parts += [*(p.to(ledger.dtype) for p in count_parts(count.reshape(1).double())), ledger.new_tensor(wishes)]
-        else:
-            parts.append(ledger.new_tensor([*count_parts(float(count)), *wishes]))
-        self._row = torch.cat(parts)
-        # Both are zero, so this adds nothing to the loss.
-        return torch.add(self._touch + self._last, loss.sum, alpha=scale)
+        rest = [*wishes, *self._all_reached]
+        if total.device.type == "cpu" and ledger.device.type == "cpu":
+            return ledger.new_tensor([float(total), *count_parts(float(count)), *rest])
+        parts = [total.to(ledger.dtype).reshape(1)]
+        if isinstance(count, Tensor) and count.device.type != "cpu":
+            counts = [part.to(ledger.dtype) for part in count_parts(count.reshape(1).double())]
+            return torch.cat([*parts, *counts, ledger.new_tensor(rest)])
+        return torch.cat([*parts, ledger.new_tensor([*count_parts(float(count)), *rest])])
 
     def compute(self, batch: Any) -> Loss:
         """The loss of a batch, of no samples also; every rank calls this together where norms are synchronised."""
@@ -179,14 +199,15 @@ class Objective(nn.Module):
 
     def entries(self) -> Tensor:
         """This rank's part of the ledger, at the end of a backward; a parameter counts with all its micro-batches."""
-        self._missed = [index for index, p in enumerate(self.trained) if not self._has_gradient(index, p)]
-        self._unfrozen = any(p.grad is not None for p in self._frozen)
-        reached = self._all_reached
-        if self._missed or self._unfrozen:
-            missed = set(self._missed)
+        part = self._part
+        part.missed = [index for index, p in enumerate(self.trained) if p.grad is None]
+        part.missed += [index for index in self.sparse if _without_rows(self.trained[index].grad)]
+        part.unfrozen = any(p.grad is not None for p in self._frozen)
+        if part.missed or part.unfrozen:
+            missed = set(part.missed)
             flags = [float(index not in missed) for index in range(len(self.trained))]
-            reached = self.ledger.new_tensor([float(self._unfrozen), *flags])
-        return torch.cat([self._row, reached])
+            part.row[_UNFROZEN:] = part.row.new_tensor([float(part.unfrozen), *flags])
+        return part.row
 
     def totals(self, world: int) -> Tensor:
         """(7,) the ledger summed over ranks, after the synchronised backward; a copy."""
@@ -199,20 +220,17 @@ class Objective(nn.Module):
 
         Gradients of parameters that the model has unfrozen since the start, which DDP does not know, are summed here.
         """
-        assert self.ledger.grad is not None
-        if self._missed:
-            reached = self.ledger.grad[_REACHED:].detach()[self._missed].tolist()
-            for index, ranks in zip(self._missed, reached, strict=True):
+        part, ledger = self._part, self.ledger.grad
+        assert ledger is not None
+        if part.missed:
+            reached = ledger[_REACHED:].detach()[part.missed].tolist()
+            for index, ranks in zip(part.missed, reached, strict=True):
                 if not ranks:
                     self.trained[index].grad = None
         # On CUDA a rank that ran the model believes what it saw, rather than wait for the device in every step.
-        asks = self._unfrozen or self._idle or self.ledger.device.type == "cpu"
-        if self._frozen and asks and float(self.ledger.grad[_UNFROZEN]):
+        asks = part.unfrozen or part.idle or ledger.device.type == "cpu"
+        if self._frozen and asks and float(ledger[_UNFROZEN]):
             _sum_gradients(self._frozen, world)
-
-    def _has_gradient(self, index: int, parameter: Tensor) -> bool:
-        gradient = parameter.grad
-        return gradient is not None and (index not in self.sparse or gradient._nnz() > 0)
 
     def _spare_hooks(self) -> None:
         """Hooks on parameters are not called for an undefined gradient, as they are not in one process."""
@@ -233,8 +251,14 @@ class _Spared:
         return None if gradient is None else self.hook(gradient)
 
 
-def _node(tensor: Tensor) -> Any:
-    return tensor.grad_fn
+def _run_at(tensor: Tensor, sequence_number: int) -> None:
+    """Give the node that made a tensor its place in every backward."""
+    node: Any = tensor.grad_fn
+    node._set_sequence_nr(sequence_number)
+
+
+def _without_rows(gradient: Tensor | None) -> bool:
+    return gradient is not None and not gradient._nnz()
 
 
 def _no_rows(parameter: Tensor) -> Tensor:

@@ -39,7 +39,7 @@ def settle_sparse(objective: Objective, probe: Probe, optimizer: torch.optim.Opt
     kept = {own for own in wanted if own in declared and own in trained and _sums_sparse(objective.ledger.device)}
     for layer in layers:
         layer.sparse = names[id(layer.weight)] in kept  # DDP reads it
-    objective.sparse = frozenset(trained[own] for own in kept)
+    objective.expect_sparse(frozenset(trained[own] for own in kept))
     for own in {*probe.sparse} & trained.keys():
         if own not in kept:
             objective.trained[trained[own]].register_hook(Tensor.to_dense)

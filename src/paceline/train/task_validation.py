@@ -176,7 +176,7 @@ class _Attempt:
         self._refuse_values(loss, task)
 
     def _refuse_values(self, loss: Loss, task: Task) -> None:
-        value, count = float(loss.sum), float(loss.count)
+        value, count = float(loss.sum.detach()), float(loss.count)
         if not np.isfinite(value):
             at = self.source.at(self.source.of_function(task.loss, "loss"))
             raise PacelineError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+import torch.optim.sgd as functional
 from torch import Tensor
 
 from paceline.train.optim.table import Settings
@@ -19,56 +20,63 @@ Groups = list[dict[str, Any]]
 class MomentumSGD(torch.optim.SGD):
     """torch's SGD, also where a parameter's first gradient comes later than others', and where gradients are sparse."""
 
-    _begun: frozenset[int] | set[int] = frozenset()
-    """Parameters (their ids) that are known to have a momentum: asking `state` for each costs more than the update."""
+    _buffers: dict[int, Tensor | None]
+    """Momentum by the id of its parameter: asking `state`, which hashes tensors, costs as much as the update."""
 
-    def load_state_dict(self, state_dict: Any) -> None:
-        """Take over another optimizer's state."""
-        super().load_state_dict(state_dict)
-        self._begun = set()
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        self._buffers = {}
+        super().__init__(*args, **kwargs)
 
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Take over another's state: of a copy, and in load_state_dict."""
+        super().__setstate__(state)  # type: ignore[no-untyped-call]
+        self._buffers = {}
+
+    @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
         """One update."""
-        sparse: list[tuple[Tensor, Tensor]] = []
+        if closure is not None or not self.defaults["fused"]:
+            return super().step(closure)
         for group in self.param_groups:
+            dense: list[Tensor] = []
+            sparse: list[Tensor] = []
             for p in group["params"]:
-                gradient = p.grad
-                if gradient is None:
-                    continue
-                if gradient.is_sparse:
-                    sparse.append((p, gradient))
-                elif id(p) not in self._begun:
-                    self._begin(p, group["momentum"])
-        for p, _ in sparse:
-            p.grad = None
-        loss = super().step(closure)
-        if sparse:
-            self._step_sparse(sparse)
-        return loss
+                if p.grad is not None:
+                    (sparse if p.grad.is_sparse else dense).append(p)
+            self._update(dense, group, fused=True)
+            if sparse:
+                self._update(sparse, group, fused=False)
+        return None
 
-    def _begin(self, parameter: Tensor, momentum: float) -> None:
-        """The fused kernel takes buffers for all or for none. From zero it makes what torch begins with."""
-        if momentum and "momentum_buffer" not in self.state[parameter]:
-            self.state[parameter]["momentum_buffer"] = torch.zeros_like(parameter)
-        self._begun = {*self._begun, id(parameter)}
+    def _update(self, parameters: list[Tensor], group: dict[str, Any], *, fused: bool) -> None:
+        momentum = group["momentum"]
+        gradients: list[Any] = [p.grad for p in parameters]
+        buffers: list[Any] = [self._buffer(p, fused=fused) if momentum else None for p in parameters]
+        functional.sgd(
+            parameters,
+            gradients,
+            buffers,
+            has_sparse_grad=not fused,
+            fused=fused,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            momentum=momentum,
+            nesterov=group["nesterov"],
+            dampening=0.0,
+            maximize=False,
+        )
+        if momentum and not fused:
+            for p, buffer in zip(parameters, buffers, strict=True):
+                self.state[p]["momentum_buffer"] = self._buffers[id(p)] = buffer
 
-    def _step_sparse(self, pairs: list[tuple[Tensor, Tensor]]) -> None:
-        """The same for sparse gradients, by torch's plain loop."""
-        dense = [(p, p.grad) for group in self.param_groups for p in group["params"] if p.grad is not None]
-        fused = [group["fused"] for group in self.param_groups]
-        try:
-            for p, _ in dense:
-                p.grad = None
-            for p, gradient in pairs:
-                p.grad = gradient
-            for group in self.param_groups:
-                group["fused"] = False
-            super().step()
-        finally:
-            for group, was in zip(self.param_groups, fused, strict=True):
-                group["fused"] = was
-            for p, gradient in dense:
-                p.grad = gradient
+    def _buffer(self, parameter: Tensor, *, fused: bool) -> Tensor | None:
+        """The kernel takes a momentum of all parameters or of none. From zero it makes what torch begins with."""
+        if id(parameter) not in self._buffers:
+            state = self.state[parameter]
+            if fused and state.get("momentum_buffer") is None:
+                state["momentum_buffer"] = torch.zeros_like(parameter)
+            self._buffers[id(parameter)] = state.get("momentum_buffer")
+        return self._buffers[id(parameter)]
 
 
 def sgd(groups: Groups, settings: Settings) -> torch.optim.Optimizer:
