@@ -1,4 +1,4 @@
-"""One worker runs without DDP, several with one bucket where they share the cores of a machine."""
+"""Small models are sent in one bucket where ranks share the cores of a machine."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from paceline.launch.pool import run_ranks
 from paceline.parallel.seat import Seat, take_seat
 from paceline.tasks.task import Loss
 from paceline.train.objective import Objective
-from paceline.train.replica import OneWorker, Replica, replicate
+from paceline.train.replica import replicate
 from paceline.train.settle import settle
 from tests.train import ranks
 
@@ -22,11 +22,11 @@ MB = 2**18
 """float32 numbers in a megabyte."""
 
 
-def small(seat: Seat, *, compressed: bool = False) -> tuple[Replica, Objective]:
+def small(seat: Seat) -> tuple[DistributedDataParallel, Objective]:
     """A network with 1.5 MB of gradients, of which the layers that are ready first make more than 1 MB."""
     model = nn.Sequential(nn.Linear(1, MB // 4, bias=False), nn.Linear(MB // 4, 5, bias=False))
     objective = Objective(model, lambda model, batch: Loss(model(batch).sum(), len(batch)), nullcontext)
-    return replicate(objective, seat, compressed=compressed), objective
+    return replicate(objective, seat), objective
 
 
 def buckets() -> dict[str, Any]:
@@ -36,22 +36,10 @@ def buckets() -> dict[str, Any]:
     found = {}
     for name, where in (("together", seat), ("apart", apart)):
         replica, objective = small(where)
-        assert isinstance(replica, DistributedDataParallel)
         for _ in range(2):  # the first builds the buckets, the second has their sizes written down
             settle(replica, objective, ranks.points(4, features=1)[0].float())
         found[name] = len(replica._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(","))
     return found
-
-
-def kinds() -> list[str]:
-    """What one worker trains with; runs on a rank."""
-    seat = take_seat(["test"])
-    return [type(small(seat, compressed=compressed)[0]).__name__ for compressed in (False, True)]
-
-
-def test_one_worker_trains_without_ddp_unless_its_gradients_are_compressed() -> None:
-    """A hook of DDP's rounds them, also with one worker."""
-    assert run_ranks(kinds, 1) == [[OneWorker.__name__, DistributedDataParallel.__name__]]
 
 
 @pytest.mark.parametrize("world", [2])

@@ -29,6 +29,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallel.buffers import copy_counters
 from paceline.parallel.reduce import sum_over_ranks
@@ -47,7 +48,6 @@ from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective, Totals, total_count
 from paceline.train.plan import Cadence, Plan
 from paceline.train.record import Recorder
-from paceline.train.replica import Replica
 from paceline.train.schedules import Schedule
 from paceline.train.state import Keeper, Progress
 
@@ -60,7 +60,7 @@ class Job:
     plan: Plan
     model: nn.Module
     objective: Objective
-    ddp: Replica
+    ddp: DistributedDataParallel
     optimizer: torch.optim.Optimizer
     schedule: Schedule
     train_feed: Feed

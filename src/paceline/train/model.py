@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallel import agree
 from paceline.parallel.seat import Seat
@@ -21,7 +22,7 @@ from paceline.train.norms.running import SINGLE_SAMPLE, TORCHS_SINGLE_SAMPLE
 from paceline.train.objective import Objective
 from paceline.train.plan import Plan, lonely_batch
 from paceline.train.precision import Precision, choose, convolutional
-from paceline.train.replica import Replica, replicate
+from paceline.train.replica import replicate
 from paceline.train.resolve import Recipe
 from paceline.train.settle import Probe, inspect_loss, leaving_no_trace
 from paceline.train.sparse import settle_sparse
@@ -126,15 +127,8 @@ def refuse_single_samples(objective: Objective, plan: Plan, steps: int, feed: Fe
 
 
 def wrap(
-    objective: Objective,
-    task: Task,
-    plan: Plan,
-    seat: Seat,
-    sample: Any,
-    optimizer: tuple[str, torch.optim.Optimizer],
-    *,
-    compressed: bool,
-) -> tuple[Replica, list[str]]:
+    objective: Objective, task: Task, plan: Plan, seat: Seat, sample: Any, optimizer: tuple[str, torch.optim.Optimizer]
+) -> tuple[DistributedDataParallel, list[str]]:
     """DDP around the objective, and notes on what a first forward has shown.
 
     Args:
@@ -144,7 +138,6 @@ def wrap(
         seat: of this rank.
         sample: a batch.
         optimizer: its name, and it.
-        compressed: whether a hook of DDP's will change the gradients.
 
     Raises:
         PacelineError: the loss does not keep its contract, or the optimizer cannot take its sparse gradients.
@@ -152,7 +145,7 @@ def wrap(
     counted = plan.usual_micro_batch if task.count == "samples" else None
     probe = inspect_loss(objective, sample, task.name, counted)
     settle_sparse(objective, probe, optimizer[1], optimizer[0])
-    return replicate(objective, seat, compressed=compressed), _remarks(probe, plan.world)
+    return replicate(objective, seat), _remarks(probe, plan.world)
 
 
 def _remarks(probe: Probe, world: int) -> list[str]:

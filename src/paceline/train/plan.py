@@ -59,6 +59,11 @@ class Plan:
         return (Stage(0, self.global_batch, self.accumulation), *self.growth)
 
     @cached_property
+    def _epochs(self) -> list[int]:
+        """The first epoch of each stage."""
+        return [stage.epoch for stage in self.stages]
+
+    @cached_property
     def _starts(self) -> list[int]:
         """The first step of each stage."""
         starts = [0]
@@ -81,7 +86,7 @@ class Plan:
 
     def stage(self, epoch: int) -> Stage:
         """The stage to which an epoch belongs."""
-        return self.stages[bisect_right([stage.epoch for stage in self.stages], epoch) - 1]
+        return self.stages[bisect_right(self._epochs, epoch) - 1]
 
     def steps_in(self, epoch: int) -> int:
         """Batches in an epoch."""
@@ -89,7 +94,7 @@ class Plan:
 
     def first_step(self, epoch: int) -> int:
         """Steps before an epoch."""
-        number = bisect_right([stage.epoch for stage in self.stages], epoch) - 1
+        number = bisect_right(self._epochs, epoch) - 1
         stage = self.stages[number]
         return self._starts[number] + (epoch - stage.epoch) * self._steps(stage)
 

@@ -1,12 +1,10 @@
-"""The objective on every worker: in DistributedDataParallel, or by itself where there is one worker."""
+"""The objective in DistributedDataParallel, as this trainer needs it."""
 
 from __future__ import annotations
 
 import inspect
-from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallel.seat import Seat
@@ -16,31 +14,8 @@ BUCKET_MB = 25
 """DDP's own; given in so many words it is the size of the first bucket as well."""
 
 
-class OneWorker(nn.Module):
-    """What stands in for DDP with one worker: there is nothing to synchronise, and DDP costs 3 to 4 % of a small step.
-
-    Args:
-        module: what DDP would wrap.
-    """
-
-    def __init__(self, module: nn.Module) -> None:
-        super().__init__()
-        self.module = module
-
-    def forward(self, *inputs: Any) -> Any:
-        """As the module's."""
-        return self.module(*inputs)
-
-    def no_sync(self) -> AbstractContextManager[None]:
-        """As DDP's."""
-        return nullcontext()
-
-
-Replica = DistributedDataParallel | OneWorker
-
-
-def replicate(objective: Objective, seat: Seat, *, compressed: bool) -> Replica:
-    """DDP as this trainer needs it.
+def replicate(objective: Objective, seat: Seat) -> DistributedDataParallel:
+    """DDP around the objective; every rank calls this together.
 
     Buffers are not broadcast at every forward: they are merged before each evaluation, and each rank's own are in
     the checkpoint. Gradients are views of their buckets, which saves a copy. Static graph stays off: its first step
@@ -50,8 +25,6 @@ def replicate(objective: Objective, seat: Seat, *, compressed: bool) -> Replica:
     DDP's first bucket holds 1 MB, so that its sum can begin early. Where ranks share the cores of one machine there is
     nothing idle that could do it meanwhile, and one bucket fewer is one message fewer.
     """
-    if seat.env.world == 1 and not compressed:
-        return OneWorker(objective)
     # torch 2.14 gave the switch a new name and warns of the old one.
     renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
     settings: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}

@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.parallel import DistributedDataParallel
 
 from paceline.checkpoint import manifest
 from paceline.parallel import agree
@@ -77,10 +76,8 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
     sample = train_feed.sample()
     give_empty_batch(objective, plan, schedule.total_steps, train_feed)
     refuse_single_samples(objective, plan, schedule.total_steps, train_feed)
-    compressed = config.compress != "none"
-    named = (required(config.optimizer), optimizer)
-    ddp, notes = wrap(objective, task, plan, seat, sample, named, compressed=compressed)
-    if isinstance(ddp, DistributedDataParallel):
+    ddp, notes = wrap(objective, task, plan, seat, sample, (required(config.optimizer), optimizer))
+    if config.compress != "none":
         compress.register(ddp, config.compress, objective.ledger)
     monitor = agree.all_or_none(lambda: _monitor(config, rates, task, model, like))
     average = _average(config, rates, objective, train_feed, plan, schedule)
