@@ -3,15 +3,14 @@
     python bench/against_revision.py REVISION               # about 12 minutes on 2 cores; leave the machine alone
     python bench/against_revision.py REVISION --restarts 12 --commands 0
 
-Training: blocks of the loop of `paceline train` on the Fashion-MNIST CNN. Ranks of both revisions live side by side,
-and each round runs one block of each (see ranks.py). Start-up: `paceline train digits --epochs 5` as a whole command.
+Training: blocks of the loop of `paceline train` on the Fashion-MNIST CNN. Both revisions live in the same ranks, and
+each round runs one block of each (see ranks.py). Start-up: `paceline train digits --epochs 5` as a whole command.
 Ratios are of speeds, this checkout over REVISION, medians with 95 % bootstrap intervals over rounds: above 1 is faster.
 """
 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import resource
 import statistics
@@ -46,20 +45,20 @@ COMMAND = ("train", "digits", "--epochs", "5", "--workers", "2")
 def training(trees: dict[str, Path], world: int, options: argparse.Namespace, root: Path) -> dict[str, list[float]]:
     """Images a second in each round, by the name of the tree.
 
-    Ranks are started anew several times: a process is up to two percent faster or slower than another of the same code
-    for its whole life, by where its memory lies.
+    Both revisions are loaded into the same ranks: a process is up to two percent faster or slower than another of the
+    same code for its whole life, by where its memory lies. For the same reason ranks are started anew several times,
+    and the revision that is loaded first changes.
     """
     found: dict[str, list[float]] = {name: [] for name in trees}
     for restart in range(options.restarts):
-        with contextlib.ExitStack() as stack:
-            ranks = {name: stack.enter_context(Ranks(world, tree=tree)) for name, tree in trees.items()}
+        with Ranks(world) as ranks:
             facts = {"batch": options.batch, "root": str(root), "bf16": not options.fp32, "overrides": {}}
-            for each in ranks.values():
-                each.ask(op="setup", key="p", name="paceline", **facts)
-            steps = steps_for(1.0, ranks["after"].ask(op="block", key="p", steps=5)["seconds"] / 5)
+            for name in list(trees)[:: 1 if restart % 2 else -1]:
+                ranks.ask(op="setup", key=name, name="paceline", tree=str(trees[name]), **facts)
+            steps = steps_for(0.5, ranks.ask(op="block", key="after", steps=10)["seconds"] / 10)
 
-            def block(name: str, ranks: dict[str, Ranks] = ranks, steps: int = steps) -> float:
-                seconds: float = ranks[name].ask(op="block", key="p", steps=steps)["seconds"]
+            def block(name: str, ranks: Ranks = ranks, steps: int = steps) -> float:
+                seconds: float = ranks.ask(op="block", key=name, steps=steps)["seconds"]
                 return steps * options.batch * world / seconds
 
             for name, speeds in interleave(list(trees), options.rounds, block, seed=restart).items():
@@ -122,7 +121,7 @@ def main() -> None:
     parser.add_argument("--batch", type=int, default=64, help="samples a rank")
     parser.add_argument("--fp32", action="store_true", help="fp32 instead of bf16 autocast, for CPUs without bf16")
     parser.add_argument("--restarts", type=int, default=8, help="how often the ranks are started anew")
-    parser.add_argument("--rounds", type=int, default=5, help="pairs of training blocks of about a second, each time")
+    parser.add_argument("--rounds", type=int, default=20, help="pairs of training blocks of half a second, each time")
     parser.add_argument("--commands", type=int, default=20, help="pairs of whole commands; 0: none")
     arguments = parser.parse_args()
     facts = environment(allocator=ALLOCATOR, threads_per_rank=1, backend="gloo")

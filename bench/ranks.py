@@ -63,10 +63,9 @@ class Ranks:
     Args:
         world: how many.
         allocator: environment of the memory allocator.
-        tree: a checkout whose Paceline and whose contestants the ranks use; this one by default.
     """
 
-    def __init__(self, world: int, allocator: dict[str, str] | None = None, tree: Path = BENCH.parent) -> None:
+    def __init__(self, world: int, allocator: dict[str, str] | None = None) -> None:
         self.world = world
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
@@ -74,9 +73,8 @@ class Ranks:
         self._logs = [tempfile.TemporaryFile("w+") for _ in range(world)]  # noqa: SIM115  # closed by close()
         self._processes = [
             subprocess.Popen(
-                [sys.executable, str(tree / "bench" / "ranks.py")],
-                env=rank_environment(rank, world, port, ALLOCATOR if allocator is None else allocator)
-                | {"PYTHONPATH": str(tree / "src")},
+                [sys.executable, str(BENCH / "ranks.py")],
+                env=rank_environment(rank, world, port, ALLOCATOR if allocator is None else allocator),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._logs[rank],
@@ -153,10 +151,20 @@ class Server:
         self.rank, self.world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 
     def setup(
-        self, key: str, name: str, batch: int, root: str, bf16: bool, overrides: dict[str, Any]
+        self, key: str, name: str, batch: int, root: str, bf16: bool, overrides: dict[str, Any], tree: str = ""
     ) -> dict[str, Any]:
-        """Build a contestant and take two steps, which find memory and let DDP arrange its buckets."""
+        """Build a contestant and take two steps, which find memory and let DDP arrange its buckets.
+
+        With a `tree`, a checkout, it is made of that tree's Paceline and contestants; those of others stay alive.
+        """
+        if tree:
+            for module in [name for name in sys.modules if name.split(".")[0] in ("paceline", "contestants")]:
+                del sys.modules[module]
+            sys.path[:0] = [f"{tree}/src", f"{tree}/bench"]
         import contestants
+
+        if tree and not str(contestants.__file__).startswith(tree):
+            raise RuntimeError(f"{contestants.__file__} was loaded instead of that of {tree}")
         from contestants.base import Workload
 
         contestant = contestants.make(name, overrides)
