@@ -171,7 +171,7 @@ def trained(emulated: str, runs: Sequence[tuple[int, str]]) -> None:
             task=str(TASK), workers=str(seat.env.world), global_batch=seat.env.world * micro, steps=STEPS, lr=0.0,
             eval_every="100000", checkpoint_every="100000", noise_every=0,
         )  # fmt: skip
-        finish(build(config, seat, RunDir(folder), StopRequest()))
+        finish(build(config, seat, RunDir(folder), StopRequest()), None)
         dist.barrier()
 
 
