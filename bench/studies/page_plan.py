@@ -70,8 +70,8 @@ PARTS = (
         "interval should hold 80 % of what is then measured; the error term of the intervals was made from other "
         "scenes than those of the first table (`plan/discrepancy.py`). At its first test it held 96 of 126 (76 %, 95 % "
         "interval 68 to 83 %), but only 2 of 15 where workers outnumber cores and no run had so: there the runs do not "
-        "say whether computing keeps the processor busy. Intervals of such settings were then widened. The scenes of the "
-        "first table were drawn and measured after that.",
+        "say whether computing keeps the processor busy. Intervals of such settings were then widened. The scenes of "
+        "the first table were drawn and measured after that.",
         "Unseen settings: step time predicted with its interval, and measured; coverage of the intervals by kind",
     ),
     Part(
