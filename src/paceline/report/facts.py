@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline.records.launched import Attempt
 from paceline.report import words
 from paceline.report.launched import Launch
 from paceline.report.summary import Metric, Summary, TargetResult
@@ -32,8 +33,8 @@ def tiles(summary: Summary) -> list[Tile]:
 def _launched(summary: Summary, launch: Launch) -> list[Tile]:
     """How a script under `paceline run` ended, how long it took, and on how many ranks."""
     code = words.NOT_OBSERVED if summary.exit_code is None else str(summary.exit_code)
-    outcomes = [each.outcome for each in launch.attempts]
-    counts = ", ".join(f"{outcomes.count(one)} {OUTCOMES[one]}" for one in dict.fromkeys(outcomes))
+    outcomes = [outcome_of(each) for each in launch.attempts]
+    counts = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
     return [
         Tile("exit code", code, (launch.cause.title,) if launch.cause else ()),
         Tile("wall time", words.duration(launch.wall_s), ("start-up of the workers included",)),
@@ -42,12 +43,9 @@ def _launched(summary: Summary, launch: Launch) -> list[Tile]:
     ]
 
 
-OUTCOMES = {
-    "succeeded": "succeeded",
-    "failed": "failed",
-    "interrupted": "interrupted",
-    "membership": "ended by a change of machines",
-}
+def outcome_of(attempt: Attempt) -> str:
+    """How an attempt ended, as `failed`."""
+    return "ended by a change of machines" if attempt.outcome == "membership" else attempt.outcome
 
 
 def goal(target: TargetResult) -> str:

@@ -80,7 +80,7 @@ def ended(run: Run, attempts: Sequence[Attempt]) -> str:
     # Earlier versions wrote a whole card here.
     message = run.end.message.strip().splitlines()[0].strip("- ") if run.end.message.strip() else ""
     why = f": {message.removeprefix('paceline: ')}" if message else ""
-    how = {"finished": "Finished", "interrupted": "Interrupted"}.get(run.end.reason, "Failed")
+    how = run.end.reason.capitalize()
     return f"{how} with exit code {run.end.exit_code}{tries}{'' if how == 'Finished' else why}."
 
 
