@@ -42,6 +42,7 @@ from paceline.launch.answers import Answer, PlainReader, RankUse, Unreadable
 from paceline.launch.limits import MARK, Limits, prepare, sweep
 from paceline.launch.rank import Job, serve, stack_file, stack_signal
 from paceline.records.errors import Exit, PacelineError
+from paceline.records.place import place_in_stacks, place_in_traceback
 
 T = TypeVar("T")
 
@@ -75,6 +76,17 @@ class RankFailure(PacelineError):  # noqa: N818  the word its readers use
         self.stack = stack
         if traceback or stack:
             self.add_note(f"On rank {rank}:\n{traceback or stack}")
+
+    def place(self, folder: Path | None) -> str:
+        """Where the rank raised or a signal killed it: the innermost line of files in the folder.
+
+        Returns:
+            "train.py:12, in main", the path relative to the folder; empty where no such line is known.
+        """
+        if folder is None:
+            return ""
+        found = place_in_traceback(self.traceback, folder) or place_in_stacks(self.stack, folder)
+        return "" if found is None else str(found.below(folder))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (RankFailure, (self.rank, self.message, self.traceback, self.stack))

@@ -6,7 +6,7 @@ Probes (`paceline.observe`) write these, judges read them; neither knows the oth
 from __future__ import annotations
 
 from paceline.records.event import Event
-from paceline.records.places import Place
+from paceline.records.place import Place
 
 
 class Collective(Event, frozen=True, kw_only=True, tag="collective"):
