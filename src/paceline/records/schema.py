@@ -16,7 +16,14 @@ import msgspec
 
 from paceline.records.event import Event
 from paceline.records.launched import Attempt
-from paceline.records.observed import Collective, CollectiveDone, Fingerprint, LoaderPass
+from paceline.records.observed import (
+    Collective,
+    CollectiveDone,
+    Fingerprint,
+    LoaderPass,
+    NotObserved,
+    StepTiming,
+)
 from paceline.records.vocabulary import CheckpointReason, Device, EndReason, Level, Severity, Verb
 
 SCHEMA = 1
@@ -261,6 +268,8 @@ AnyEvent = (
     | CollectiveDone
     | LoaderPass
     | Fingerprint
+    | NotObserved
+    | StepTiming
     | Attempt
 )
 

@@ -40,7 +40,22 @@ def _launched(summary: Summary, launch: Launch) -> list[Tile]:
         Tile("wall time", words.duration(launch.wall_s), ("start-up of the workers included",)),
         Tile("attempts", str(len(outcomes)) if outcomes else words.NOT_OBSERVED, (counts,)),
         Tile("ranks", words.integer(launch.world)),
+        *_steps(launch),
     ]
+
+
+def _steps(launch: Launch) -> list[Tile]:
+    """What an observer timed, with its source; nothing where there was none."""
+    found = []
+    if launch.steps is not None:
+        found.append(Tile("steps", words.integer(launch.steps)))
+    if launch.step_s is not None:
+        timed = f"median of {words.plural(launch.timed_steps, 'step')} of rank 0"
+        how = (f"{timed}, a sample of all" if launch.sampled else timed, *(f"timed by {by}" for by in launch.timed_by))
+        found.append(Tile("step time", words.duration(launch.step_s), how))
+    if launch.samples_per_s is not None:
+        found.append(Tile("samples/s", words.rate(launch.samples_per_s), ("median over the same steps",)))
+    return found
 
 
 def outcome_of(attempt: Attempt) -> str:
