@@ -238,9 +238,19 @@ def _start(ranks: list[_Rank], job: Job, world: int) -> None:
             process = context.Process(
                 target=serve, args=(theirs, job, rank, world, port if rank else endpoint), name=f"paceline-rank-{rank}"
             )
-            with theirs, _starting, _plain_main():
+            with theirs, _starting, _plain_main(), _held_signals():
                 process.start()
             ranks.append(_Rank(rank, process, ours, PlainReader(ours) if job.plain else None))
+
+
+@contextlib.contextmanager
+def _held_signals() -> Iterator[None]:
+    """Ctrl-C in the middle of handing a rank to the fork server would leave that with half a message, and a traceback."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager
