@@ -245,7 +245,7 @@ def _start(ranks: list[_Rank], job: Job, world: int) -> None:
 
 @contextlib.contextmanager
 def _held_signals() -> Iterator[None]:
-    """Ctrl-C in the middle of handing a rank to the fork server would leave that with half a message, and a traceback."""
+    """Ctrl-C in the middle of a message to the fork server would leave half of it there, and a traceback on stderr."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
