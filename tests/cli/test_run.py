@@ -376,6 +376,20 @@ def test_an_unwritable_place_is_one_message(here, capsys):
     assert capsys.readouterr().err.startswith("error: ")
 
 
+def test_a_dry_run_prints_the_plan_and_starts_nothing(here, capsys):
+    """The command, the settings with their reasons, and no directory."""
+    before = sorted(here.rglob("*"))
+
+    code = call(["run", "--dry-run", "--nproc-per-node", "2", "train.py", "--lr", "0.1"])
+
+    shown = capsys.readouterr()
+    assert (code, shown.err) == (0, "")
+    assert "train.py --lr 0.1" in shown.out
+    assert "2 on this machine" in shown.out
+    assert "PACELINE_RUN_DIR=" in shown.out
+    assert sorted(here.rglob("*")) == before
+
+
 @pytest.mark.parametrize("argv", [["--help"], ["-h"], ["--nproc-per-node", "2", "--help"], []])
 def test_help_needs_no_torch(argv):
     """All flags, at once, and torch is not imported for it."""

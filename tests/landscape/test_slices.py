@@ -119,7 +119,7 @@ def test_all_ranks_stop_when_one_is_told_to_and_go_on_later(tmp_path: Path) -> N
     settings = {"points": 4}
 
     ended = run_ranks(stopped_on_ranks, 2, str(tmp_path), settings)
-    kept = PointStore(tmp_path / "surface").read()
+    kept = PointStore(tmp_path / "surface", print).read()
     resumed = run_ranks(taken_on_ranks, 1, str(tmp_path), ("surface",), settings)[0]
     fresh = run_ranks(taken_on_ranks, 1, str(tmp_path / "fresh"), ("surface",), settings)[0]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.hang import Hang, Seen, card, diagnose, place_in
+from paceline.launch.hang import Hang, Seen, card, diagnose
 from paceline.launch.pool import RankTimeout, run_ranks
 from paceline.observe.collectives import CollectiveTrace
 from paceline.records.observed import Collective, CollectiveDone
-from paceline.records.places import Place
+from paceline.records.place import Place, place_in_stacks
 from paceline.records.reader import EventStream
 from tests.observe import ranks
 
@@ -130,8 +130,8 @@ def test_sends_and_receives_do_not_count_as_collectives() -> None:
 
 def test_the_current_thread_is_looked_at_before_others() -> None:
     """The first own line of a thread is the innermost."""
-    assert place_in(STACK) == Place(path="/home/me/train.py", line=42, function="step")
-    assert place_in("(it had not started yet)") is None
+    assert place_in_stacks(STACK) == Place(path="/home/me/train.py", line=42, function="step")
+    assert place_in_stacks("(it had not started yet)") is None
 
 
 def test_a_job_that_has_ended_does_not_hang() -> None:

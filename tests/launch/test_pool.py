@@ -334,3 +334,31 @@ def test_a_rank_whose_caller_was_stopped_meanwhile_goes_without_a_word(tmp_path,
 
     assert process.exitcode == 1
     assert capfd.readouterr().err == ""
+
+
+INTERRUPTED = """
+import os, signal, sys, time
+from multiprocessing import reduction
+from paceline.launch.pool import run_ranks
+
+real = reduction.sendfds
+def interrupted(*args):
+    reduction.sendfds = real
+    os.kill(os.getpid(), signal.SIGINT)
+    return real(*args)
+
+run_ranks(time.sleep, 1, 0)
+reduction.sendfds = interrupted
+try:
+    run_ranks(time.sleep, 1, 0)
+except KeyboardInterrupt:
+    time.sleep(0.5)  # what the fork server has to say, it says now
+    sys.exit("interrupted")
+"""
+
+
+def test_an_interrupt_while_a_rank_is_handed_over_leaves_no_traceback() -> None:
+    """It comes as soon as the fork server has the whole message."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (1, "interrupted\n")

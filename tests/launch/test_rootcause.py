@@ -13,6 +13,7 @@ from paceline.launch.cause_card import card
 from paceline.launch.endings import advice, ending
 from paceline.launch.rootcause import RankEnd, diagnose
 from paceline.launch.traces import Raised, parse_trace
+from paceline.records.place import Place
 
 LOST_PEER = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234"
 
@@ -23,6 +24,11 @@ def trace_of(program, folder):
     script.write_text(program)
     done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False)
     return done.stderr, done.returncode
+
+
+def place(path, line, function):
+    """A line of code."""
+    return Place(path=path, line=line, function=function)
 
 
 def leave(logs, rank, stderr=None, error=None, attempt=0):
@@ -60,7 +66,9 @@ load(7)
 
     assert code == 1
     assert "[rank0]: IndexError" in stderr
-    assert parse_trace(stderr) == Raised("IndexError: list index out of range", str(tmp_path / "program.py"), 4, "load")
+    assert parse_trace(stderr) == Raised(
+        "IndexError: list index out of range", place(str(tmp_path / "program.py"), 4, "load")
+    )
 
 
 def test_an_exception_is_found_with_the_users_own_line(tmp_path):
@@ -70,7 +78,7 @@ def test_an_exception_is_found_with_the_users_own_line(tmp_path):
     found = parse_trace(trace_of(program, tmp_path)[0])
 
     assert found.summary.startswith("json.decoder.JSONDecodeError: Expecting property name")
-    assert (found.path, found.line, found.function) == (str(tmp_path / "program.py"), 3, "main")
+    assert found.at == place(str(tmp_path / "program.py"), 3, "main")
 
 
 def test_of_a_chain_the_exception_that_ended_the_program_counts(tmp_path):
@@ -79,7 +87,7 @@ def test_of_a_chain_the_exception_that_ended_the_program_counts(tmp_path):
 
     found = parse_trace(trace_of(program, tmp_path)[0])
 
-    assert (found.summary, found.line) == ("KeyError: 'k'", 4)
+    assert (found.summary, found.at.line) == ("KeyError: 'k'", 4)
 
 
 def test_a_syntax_error_is_found_although_it_has_no_header(tmp_path):
@@ -87,14 +95,14 @@ def test_a_syntax_error_is_found_although_it_has_no_header(tmp_path):
     found = parse_trace(trace_of("x = 1\ny = (\n", tmp_path)[0])
 
     assert found.summary == "SyntaxError: '(' was never closed"
-    assert found.line == 2
+    assert found.at.line == 2
 
 
 def test_output_after_the_traceback_does_not_hide_it():
     """Libraries warn at exit."""
     text = trace("ValueError: boom") + "[W socket.cpp] destroy_process_group() was not called\n"
 
-    assert parse_trace(text) == Raised("ValueError: boom", "train.py", 12, "main")
+    assert parse_trace(text) == Raised("ValueError: boom", place("train.py", 12, "main"))
 
 
 @pytest.mark.parametrize("text", ["", "all is well\n", "Traceback (most recent call last):\n", "Error: no\n"])
@@ -114,7 +122,7 @@ def test_the_exception_is_read_from_the_stderr_log(tmp_path):
 
     cause = diagnose([RankEnd(1, 1, 77, 1)], tmp_path)
 
-    assert cause.first.raised == Raised("ValueError: boom", "train.py", 12, "main")
+    assert cause.first.raised == Raised("ValueError: boom", place("train.py", 12, "main"))
     assert (cause.first.source, cause.first.log) == ("stderr.log", folder / "stderr.log")
 
 
@@ -124,7 +132,7 @@ def test_error_json_is_believed_before_the_log(tmp_path):
 
     cause = diagnose([RankEnd(0, 0, 77, 1)], tmp_path)
 
-    assert cause.first.raised == Raised("ValueError: from the record", "recorded.py", 3, "main")
+    assert cause.first.raised == Raised("ValueError: from the record", place("recorded.py", 3, "main"))
     assert cause.first.source == "error.json"
 
 
@@ -141,7 +149,7 @@ def test_what_torchs_own_record_writes_is_understood(tmp_path, monkeypatch):
 
     assert cause.first.source == "error.json"
     assert cause.first.raised.summary == "ValueError: invalid literal for int() with base 10: 'x'"
-    assert cause.first.raised.path == __file__
+    assert cause.first.raised.at.path == __file__
     assert cause.first.log == folder
 
 

@@ -87,7 +87,7 @@ def test_what_cannot_be_seen_is_said(loader: Any, why: str) -> None:
 
     (seen,) = ledger.passes
     assert seen.batches == []
-    assert why in seen.unseen
+    assert why in seen.not_observed.why
 
 
 def test_the_loader_is_left_as_it_was() -> None:

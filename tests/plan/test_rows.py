@@ -11,6 +11,7 @@ import pytest
 
 from paceline.plan.rows import WARM_UP, reached_of, require_alike, require_one_training, timing_of
 from paceline.records.errors import PacelineError
+from paceline.records.observed import StepTiming
 from paceline.records.rundir import RunDir, read_info, write_info
 from paceline.records.schema import End, Start
 from tests.plan.runs import step, training, write_events
@@ -34,6 +35,19 @@ def test_the_median_step_leaves_out_the_warm_up_and_short_batches(tmp_path: Path
     assert 0 < found.spread < 0.6
 
 
+def test_steps_that_an_observer_timed_are_read_as_the_trainers_are(tmp_path: Path) -> None:
+    """Of a script under `paceline run`: whole batches only, where samples were seen; what was not timed is left out."""
+    path = training(tmp_path / "run", workers=2, micro=32, verb="run", task=None)
+    timings = [StepTiming(step=n, samples=64 * n, duration_s=9.0 if n <= WARM_UP else 0.02) for n in range(1, 30)]
+    short = StepTiming(step=30, samples=64 * 29 + 5, duration_s=0.001, source="hooks")
+    unseen = [StepTiming(step=31), StepTiming(duration_s=0.02), StepTiming(step=40, duration_s=0.02, sampled=True)]
+    write_events(RunDir(path), [Start(session=1, time_unix_s=0.0, world=2, step=0), *timings, short, *unseen])
+
+    timing = timing_of(path)
+
+    assert (timing.observed.step_s, timing.steps) == (0.02, 29 - WARM_UP + 2)
+
+
 def test_each_session_warms_up_again(tmp_path: Path) -> None:
     """A resumed run's first steps are as slow as a new one's."""
     path = training(tmp_path / "a", micro=32)
@@ -52,7 +66,7 @@ def test_a_short_run_and_one_of_another_verb_are_refused(tmp_path: Path) -> None
     """With the command that makes a fitting one."""
     short = training(tmp_path / "a", times=[0.1] * 15)
     other = training(tmp_path / "b", times=[0.1] * 50)
-    write_info(RunDir(other), msgspec.structs.replace(read_info(other), verb="run"))
+    write_info(RunDir(other), msgspec.structs.replace(read_info(other), verb="landscape"))
 
     with pytest.raises(PacelineError, match="5 steps that can be timed") as refused:
         timing_of(short)

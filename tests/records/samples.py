@@ -35,6 +35,8 @@ def _value(owner: type, name: str, hint: object) -> st.SearchStrategy:
         return st.tuples(*(_value(owner, name, part) for part in typing.get_args(hint)))
     if typing.get_origin(hint) is list:
         return st.lists(_value(owner, name, typing.get_args(hint)[0]), max_size=3)
+    if hint is msgspec.UnsetType:
+        return st.just(msgspec.UNSET)
     return {int: _WHOLE, float: _NUMBERS, str: _TEXT, bool: st.booleans(), type(None): st.none()}[hint]
 
 
@@ -62,9 +64,9 @@ def comparable(record: object) -> object:
     return record
 
 
-def start(step: int, session: int = 1) -> Start:
+def start(step: int, session: int = 1, resumed_from: int | None = None) -> Start:
     """A session that goes on from `step`."""
-    return Start(session=session, time_unix_s=0.0, world=1, step=step)
+    return Start(session=session, time_unix_s=0.0, world=1, step=step, resumed_from=resumed_from)
 
 
 def step(number: int, loss: float = 1.0) -> Step:

@@ -13,6 +13,7 @@ import time
 import tracemalloc
 from pathlib import Path
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -188,16 +189,16 @@ def test_a_device_without_space_gives_one_message(tmp_path: Path) -> None:
 
 def test_the_writer_goes_on_after_a_disk_that_was_full_for_a_while(tmp_path: Path, monkeypatch) -> None:
     """What the disk refused is lost and said; the next line stands on a line of its own."""
-    real = os.pwrite
+    real = os.write
     writer = EventWriter(tmp_path / "e.jsonl")
     writer.write(note("first"))
 
-    def half_then_full(handle: int, data: bytes, offset: int) -> int:
+    def half_then_full(handle: int, data: bytes) -> int:
         if data.startswith(b'{"type'):
-            return real(handle, data[:7], offset)
+            return real(handle, data[:7])
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(writer_module.os, "pwrite", half_then_full)
+    monkeypatch.setattr(writer_module.os, "write", half_then_full)
     with pytest.raises(PacelineError, match="No space left"):
         writer.write(note("lost"))
     monkeypatch.undo()
@@ -253,9 +254,41 @@ def test_a_strange_line_in_the_middle_is_counted_and_passed_over(tmp_path, line,
     read = list(stream)
 
     assert [event.step for event in read] == [0, 1, 2]
-    assert (stream.damaged_lines, stream.unknown_events) == (damaged, unknown)
+    assert (stream.damaged_lines, stream.unknown_lines) == (damaged, unknown)
     assert len(stream.notes) == 1
     assert ("damaged" if damaged else "later version") in stream.notes[0]
+
+
+def test_two_open_writers_of_one_file_lose_no_line(tmp_path: Path) -> None:
+    """A file has one writer; should it have two, neither writes over the other."""
+    path = tmp_path / "e.jsonl"
+    with EventWriter(path) as one, EventWriter(path) as two:
+        for number in range(3):
+            one.write(note(f"one {number}"))
+            two.write(note(f"two {number}"))
+
+    assert [event.message for event in EventStream(path)] == [f"{who} {n}" for n in range(3) for who in ("one", "two")]
+
+
+LATER = [
+    b'{"type":"end","step":7,"reason":"preempted","exit_code":143,"elapsed_s":1.0}\n',
+    b'{"type":"note","message":"m","level":"critical"}\n',
+    b'{"type":"checkpoint","step":7,"path":"c","duration_s":0.1,"size_bytes":1,"elapsed_s":1.0,"reason":"drill"}\n',
+    b'{"type":"attempt","attempt":1,"started_unix_s":0.0,"duration_s":1.0,"world":1,"outcome":"preempted","ranks":[],'
+    b'"logs":null,"cause":{"kind":"preempted","title":"t","rank":null,"rows":[]}}\n',
+]
+
+
+@pytest.mark.parametrize("line", LATER, ids=["end", "note", "checkpoint", "attempt"])
+def test_a_word_of_a_later_version_is_kept(tmp_path: Path, line: bytes) -> None:
+    """Reasons, levels, outcomes and kinds are open: a word that is not known yet is no damage."""
+    path = write_lines(tmp_path / "e.jsonl", line)
+
+    stream = EventStream(path)
+    (event,) = stream
+
+    assert stream.notes == []
+    assert json.loads(msgspec.json.encode(event)).items() >= json.loads(line).items()
 
 
 def test_a_field_of_a_later_version_does_not_hide_an_event(tmp_path: Path) -> None:
@@ -270,7 +303,7 @@ def test_a_field_of_a_later_version_does_not_hide_an_event(tmp_path: Path) -> No
 
 def test_a_line_longer_than_any_event_is_one_damaged_line(tmp_path: Path, monkeypatch) -> None:
     """A file without newlines (a disk image, say) is not loaded whole; what follows its line is read."""
-    monkeypatch.setattr("paceline.records.reader._MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr("paceline.records.lines.MAX_LINE_BYTES", 1000)
     path = write_lines(tmp_path / "e.jsonl", step(1), b"z" * 3500 + b"\n", step(2))
 
     stream = EventStream(path)
@@ -319,11 +352,12 @@ def test_steps_that_a_resumed_session_did_again_are_left_out(tmp_path: Path) -> 
     assert len(list(EventStream(path, superseded=True))) == 9
 
 
-def survivors(sessions: list[tuple[int, int]]) -> list[tuple[int, int]]:
+def survivors(sessions: list[tuple[int, int, str]]) -> list[tuple[int, int]]:
     """The history as a list that each session cuts back and goes on with: (step, session) of what counts."""
     history: list[tuple[int, int]] = []
-    for session, (resumed_at, did) in enumerate(sessions):
-        history = [entry for entry in history if entry[0] <= resumed_at]
+    for session, (resumed_at, did, how) in enumerate(sessions):
+        if how != "restarted":
+            history = [entry for entry in history if entry[0] <= resumed_at]
         history += [(resumed_at + n + 1, session) for n in range(did)]
     return history
 
@@ -331,16 +365,19 @@ def survivors(sessions: list[tuple[int, int]]) -> list[tuple[int, int]]:
 @settings(max_examples=80)
 @given(data=st.data())
 def test_any_history_of_resumes_reads_like_a_list_that_was_cut_back(data) -> None:
-    """Several resumes, also to an earlier step twice: the reader agrees with a simple model."""
+    """Resumes as this and as earlier versions write them, also to an earlier step twice, and elastic restarts that
+    resume nothing: the reader agrees with a simple model."""
     sessions, reached = [], 0
     for _ in range(data.draw(st.integers(1, 5))):
-        resumed_at = data.draw(st.integers(0, reached))
+        how = data.draw(st.sampled_from(["resumed", "resumed by an earlier version", "restarted"]))
+        resumed_at = 0 if how == "restarted" else data.draw(st.integers(0, reached))
         did = data.draw(st.integers(0, 4))
         reached = resumed_at + did
-        sessions.append((resumed_at, did))
+        sessions.append((resumed_at, did, how))
     lines = []
-    for session, (resumed_at, did) in enumerate(sessions):
-        lines.append(start(resumed_at, session + 1))
+    for session, (resumed_at, did, how) in enumerate(sessions):
+        numbered = 1 if how == "restarted" else session + 2
+        lines.append(start(resumed_at, numbered, resumed_from=resumed_at if how == "resumed" else None))
         lines += [step(resumed_at + n + 1, float(session)) for n in range(did)]
 
     with tempfile.TemporaryDirectory() as folder:
@@ -355,13 +392,26 @@ def test_resuming_to_an_earlier_step_twice_leaves_one_of_each_step(tmp_path: Pat
     path = write_lines(
         tmp_path / "e.jsonl",
         *(start(0), step(1, 0), step(2, 0), step(3, 0)),
-        *(start(2), step(3, 1), step(4, 1)),
-        *(start(1), step(2, 2)),
+        *(start(2, 2), step(3, 1), step(4, 1)),
+        *(start(1, 3), step(2, 2)),
     )
 
     read = [(e.step, e.loss) for e in EventStream(path) if e.__struct_config__.tag == "step"]
 
     assert read == [(1, 0), (2, 2)]
+
+
+def test_an_elastic_restart_that_resumes_nothing_hides_no_step(tmp_path: Path) -> None:
+    """It begins anew at step 0; its events say which attempt they are of."""
+    path = write_lines(
+        tmp_path / "e.jsonl",
+        *(start(0), step(1, 0), step(2, 0)),
+        *(msgspec.structs.replace(event, attempt=2) for event in (start(0), step(1, 1), step(2, 1), step(3, 1))),
+    )
+
+    read = [(e.attempt, e.step) for e in EventStream(path) if e.__struct_config__.tag == "step"]
+
+    assert read == [(msgspec.UNSET, 1), (msgspec.UNSET, 2), (2, 1), (2, 2), (2, 3)]
 
 
 def peak_bytes(path: Path) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import tempfile
 from pathlib import Path
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.records.errors import PacelineError
 from paceline.records.findings import append_findings, read_findings
 from paceline.records.schema import Finding
 
@@ -36,26 +34,28 @@ def test_findings_of_several_judges_come_back_in_order(batches: list[list[Findin
         for batch in batches:
             append_findings(path, batch)
 
-        read = list(read_findings(path))
+        read, notes = read_findings(path)
 
-    assert read == [finding for batch in batches for finding in batch]
+    assert (read, notes) == ([finding for batch in batches for finding in batch], [])
 
 
 def test_no_file_means_no_findings(tmp_path: Path) -> None:
     """A run that was never judged."""
-    assert list(read_findings(tmp_path / "findings.jsonl")) == []
+    assert read_findings(tmp_path / "findings.jsonl") == ([], [])
 
 
-def test_a_torn_last_line_is_dropped_and_damage_before_it_is_said(tmp_path: Path) -> None:
-    """A judge that was killed is no damage; a broken line in the middle is, and its number is named."""
+def test_torn_and_damaged_lines_are_counted_and_hide_no_finding(tmp_path: Path) -> None:
+    """As in event files; a severity of a later version is kept."""
     path = tmp_path / "findings.jsonl"
     append_findings(path, [ONE])
     whole = path.read_bytes()
     path.write_bytes(whole + whole[:20])
 
-    torn = list(read_findings(path))
-    path.write_bytes(whole + b"{}\n" + whole)
+    torn, torn_notes = read_findings(path)
+    path.write_bytes(whole + b"{}\n" + whole.replace(b'"info"', b'"critical"'))
+    damaged, damaged_notes = read_findings(path)
 
     assert torn == [ONE]
-    with pytest.raises(PacelineError, match="is damaged in line 2"):
-        list(read_findings(path))
+    assert [finding.severity for finding in damaged] == ["info", "critical"]
+    assert "torn (20 bytes" in torn_notes[0]
+    assert "1 damaged line(s)" in damaged_notes[0]

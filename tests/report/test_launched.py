@@ -10,6 +10,7 @@ from paceline.cli.card_layout import show
 from paceline.cli.launch_card import launch_card
 from paceline.cli.main import call
 from paceline.records.launched import Attempt, Cause, RankExit
+from paceline.records.observed import NotObserved, StepTiming
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import End, RunInfo, Start
 from paceline.records.writer import EventWriter
@@ -210,3 +211,39 @@ def test_a_record_of_an_earlier_version_is_read(tmp_path, launched):
 def test_a_line_is_shown_as_a_terminal_leaves_it(line, shown):
     """The last state of a progress bar, without escapes."""
     assert as_shown(line) == shown
+
+
+def test_steps_that_an_observer_timed_are_shown_with_their_source_and_what_was_not_seen_with_its_reason(launched):
+    """Card, JSON and page; before that, steps are among what is not observed."""
+    path = launched()
+    before = summarise(load_run(path)).launch
+    with EventWriter(RunDir(path).events()) as events:
+        events.write(Start(session=1, time_unix_s=0.0, world=2, step=0))
+        for number in range(1, 26):
+            events.write(StepTiming(step=number, samples=64 * number, duration_s=0.032, source="hooks"))
+        events.write(NotObserved(what="sample indices", why="an iterable data set has none"))
+
+    summary = summarise(load_run(path))
+    launch = summary.launch
+
+    assert {"steps", "samples", "samples/s"} <= {*before.not_observed}
+    assert (launch.steps, launch.timed_steps, launch.timed_by) == (25, 20, ["hooks"])
+    assert (launch.step_s, launch.samples_per_s) == (0.032, 2000.0)
+    assert launch.not_observed == [
+        *("loss", "metrics", "learning rate", "checkpoints"),
+        "sample indices (an iterable data set has none)",
+    ]
+    out = io.StringIO()
+    show(Console(file=out, width=100), launch_card(summary, launch))
+    for text in ("0.032 s", "median of 20 steps of rank 0", "timed by hooks", "2,000"):
+        assert text in out.getvalue()
+
+
+@pytest.mark.parametrize("reason", ["preempted", "finished"])
+def test_an_end_of_a_later_version_is_told_in_its_own_word(launched, reason):
+    """A reason that is not known yet is no failure."""
+    path = launched(ended=False)
+    with EventWriter(RunDir(path).launcher_events("bench-1")) as events:
+        events.write(End(step=0, reason=reason, exit_code=0, elapsed_s=3.0))
+
+    assert summarise(load_run(path)).ended.startswith(f"{reason.capitalize()} with exit code 0")

@@ -11,12 +11,12 @@ from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
-import msgspec
 from rich.console import Console
 from rich.progress import TaskID
 
 from paceline.cli.live import NO_RATE, LiveProgress, RecentRate, clock
 from paceline.records.errors import PacelineError
+from paceline.records.lines import JsonLines
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
 from paceline.records.wrap import wrap
@@ -38,7 +38,7 @@ class Tail:
         self.path = path
         self._offset = _end_of_lines(path)
         self._rest = b""
-        self._decoder = msgspec.json.Decoder(AnyEvent)
+        self._lines: JsonLines[AnyEvent] = JsonLines(path, AnyEvent)
 
     def read(self) -> list[AnyEvent]:
         """What came since the last call; a line that is not whole yet waits for the next."""
@@ -50,13 +50,12 @@ class Tail:
             return []
         self._offset += len(new)
         *lines, self._rest = (self._rest + new).split(b"\n")
-        events = []
-        for line in lines:
-            try:
-                events.append(self._decoder.decode(line))
-            except (msgspec.MsgspecError, UnicodeDecodeError):
-                continue  # the remains of a killed run; the report counts them
-        return events
+        return [event for line in lines if (event := self._lines.decode(line)) is not None]
+
+    @property
+    def notes(self) -> list[str]:
+        """What was passed over, in words."""
+        return self._lines.notes
 
 
 def _end_of_lines(path: Path) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from paceline.cli.card_layout import Block, Card, Row, Rows, Words
 from paceline.records.launched import Attempt
 from paceline.report import launched, words
-from paceline.report.facts import OUTCOMES, tiles
+from paceline.report.facts import outcome_of, tiles
 from paceline.report.launched import Launch
 from paceline.report.summary import Summary
 
@@ -47,7 +47,7 @@ def _attempt(attempt: Attempt, *, last: bool) -> list[Block]:
     ]
     if len(attempt.ranks) > _MAX_RANKS:
         rows.append(("", f"and {len(attempt.ranks) - _MAX_RANKS} more"))
-    title = f"attempt {attempt.attempt} {OUTCOMES[attempt.outcome]} after {words.duration(attempt.duration_s)}"
+    title = f"attempt {attempt.attempt} {outcome_of(attempt)} after {words.duration(attempt.duration_s)}"
     if attempt.cause is not None:
         title = f"{title}: {attempt.cause.title}"
         rows += [row for row in attempt.cause.rows if last or row[0] in _EARLIER]

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import shlex
 import signal
+import sys
+from typing import TYPE_CHECKING
 
 from paceline.launch.flags import flags_before_script, help_text
 from paceline.records.wrap import columns
+
+if TYPE_CHECKING:
+    from paceline.launch.plan import LaunchPlan
 
 
 def run_command(argv: list[str]) -> int:
@@ -21,6 +28,47 @@ def run_command(argv: list[str]) -> int:
         print(help_text(min(columns(), 100)))
         return 0
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # as under torchrun; --signals-to-handle says otherwise
-    from paceline.launch.torchrun import launch  # needs torch, which takes seconds: --help does not
+    # They need torch, which takes seconds: --help does not.
+    from paceline.launch.execute import execute, recorded_run
+    from paceline.launch.plan import plan_launch
+    from paceline.launch.tuning import describe
 
-    return launch(argv)
+    plan = plan_launch(argv)
+    if plan.flags["dry_run"]:
+        print(_as_text(plan))
+        return 0
+    with recorded_run(plan) as plan:
+        off = " (--no-tuning leaves them out)" if plan.settings else ""
+        _say(f"paceline: run directory {plan.run_dir}; settings {describe(plan.settings)}{off}")
+        os.environ.update(plan.added_environment)  # workers inherit it
+        outcome = execute(plan, _say)
+    if outcome.message:
+        _say(outcome.message)
+    return outcome.exit_code
+
+
+def _say(text: str) -> None:
+    """To people, beside the workers' own output."""
+    sys.stderr.write(f"{text}\n")
+    sys.stderr.flush()
+
+
+def _as_text(plan: LaunchPlan) -> str:
+    """What would be started, for people."""
+    from paceline.launch.plan import RUN_DIR_VARIABLE
+
+    entry = plan.entrypoint if isinstance(plan.entrypoint, str) else "in the worker's own interpreter:"
+    config = plan.config
+    least, most = plan.nodes
+    rows = [
+        ("command", shlex.join([entry, *map(str, plan.arguments)])),
+        ("workers", f"{plan.workers} on {'this machine' if most == 1 else f'each of {least} to {most} machines'}"),
+        ("meeting point", f"{config.rdzv_backend} {config.rdzv_endpoint or 'chosen at the start'}, id {config.run_id}"),
+        ("restarts", f"{config.max_restarts} at most"),
+        ("run directory", str(plan.run_dir)),
+        ("logs", plan.log_dir),
+    ]
+    reasons = {each.name: each.why for each in plan.settings} | {RUN_DIR_VARIABLE: "where the run is recorded"}
+    for name, value in plan.added_environment.items():
+        rows.append(("environment", f"{name}={value} ({reasons.get(name, 'as torchrun sets it')})"))
+    return "\n".join(f"{label:<14} {text}".rstrip() for label, text in rows)

@@ -102,7 +102,7 @@ def pca_path(session: Session) -> _Path:
         )
 
     def make() -> tuple[list[int], list[list[float]], list[float]]:
-        kept = Entries.read(folder / "path.jsonl")
+        kept = Entries.read(folder / "path.jsonl", session.work.note)
         if "path" in kept:
             return kept["path"][0], kept["path"][1], kept["path"][2]
         found = checkpoints_of_path(run, last, session.config)

@@ -60,7 +60,7 @@ def evaluate(work: Work, name: str, points: int, at: Callable[[int], Value]) -> 
     Raises:
         Stopped: on every rank; finished points are kept.
     """
-    store = PointStore(work.parts / name)
+    store = PointStore(work.parts / name, work.note)
     known = work.from_rank_zero(store.read)
     own = [index for index in range(points) if index not in known][work.rank :: work.world]
     before = len(known)

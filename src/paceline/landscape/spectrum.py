@@ -29,7 +29,7 @@ TRACE_ERROR = 0.05
 def entries(work: Work, name: str) -> Entries:
     """What was kept of a measure, equal on all ranks."""
     path = work.parts / f"{name}.jsonl"
-    return Entries(path, work.from_rank_zero(lambda: Entries.read(path)), writes=work.rank == 0)
+    return Entries(path, work.from_rank_zero(lambda: Entries.read(path, work.note)), writes=work.rank == 0)
 
 
 def eigenvalues(session: Session) -> Outcome:

@@ -9,7 +9,7 @@ import contextlib
 import math
 import os
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from paceline.curvature.eigen import Row
+from paceline.records.lines import JsonLines
 from paceline.records.rundir import make_dirs, write_error
 from paceline.records.writer import EventWriter
 
@@ -38,16 +39,17 @@ class Entry(msgspec.Struct, frozen=True):
     value: Any
 
 
-def read_lines(path: Path, kind: type[Any]) -> list[Any]:
-    """All whole lines of a file of structs; none where there is no file."""
-    try:
-        *lines, _ = path.read_bytes().split(b"\n")
-    except FileNotFoundError:
+Note = Callable[[str], None]
+
+
+def read_lines(path: Path, kind: type[Any], note: Note) -> list[Any]:
+    """All whole lines of a file of structs, none where there is no file; `note` is told what is computed again."""
+    if not path.exists():
         return []
-    found = []
-    for line in lines:
-        with contextlib.suppress(msgspec.MsgspecError, UnicodeDecodeError):  # damaged: computed again
-            found.append(msgspec.json.decode(line, type=kind))
+    lines: JsonLines[Any] = JsonLines(path, kind)
+    found = [value for _, value in lines.scan()]
+    for remark in lines.notes:
+        note(f"{remark}; what they held is computed again")
     return found
 
 
@@ -56,16 +58,18 @@ class PointStore:
 
     Args:
         folder: of the slice.
+        note: is told what cannot be read.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, note: Note) -> None:
         self.folder = folder
+        self._note = note
 
     def read(self) -> dict[int, PointRecord]:
         """What all ranks of all sessions have left."""
         records = {}
         for path in sorted(self.folder.glob("rank-*.jsonl")):
-            for record in read_lines(path, PointRecord):
+            for record in read_lines(path, PointRecord, self._note):
                 records[record.index] = record
         return records
 
@@ -87,9 +91,9 @@ class Entries:
         self._path, self._known, self._writes = path, known, writes
 
     @staticmethod
-    def read(path: Path) -> dict[str, Any]:
+    def read(path: Path, note: Note) -> dict[str, Any]:
         """What is there."""
-        return {entry.key: entry.value for entry in read_lines(path, Entry)}
+        return {entry.key: entry.value for entry in read_lines(path, Entry, note)}
 
     def __contains__(self, key: str) -> bool:
         return key in self._known

@@ -39,6 +39,10 @@ class Teller(Protocol):
         """Progress."""
         ...
 
+    def note(self, message: str) -> None:
+        """Something a person should know."""
+        ...
+
     def elapsed_s(self) -> float:
         """Since the session began."""
         ...
@@ -100,6 +104,11 @@ class Work:
         values: list[Any] = [None] * self.world
         dist.all_gather_object(values, value)
         return values
+
+    def note(self, message: str) -> None:
+        """Something a person should know."""
+        if self._teller is not None:
+            self._teller.note(message)
 
     def tell(self, measure: str, done: int, total: int, unit: str, shown: str = "") -> None:
         """Progress, a few times a second at most; the first and the last in any case."""

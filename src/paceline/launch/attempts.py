@@ -13,7 +13,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 
 import psutil
 from torch.distributed.elastic.agent.server.api import WorkerState
@@ -23,8 +23,8 @@ from torch.distributed.launcher import api as launcher
 
 from paceline.launch.rank_ends import EndWatcher
 from paceline.records.launched import RankExit
+from paceline.records.vocabulary import AttemptOutcome
 
-Outcome = Literal["succeeded", "failed", "interrupted", "membership"]
 Ends = Mapping[int, tuple[float, int | None]]
 """Time and exit code of ranks that have ended, by rank."""
 _KILL_WAIT_S = 5.0
@@ -45,7 +45,7 @@ class Ended:
         ranks: of this machine.
     """
 
-    outcome: Outcome
+    outcome: AttemptOutcome
     started_unix_s: float
     duration_s: float
     world: int
@@ -143,7 +143,7 @@ class WatchedAgent(LocalElasticAgent):
         codes = {
             local: handler.proc.poll() for local, handler in getattr(self._pcontext, "subprocess_handlers", {}).items()
         }
-        outcome: Outcome
+        outcome: AttemptOutcome
         if self._state == WorkerState.SUCCEEDED:
             outcome = "succeeded"
         elif self._state in (WorkerState.FAILED, WorkerState.UNHEALTHY):

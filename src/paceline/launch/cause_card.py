@@ -79,8 +79,8 @@ def _rows(cause: RootCause) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if first.raised is not None:
         rows.append(("raised" if first.ended_it else "printed", first.raised.summary))
-        if first.raised.path:
-            rows.append(("at", first.raised.place))
+        if first.raised.at is not None:
+            rows.append(("at", str(first.raised.at)))
     how = "killed by SIGABRT" if first.aborted_after_success else ending(first.end.exit_code)
     rows.append(("ended", f"process {first.end.pid} {how}{_ahead(cause)}"))
     if first.raised is None and not first.aborted_after_success:
@@ -116,7 +116,8 @@ def _other_rows(cause: RootCause) -> list[tuple[str, str]]:
 
 def _at(each: Explained) -> str:
     assert each.raised is not None
-    place = f" ({Path(each.raised.path).name}:{each.raised.line})" if each.raised.path else ""
+    at = each.raised.at
+    place = f" ({Path(at.path).name}:{at.line})" if at is not None else ""
     summary = each.raised.summary
     return f"{summary[:117]}...{place}" if len(summary) > 120 else f"{summary}{place}"
 

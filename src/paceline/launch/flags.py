@@ -39,6 +39,7 @@ class Flag:
 OURS = (
     Flag(("--run-dir",), "DIR", "the run's own directory, exactly this one", "runs/<date>_<time>_<script>"),
     Flag(("--no-tuning",), "", "leave the workers' thread and memory settings alone"),
+    Flag(("--dry-run",), "", "print what would be started, with each setting and its reason, and start nothing"),
 )
 
 TORCHRUN: dict[str, tuple[Flag, ...]] = {

@@ -8,17 +8,14 @@ rank, which works even where a trace is missing. Pure functions of both; whoever
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 from paceline.records.observed import Collective
-from paceline.records.places import Place, is_foreign
+from paceline.records.place import Place, place_in_stacks
 
-_THREAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-f]+.*\(most recent call first\):$", re.MULTILINE)
-_FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+) in (?P<function>.+)$', re.MULTILINE)
 _TO_ONE = ("send", "recv")
 """Not waited for by all ranks of a group."""
 
@@ -42,7 +39,7 @@ class Seen:
     @property
     def place(self) -> Place | None:
         """The user's own line that it stands at."""
-        return None if self.ended else place_in(self.stack)
+        return None if self.ended else place_in_stacks(self.stack)
 
 
 @dataclass(frozen=True)
@@ -114,30 +111,6 @@ def card(hang: Hang, timeout_s: float | None = None, root: Path | None = None) -
     title = f"{_title(hang)}{after}"
     lines = [f"-- {title} ".ljust(80, "-"), *(f"  {name:<8} {text}".rstrip() for name, text in rows), "-" * 80]
     return "\n".join(lines)
-
-
-def place_in(stack: str, folder: Path | None = None) -> Place | None:
-    """The user's innermost own line in what faulthandler wrote; the thread that it calls current comes first.
-
-    With a folder, only lines of files in it are the user's.
-
-    Threads of libraries have no such line, so the first that has one is the one in question.
-    """
-    for thread in _threads(stack):
-        for frame in _FRAME.finditer(thread):
-            own = not is_foreign(frame["path"]) if folder is None else Path(frame["path"]).is_relative_to(folder)
-            if own:
-                return Place(path=frame["path"], line=int(frame["line"]), function=frame["function"])
-    return None
-
-
-def _threads(stack: str) -> list[str]:
-    heads = list(_THREAD.finditer(stack))
-    ends = [head.start() for head in heads[1:]] + [len(stack)] * bool(heads)
-    found = [
-        (head.group().startswith("Current"), stack[head.end() : end]) for head, end in zip(heads, ends, strict=True)
-    ]
-    return [text for current, text in sorted(found, key=lambda each: not each[0])]
 
 
 def _pending(seen: Seen) -> Collective | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
@@ -129,9 +128,3 @@ _OUTCOMES = {
     "interrupted": "was interrupted after",
     "membership": "ended because machines joined or left, after",
 }
-
-
-def say(text: str) -> None:
-    """To people, beside the workers' own output."""
-    sys.stderr.write(f"{text}\n")
-    sys.stderr.flush()

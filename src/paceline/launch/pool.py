@@ -42,6 +42,7 @@ from paceline.launch.answers import Answer, PlainReader, RankUse, Unreadable
 from paceline.launch.limits import MARK, Limits, prepare, sweep
 from paceline.launch.rank import Job, serve, stack_file, stack_signal
 from paceline.records.errors import Exit, PacelineError
+from paceline.records.place import place_in_stacks, place_in_traceback
 
 T = TypeVar("T")
 
@@ -75,6 +76,17 @@ class RankFailure(PacelineError):  # noqa: N818  the word its readers use
         self.stack = stack
         if traceback or stack:
             self.add_note(f"On rank {rank}:\n{traceback or stack}")
+
+    def place(self, folder: Path | None) -> str:
+        """Where the rank raised or a signal killed it: the innermost line of files in the folder.
+
+        Returns:
+            "train.py:12, in main", the path relative to the folder; empty where no such line is known.
+        """
+        if folder is None:
+            return ""
+        found = place_in_traceback(self.traceback, folder) or place_in_stacks(self.stack, folder)
+        return "" if found is None else str(found.below(folder))
 
     def __reduce__(self) -> tuple[object, ...]:
         return (RankFailure, (self.rank, self.message, self.traceback, self.stack))
@@ -226,9 +238,19 @@ def _start(ranks: list[_Rank], job: Job, world: int) -> None:
             process = context.Process(
                 target=serve, args=(theirs, job, rank, world, port if rank else endpoint), name=f"paceline-rank-{rank}"
             )
-            with theirs, _starting, _plain_main():
+            with theirs, _starting, _plain_main(), _held_signals():
                 process.start()
             ranks.append(_Rank(rank, process, ours, PlainReader(ours) if job.plain else None))
+
+
+@contextlib.contextmanager
+def _held_signals() -> Iterator[None]:
+    """Ctrl-C in the middle of a message to the fork server would leave half of it there, and a traceback on stderr."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

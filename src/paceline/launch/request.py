@@ -30,6 +30,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.prog = "paceline run"
     parser.add_argument("--run-dir", type=Path, default=None)
     parser.add_argument("--no-tuning", action="store_true")
+    parser.add_argument("--dry-run", action="store_true")
     parser.error = _refuse  # type: ignore[method-assign]
     return parser
 

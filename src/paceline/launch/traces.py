@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from paceline.records.places import is_foreign
+from paceline.records.place import Place, own_places, places_in
 
 _HEADER = "Traceback (most recent call last):"
-_FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:, in (?P<function>.+))?$')
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 """torch writes it before each line of an uncaught exception once there is a process group."""
@@ -29,9 +28,7 @@ class Raised:
 
     Attributes:
         summary: type and first line of the message.
-        path: the file of the innermost frame that is the user's own; "" when no frame is known.
-        line: in that file, 1 or more; 0 when no frame is known.
-        function: around that line; "" at the top of a module.
+        at: the user's own innermost line, else the innermost of all; None when no frame is known.
         detail: further lines of the message.
         earlier: summaries of the exceptions that it was raised from or while handling, the latest first.
         uncaught: torch's hook for uncaught exceptions wrote it; False also when that is not known.
@@ -39,21 +36,11 @@ class Raised:
     """
 
     summary: str
-    path: str = ""
-    line: int = 0
-    function: str = ""
+    at: Place | None = None
     detail: str = field(default="", compare=False)
     earlier: tuple[str, ...] = field(default=(), compare=False)
     uncaught: bool = field(default=False, compare=False)
     last: bool = field(default=False, compare=False)
-
-    @property
-    def place(self) -> str:
-        """As "train.py:12, in main"; "" when unknown."""
-        if not self.path:
-            return ""
-        within = f", in {self.function}" if self.function and self.function != "<module>" else ""
-        return f"{self.path}:{self.line}{within}"
 
 
 def without_rank(text: str) -> str:
@@ -101,20 +88,15 @@ def _earlier(lines: list[str]) -> tuple[str, ...]:
 
 def _block(lines: list[str]) -> Raised | None:
     """Frames, all indented, and then the exception at the margin."""
-    frames = []
     for index, line in enumerate(lines):
-        if not line.strip():
+        if not line.strip() or line[0].isspace():
             continue
-        if line[0].isspace():
-            if match := _FRAME.match(line):
-                frames.append(match)
-        elif _EXCEPTION.match(line):
+        if _EXCEPTION.match(line):
             detail = _detail(lines[index + 1 :])
             rest = lines[index + 1 + len(detail) :]
             last = not any(each.strip() and not _LOG_LINE.match(each) for each in rest)
-            return replace(_raised(line, frames), detail="\n".join(detail), last=last)
-        else:
-            return None
+            return replace(_raised(line, lines[:index]), detail="\n".join(detail), last=last)
+        return None
     return None
 
 
@@ -132,16 +114,14 @@ def _syntax_error(lines: list[str]) -> Raised | None:
     for index in range(len(lines) - 1, 0, -1):
         match = _EXCEPTION.match(lines[index])
         if match and match["type"] in {"SyntaxError", "IndentationError", "TabError"}:
-            frames = [found for line in lines[max(0, index - 5) : index] if (found := _FRAME.match(line))]
-            return _raised(lines[index], frames) if frames else None
+            found = _raised(lines[index], lines[max(0, index - 5) : index])
+            return found if found.at is not None else None
     return None
 
 
-def _raised(summary: str, frames: list[re.Match[str]]) -> Raised:
+def _raised(summary: str, frames: list[str]) -> Raised:
     if len(summary) > _MAX_SUMMARY:
         summary = summary[: _MAX_SUMMARY - 3] + "..."
-    if not frames:
-        return Raised(summary)
-    own = [frame for frame in frames if not is_foreign(frame["path"])]
-    frame = (own or frames)[-1]
-    return Raised(summary, frame["path"], int(frame["line"]), frame["function"] or "")
+    places = places_in("\n".join(frames))
+    candidates = own_places(places) or places
+    return Raised(summary, candidates[-1] if candidates else None)

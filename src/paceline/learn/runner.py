@@ -15,7 +15,6 @@ from paceline.learn.checking import Checks, MissingName, Property, Wrong, load_c
 from paceline.learn.content import Course, Exercise
 from paceline.learn.messages import GENERAL
 from paceline.learn.outcome import Outcome, Verdict
-from paceline.learn.places import place_of
 from paceline.records.errors import PacelineError
 
 _PRINTED_LINES, _PRINTED_BYTES = 8, 4096
@@ -134,7 +133,7 @@ def _of_failure(failure: RankFailure, answer: Answer) -> Wrong:
     said = failure.message.splitlines()[-1]  # a syntax error comes with its line before
     kind, _, text = said.partition(":")
     name = kind.rpartition(".")[2].strip()
-    where = place_of(failure, answer.last)
+    where = failure.place(answer.last)
     if name == "Wrong":  # judged over there, by a check of ours
         cause = failure.__cause__
         return cause if isinstance(cause, Wrong) else Wrong("unusable", got=failure.message)

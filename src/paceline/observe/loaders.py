@@ -6,7 +6,7 @@
 
 It looks at torch's DataLoader from inside: an index counts when its batch is handed to the loop, not when a sampler
 names it or a worker reads it ahead. The data set, the sampler and the batches stay what they are. What has no indices
-(iterable data sets) or comes in another order than it was asked for (`in_order=False`) is said to be unseen.
+(iterable data sets) or comes in another order than it was asked for (`in_order=False`) is said not to be observed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as machinery
 
-from paceline.records.observed import LoaderPass
+from paceline.records.observed import LoaderPass, NotObserved
 
 
 class LoaderLedger:
@@ -85,7 +85,7 @@ class LoaderLedger:
         if loader not in self._numbers:
             self._numbers[loader] = (next(self._loaders), itertools.count())
         index, counter = self._numbers[loader]
-        begun = _Pass(index, next(counter), _length(loader.dataset), _unseen(loader))
+        begun = _Pass(index, next(counter), _length(loader.dataset), _not_observed(loader))
         # Loader workers are given their first indices while the iterator is made, before it is known here.
         begun.asked = self._early.pop(iterator, begun.asked)
         self._current[iterator] = begun
@@ -105,7 +105,7 @@ class LoaderLedger:
 
     def _received(self, iterator: Any, _: Any) -> None:
         current = self._current.get(iterator)
-        if current is None or current.unseen or not current.asked:
+        if current is None or current.not_observed or not current.asked:
             return
         index = current.asked.popleft()
         current.batches.append([int(each) for each in index] if isinstance(index, list | tuple) else [int(index)])
@@ -118,7 +118,7 @@ class _Pass:
     loader: int
     number: int
     samples: int | None
-    unseen: str
+    not_observed: NotObserved | None
     asked: deque[Any] = field(default_factory=deque)
     """Indices that were asked for and have not been received."""
     batches: list[list[int]] = field(default_factory=list)
@@ -129,7 +129,7 @@ class _Pass:
             number=self.number,
             samples=self.samples,
             batches=[list(batch) for batch in self.batches],
-            unseen=self.unseen,
+            not_observed=self.not_observed,
         )
 
 
@@ -140,9 +140,10 @@ def _length(dataset: Any) -> int | None:
         return None
 
 
-def _unseen(loader: Any) -> str:
+def _not_observed(loader: Any) -> NotObserved | None:
     if loader._dataset_kind == machinery._DatasetKind.Iterable:
-        return "an iterable data set has no indices"
+        return NotObserved(what="sample indices", why="an iterable data set has none")
     if not getattr(loader, "in_order", True):
-        return "in_order=False: batches come in another order than they were asked for"
-    return ""
+        why = "in_order=False: batches come in another order than they were asked for"
+        return NotObserved(what="sample indices", why=why)
+    return None

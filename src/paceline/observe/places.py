@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from types import FrameType
 
-from paceline.records.places import Place, is_foreign
+from paceline.records.place import Place, is_library
 
 _BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
 """Where Python hands over to the autograd engine; hooks that DDP runs are called from below it."""
@@ -22,7 +22,7 @@ def user_place(frame: FrameType | None = None) -> tuple[Place | None, bool]:
     at: FrameType | None = current
     while at is not None:
         code = at.f_code
-        if place is None and not is_foreign(code.co_filename):
+        if place is None and not is_library(code.co_filename):
             place = Place(path=code.co_filename, line=at.f_lineno, function=code.co_name)
         if code.co_name == _BACKWARD[1] and code.co_filename.endswith(_BACKWARD[0]):
             return place or _outer(at.f_back), True

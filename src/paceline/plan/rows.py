@@ -12,6 +12,7 @@ import numpy as np
 
 from paceline.plan.step_time import Observed, Setting
 from paceline.records.errors import PacelineError, choices
+from paceline.records.observed import StepTiming
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import End, Evaluation, RunInfo, Start, Step
@@ -45,16 +46,21 @@ class Timing:
     size_bytes: int
 
 
-def train_info(path: Path) -> RunInfo:
+def train_info(path: Path, *, or_observed: bool = False) -> RunInfo:
     """run.json of a run that trained.
+
+    Args:
+        path: the run.
+        or_observed: a script that was watched under `paceline run` is as good.
 
     Raises:
         PacelineError: not a run directory, or of another verb, or it does not say how its batch was made.
     """
     info = read_info(path)
-    if info.verb != "train" or info.batch is None or info.task is None or info.topology is None:
+    trained = info.verb == "train" or (or_observed and info.verb == "run")
+    if not trained or info.batch is None or info.topology is None or (info.verb == "train" and info.task is None):
         raise PacelineError(
-            f"{path} is no run of paceline train" if info.verb != "train" else f"{path} has no batch in its run.json",
+            f"{path} has no batch in its run.json" if trained else f"{path} is no run of paceline train",
             why="plans are made from trainings that recorded their steps",
             hint="paceline train TASK --steps 60 makes a short one",
         )
@@ -67,7 +73,7 @@ def timing_of(path: Path) -> Timing:
     Raises:
         PacelineError: not a training, or too short.
     """
-    info = train_info(path)
+    info = train_info(path, or_observed=True)
     assert info.batch is not None
     assert info.topology is not None
     times = _step_times(path, info.batch.global_batch)
@@ -106,6 +112,14 @@ def _step_times(path: Path, batch: int) -> Floats:
                 skip -= 1
             elif whole:
                 times.append(event.data_s + event.forward_s + event.backward_s + event.update_s)
+        elif isinstance(event, StepTiming):
+            # What came between two samples is not known, so each counts as a whole batch, as nearly all are.
+            whole = event.sampled or event.samples is None or event.samples - before == batch
+            before = before if event.samples is None else event.samples
+            if skip:
+                skip -= 1
+            elif whole and event.duration_s is not None:
+                times.append(event.duration_s)
     return np.array(times, dtype=np.float64)
 
 

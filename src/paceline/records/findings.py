@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
-import msgspec
-
-from paceline.records.errors import PacelineError
+from paceline.records.lines import JsonLines
 from paceline.records.schema import Finding
 from paceline.records.writer import EventWriter
 
@@ -19,20 +17,8 @@ def append_findings(path: Path, findings: Iterable[Finding]) -> None:
             writer.write(finding)
 
 
-def read_findings(path: Path) -> Iterator[Finding]:
-    """Findings in the order in which they were written; a torn last line is dropped.
-
-    Raises:
-        PacelineError: a line that is not the last is damaged.
-    """
-    if not path.exists():
-        return
-    decoder = msgspec.json.Decoder(Finding)
-    with path.open("rb") as file:
-        for number, line in enumerate(file, start=1):
-            if not line.endswith(b"\n"):
-                return
-            try:
-                yield decoder.decode(line)
-            except msgspec.MsgspecError as error:
-                raise PacelineError(f"{path} is damaged in line {number}", why=str(error)) from error
+def read_findings(path: Path) -> tuple[list[Finding], list[str]]:
+    """Findings in the order in which they were written, and notes on what was passed over; no file holds none."""
+    lines: JsonLines[Finding] = JsonLines(path, Finding)
+    found = [finding for _, finding in lines.scan()] if path.exists() else []
+    return found, lines.notes

@@ -5,11 +5,10 @@ A launcher writes these events to a file of its own, `events/launcher-<node>.jso
 
 from __future__ import annotations
 
-from typing import Literal
-
 import msgspec
 
 from paceline.records.event import Event
+from paceline.records.vocabulary import AttemptOutcome, CauseKind
 
 
 class RankExit(msgspec.Struct, frozen=True, kw_only=True):
@@ -29,8 +28,7 @@ class RankExit(msgspec.Struct, frozen=True, kw_only=True):
 class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """Why an attempt failed."""
 
-    kind: Literal["failed", "left", "unknown"]
-    """The rank failed by itself; it left with code 0 while others waited; or the first cause is not known."""
+    kind: CauseKind
     title: str
     """In one line."""
     rank: int | None
@@ -47,8 +45,7 @@ class Attempt(Event, frozen=True, kw_only=True, tag="attempt"):
     started_unix_s: float
     duration_s: float
     world: int
-    outcome: Literal["succeeded", "failed", "interrupted", "membership"]
-    """`membership`: machines joined or left, and all ranks were started again."""
+    outcome: AttemptOutcome
     ranks: list[RankExit]
     """Of this machine."""
     logs: str | None

@@ -6,7 +6,7 @@ Probes (`paceline.observe`) write these, judges read them; neither knows the oth
 from __future__ import annotations
 
 from paceline.records.event import Event
-from paceline.records.places import Place
+from paceline.records.place import Place
 
 
 class Collective(Event, frozen=True, kw_only=True, tag="collective"):
@@ -42,6 +42,35 @@ class CollectiveDone(Event, frozen=True, kw_only=True, tag="collective_done"):
     """On this machine's monotonic clock."""
 
 
+class NotObserved(Event, frozen=True, kw_only=True, tag="not_observed"):
+    """Something that a probe should have seen, and did not."""
+
+    what: str
+    """A quantity in the words of a report: `samples`, `loss`, `sample indices`."""
+    why: str
+
+
+class StepTiming(Event, frozen=True, kw_only=True, tag="step_timing"):
+    """How long an optimizer step took, as an observer of a script saw it; what it did not see is None."""
+
+    step: int | None = None
+    """Optimizer steps of this process, 1 for the first."""
+    samples: int | None = None
+    """Used by all ranks up to and with this step."""
+    elapsed_s: float | None = None
+    """Since the first step began."""
+    duration_s: float | None = None
+    """Of the whole step, from the end of the one before."""
+    data_s: float | None = None
+    forward_s: float | None = None
+    backward_s: float | None = None
+    update_s: float | None = None
+    source: str = ""
+    """What timed it, as `hooks` or `profiler`."""
+    sampled: bool = False
+    """Only some steps are timed like this one."""
+
+
 class LoaderPass(Event, frozen=True, kw_only=True, tag="loader_pass"):
     """One pass of this rank over a data loader, as far as it went."""
 
@@ -53,8 +82,8 @@ class LoaderPass(Event, frozen=True, kw_only=True, tag="loader_pass"):
     """In the whole data set; None when it has no length."""
     batches: list[list[int]]
     """Indices into the data set of each batch that the loop received, in order."""
-    unseen: str = ""
-    """Why nothing could be seen; empty when `batches` is all there was."""
+    not_observed: NotObserved | None = None
+    """Why `batches` is not all there was."""
 
 
 class Fingerprint(Event, frozen=True, kw_only=True, tag="fingerprint"):

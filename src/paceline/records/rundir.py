@@ -73,18 +73,26 @@ class RunDir:
         return self.info.exists()
 
 
+def run_dir_name(name: str, now: datetime.datetime | None = None) -> str:
+    """`<date>_<time>_<name>`."""
+    return f"{now or datetime.datetime.now():%Y-%m-%d_%H-%M-%S}_{slug(name)}"
+
+
 def new_run_dir(name: str, root: Path = DEFAULT_ROOT, now: datetime.datetime | None = None) -> RunDir:
     """Make `root/<date>_<time>_<name>`; a number is appended when two runs start in one second."""
-    now = now or datetime.datetime.now()
-    stem = f"{now:%Y-%m-%d_%H-%M-%S}_{slug(name)}"
+    return make_run_dir(root / run_dir_name(name, now))
+
+
+def make_run_dir(planned: Path) -> RunDir:
+    """Make a directory of that name, or of that name with a number appended."""
     for attempt in range(1000):
-        path = root / (stem if attempt == 0 else f"{stem}-{attempt + 1}")
+        path = planned if attempt == 0 else planned.with_name(f"{planned.name}-{attempt + 1}")
         try:
             make_dirs(path, exist_ok=False)
         except FileExistsError:
             continue
         return RunDir(path)
-    raise PacelineError(f"no free run directory name below {root}", hint="name one with --run-dir")
+    raise PacelineError(f"no free run directory name below {planned.parent}", hint="name one with --run-dir")
 
 
 def slug(name: str) -> str:

@@ -2,20 +2,29 @@
 
 Units live in names: `_s` seconds, `_bytes` bytes. A field that was not observed is None, never a guess.
 JSON has no NaN: a loss or a measure that is no finite number stands there as null, and is NaN again when it is read.
-Readers of this schema skip event types and fields that a later minor version added; a run whose `schema` is
-greater than `SCHEMA` is refused, because then the meaning of what is known may have changed.
+Readers of this schema skip event types and fields that a later minor version added, and take words of its vocabularies
+(see `vocabulary`); a run whose `schema` is greater than `SCHEMA` is refused, because then the meaning of what is known
+may have changed.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from paceline.records.event import Event
 from paceline.records.launched import Attempt
-from paceline.records.observed import Collective, CollectiveDone, Fingerprint, LoaderPass
+from paceline.records.observed import (
+    Collective,
+    CollectiveDone,
+    Fingerprint,
+    LoaderPass,
+    NotObserved,
+    StepTiming,
+)
+from paceline.records.vocabulary import CheckpointReason, Device, EndReason, Level, Severity, Verb
 
 SCHEMA = 1
 
@@ -41,7 +50,7 @@ class Topology(msgspec.Struct, frozen=True, kw_only=True):
     world: int
     nodes: int
     backend: str
-    device: Literal["cpu", "cuda"]
+    device: Device
     device_name: str
     threads_per_rank: int | None
     hostname: str
@@ -73,7 +82,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     """run.json: everything about a run that is known when it starts. `config` is the verb's own settings."""
 
     schema: int
-    verb: Literal["train", "run", "landscape", "plan"]
+    verb: Verb
     name: str
     command: list[str]
     started_at: str
@@ -95,16 +104,26 @@ def _null_is_nan(record: msgspec.Struct, name: str) -> None:
 
 
 class Start(Event, frozen=True, kw_only=True, tag="start"):
-    """A session (first start or resume) begins. Events of steps after `step` that stand before it are superseded."""
+    """A session (first start or resume) begins."""
 
     session: int
     time_unix_s: float
     world: int
     step: int
     """Steps already done: 0, or the step of the checkpoint that was loaded."""
+    resumed_from: int | None = None
+    """The step from which an earlier session is gone on from: what that did after it is superseded. None for a session
+    that begins anew beside earlier ones, as an elastic restart of a script that resumes nothing does."""
     elapsed_s: float = 0.0
     """Training time that earlier sessions spent up to `step`."""
     pid: int = 0
+
+    @property
+    def goes_back_to(self) -> int | None:
+        """The step after which earlier sessions are superseded; older files have it in `step` alone."""
+        if self.resumed_from is not None:
+            return self.resumed_from
+        return self.step if self.session > 1 else None
 
 
 class Step(Event, frozen=True, kw_only=True, tag="step"):
@@ -176,10 +195,6 @@ class Evaluation(Event, frozen=True, kw_only=True, tag="evaluation"):
     """`loss` and the task's own."""
 
 
-CheckpointReason = Literal["periodic", "requested", "interrupted", "final"]
-"""`requested`: by a signal (--save-signal) to a run that went on."""
-
-
 class Checkpoint(Event, frozen=True, kw_only=True, tag="checkpoint"):
     """A complete checkpoint was written."""
 
@@ -196,14 +211,14 @@ class Note(Event, frozen=True, kw_only=True, tag="note"):
     """Something a person should know."""
 
     message: str
-    level: Literal["info", "warning"] = "info"
+    level: Level = "info"
 
 
 class End(Event, frozen=True, kw_only=True, tag="end"):
     """The session ended in a way that it could still say."""
 
     step: int
-    reason: Literal["finished", "target", "interrupted", "diverged", "failed"]
+    reason: EndReason
     exit_code: int
     elapsed_s: float
     target_step: int | None = None
@@ -235,7 +250,7 @@ class Measured(Event, frozen=True, kw_only=True, tag="measured"):
     duration_s: float
     summary: str
     """Its main numbers, in a line."""
-    level: Literal["info", "warning"] = "info"
+    level: Level = "info"
     """A warning where it did not converge."""
 
 
@@ -253,6 +268,8 @@ AnyEvent = (
     | CollectiveDone
     | LoaderPass
     | Fingerprint
+    | NotObserved
+    | StepTiming
     | Attempt
 )
 
@@ -262,7 +279,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
 
     code: str
     name: str
-    severity: Literal["error", "warning", "info"]
+    severity: Severity
     message: str
     advice: str
     faults: list[str] = []

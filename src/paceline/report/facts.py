@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline.records.launched import Attempt
 from paceline.report import words
 from paceline.report.launched import Launch
 from paceline.report.summary import Metric, Summary, TargetResult
@@ -32,22 +33,34 @@ def tiles(summary: Summary) -> list[Tile]:
 def _launched(summary: Summary, launch: Launch) -> list[Tile]:
     """How a script under `paceline run` ended, how long it took, and on how many ranks."""
     code = words.NOT_OBSERVED if summary.exit_code is None else str(summary.exit_code)
-    outcomes = [each.outcome for each in launch.attempts]
-    counts = ", ".join(f"{outcomes.count(one)} {OUTCOMES[one]}" for one in dict.fromkeys(outcomes))
+    outcomes = [outcome_of(each) for each in launch.attempts]
+    counts = ", ".join(f"{outcomes.count(one)} {one}" for one in dict.fromkeys(outcomes))
     return [
         Tile("exit code", code, (launch.cause.title,) if launch.cause else ()),
         Tile("wall time", words.duration(launch.wall_s), ("start-up of the workers included",)),
         Tile("attempts", str(len(outcomes)) if outcomes else words.NOT_OBSERVED, (counts,)),
         Tile("ranks", words.integer(launch.world)),
+        *_steps(launch),
     ]
 
 
-OUTCOMES = {
-    "succeeded": "succeeded",
-    "failed": "failed",
-    "interrupted": "interrupted",
-    "membership": "ended by a change of machines",
-}
+def _steps(launch: Launch) -> list[Tile]:
+    """What an observer timed, with its source; nothing where there was none."""
+    found = []
+    if launch.steps is not None:
+        found.append(Tile("steps", words.integer(launch.steps)))
+    if launch.step_s is not None:
+        timed = f"median of {words.plural(launch.timed_steps, 'step')} of rank 0"
+        how = (f"{timed}, a sample of all" if launch.sampled else timed, *(f"timed by {by}" for by in launch.timed_by))
+        found.append(Tile("step time", words.duration(launch.step_s), how))
+    if launch.samples_per_s is not None:
+        found.append(Tile("samples/s", words.rate(launch.samples_per_s), ("median over the same steps",)))
+    return found
+
+
+def outcome_of(attempt: Attempt) -> str:
+    """How an attempt ended, as `failed`."""
+    return "ended by a change of machines" if attempt.outcome == "membership" else attempt.outcome
 
 
 def goal(target: TargetResult) -> str:

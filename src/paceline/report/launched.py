@@ -1,6 +1,7 @@
 """What a run of `paceline run` can show: its attempts with their causes, how ranks ended, and what they wrote.
 
-The launcher does not look into the script, so steps, losses and metrics are not observed.
+The launcher does not look into the script. Steps are shown where an observer timed them; losses and metrics are not
+observed.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from paceline.records.launched import Attempt, Cause, RankExit
 from paceline.report import words
@@ -48,6 +50,15 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Of the last attempt, when that failed."""
     output: list[Output]
     not_observed: list[str]
+    steps: int | None = None
+    step_s: float | None = None
+    """Median over single steps of rank 0, warm-up left out."""
+    timed_steps: int = 0
+    samples_per_s: float | None = None
+    """Of all ranks, likewise."""
+    timed_by: list[str] = []  # msgspec makes a new one for each
+    sampled: bool = False
+    """Only some steps were timed."""
 
 
 def event_files(run: Path) -> list[Path]:
@@ -62,14 +73,30 @@ def launch_of(run: Run) -> Launch | None:
     attempts = list(run.attempts)
     last = attempts[-1] if attempts else None
     world = last.world if last else run.sessions[-1].world if run.sessions else None
+    seen = run.observed
+    rate = _median(seen.rates) if seen else None
+    known = {"steps": seen and seen.steps, "samples": seen and seen.samples, "samples/s": rate}
     return Launch(
+        steps=seen.steps if seen else None,
+        step_s=_median(seen.duration_s) if seen else None,
+        timed_steps=len(seen.duration_s) if seen else 0,
+        samples_per_s=rate,
+        timed_by=list(seen.sources) if seen else [],
+        sampled=seen is not None and seen.sampled,
         wall_s=run.end.elapsed_s if run.end else None,
         world=world,
         attempts=attempts,
         cause=last.cause if last else None,
         output=_output(run.path, last) if last else [],
-        not_observed=list(NOT_OBSERVED),
+        not_observed=[
+            *(what for what in NOT_OBSERVED if known.get(what) is None),
+            *(f"{each.what} ({each.why})" for each in run.not_observed),
+        ],
     )
+
+
+def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
+    return float(np.median(values)) if len(values) else None
 
 
 def ended(run: Run, attempts: Sequence[Attempt]) -> str:
@@ -80,7 +107,7 @@ def ended(run: Run, attempts: Sequence[Attempt]) -> str:
     # Earlier versions wrote a whole card here.
     message = run.end.message.strip().splitlines()[0].strip("- ") if run.end.message.strip() else ""
     why = f": {message.removeprefix('paceline: ')}" if message else ""
-    how = {"finished": "Finished", "interrupted": "Interrupted"}.get(run.end.reason, "Failed")
+    how = run.end.reason.capitalize()
     return f"{how} with exit code {run.end.exit_code}{tries}{'' if how == 'Finished' else why}."
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from paceline.checkpoint import manifest
 from paceline.records.launched import Attempt
+from paceline.records.observed import NotObserved, StepTiming
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, is_live, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
@@ -107,6 +108,23 @@ class Evaluations:
 
 
 @dataclass(frozen=True)
+class ObservedSteps:
+    """Steps of a script that was watched, by rank 0's observer."""
+
+    steps: int | None
+    """The last step's number; None where steps are not numbered."""
+    samples: int | None
+    """Used by all ranks."""
+    duration_s: Column
+    """Of single steps, warm-up left out; thinned evenly above 65,536."""
+    rates: Column
+    """Samples a second of the same steps, as far as both are known."""
+    sources: tuple[str, ...]
+    sampled: bool
+    """Some durations are of a sample of the steps."""
+
+
+@dataclass(frozen=True)
 class Run:
     """What a run left behind, without what a later session did again."""
 
@@ -137,6 +155,10 @@ class Run:
     notes: tuple[Note, ...] = ()
     attempts: tuple[Attempt, ...] = ()
     """Of a job of `paceline run`."""
+    observed: ObservedSteps | None = None
+    """Steps that an observer timed; None where there was none."""
+    not_observed: tuple[NotObserved, ...] = ()
+    """What probes could not see."""
     remarks: tuple[str, ...] = ()
     """What reading came across: torn, damaged, or later events; damaged checkpoints."""
     on_disk: tuple[manifest.Standing, ...] = ()
@@ -161,11 +183,6 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
     events = run.events(0)
     remarks: list[str] = []
     launched = sorted(run.path.glob("events/launcher-*.jsonl"))
-    for path in launched:
-        stream = EventStream(path)
-        for event in stream:
-            gathered.take(event)
-        remarks += stream.notes
     if events.exists():
         stream = EventStream(events)
         for event in stream:
@@ -175,6 +192,11 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
             gathered.repeated = _repeated_steps(EventStream(events, superseded=True))
     elif not launched:
         remarks.append(f"{events} is not there: the run ended before its first event, or the file was removed")
+    for path in launched:  # after the ranks: how the job ended is the launcher's word
+        stream = EventStream(path)
+        for event in stream:
+            gathered.take(event)
+        remarks += stream.notes
     remarks += _damaged(run)
     gathered.end = _first_cause(run, gathered.end)
     loaded = gathered.freeze(run.path, info, remarks)
@@ -210,6 +232,44 @@ def _damaged(run: RunDir) -> list[str]:
 
 
 @dataclass
+class _Observed:
+    """What StepTiming events have told so far."""
+
+    last: StepTiming | None = None
+    samples: int | None = None
+    durations: Sample = field(default_factory=Sample)
+    rates: Sample = field(default_factory=Sample)
+    sources: dict[str, None] = field(default_factory=dict)
+    sampled: bool = False
+    warm_up_left: int = WARM_UP_STEPS
+
+    def take(self, event: StepTiming) -> None:
+        before, self.last = self.samples, event
+        self.samples = event.samples if event.samples is not None else before
+        self.sources |= {event.source: None} if event.source else {}
+        self.sampled = self.sampled or event.sampled
+        if self.warm_up_left:
+            self.warm_up_left -= 1
+        elif event.duration_s is not None and event.duration_s > 0:
+            self.durations.add(event.duration_s)
+            # Of steps between two samples neither the number nor the time is known.
+            if event.samples is not None and before is not None and not event.sampled:
+                self.rates.add((event.samples - before) / event.duration_s)
+
+    def freeze(self) -> ObservedSteps | None:
+        if self.last is None:
+            return None
+        return ObservedSteps(
+            steps=self.last.step,
+            samples=self.samples,
+            duration_s=np.array(self.durations.values(), dtype=np.float64),
+            rates=np.array(self.rates.values(), dtype=np.float64),
+            sources=tuple(self.sources),
+            sampled=self.sampled,
+        )
+
+
+@dataclass
 class _Gathered:
     """What the stream has told so far."""
 
@@ -227,6 +287,8 @@ class _Gathered:
     notes_left_out: int = 0
     end: End | None = None
     attempts: list[Attempt] = field(default_factory=list)
+    observed: _Observed = field(default_factory=lambda: _Observed())
+    not_observed: list[NotObserved] = field(default_factory=list)
     repeated: int = 0
     steps: int = 0
     strange: int = 0
@@ -256,7 +318,7 @@ class _Gathered:
                 self.sessions.append(event)
                 self.end = None
                 self.mark = event.elapsed_s
-                self.warm_up_left = WARM_UP_STEPS
+                self.warm_up_left = self.observed.warm_up_left = WARM_UP_STEPS
                 # An earlier session may have run past the step that this one resumes from: its time is superseded.
                 self.latest = event.elapsed_s if event.step else None
             case Note():
@@ -266,6 +328,11 @@ class _Gathered:
                     self.notes_left_out += 1
             case Attempt():
                 self.attempts.append(event)
+            case StepTiming():
+                self.observed.take(event)
+            case NotObserved():
+                if len(self.not_observed) < _MAX_NOTES and event not in self.not_observed:
+                    self.not_observed.append(event)
             case End():
                 self.end = event
                 self.latest = event.elapsed_s
@@ -310,6 +377,8 @@ class _Gathered:
             elapsed_s=self.latest,
             notes=tuple(self.notes),
             attempts=tuple(self.attempts),
+            observed=self.observed.freeze(),
+            not_observed=tuple(self.not_observed),
             remarks=tuple(remarks),
         )
 

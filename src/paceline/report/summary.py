@@ -304,13 +304,14 @@ def _ended(run: Run) -> str:
     at = f"step {run.totals.last_step:,}" if run.totals.last_step else "its first step"
     if run.end is None:
         return _without_end(run, "before its first step" if not run.totals.last_step else f"after {at}")
-    sentence = {
+    known = {
         "finished": f"Finished at {at}.",
         "target": f"Met its target and stopped at {at}.",
         "interrupted": f"Interrupted at {at}.",
         "diverged": f"Diverged at {at}: the loss is not a finite number.",
         "failed": f"Failed at {at}.",
-    }[run.end.reason]
+    }
+    sentence = known.get(run.end.reason, f"Ended at {at}: {run.end.reason}.")
     return f"{sentence} {run.end.message}".strip()
 
 

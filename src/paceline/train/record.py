@@ -11,7 +11,6 @@ from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import (
     Checkpoint,
-    CheckpointReason,
     End,
     Evaluation,
     GradientNorms,
@@ -20,6 +19,7 @@ from paceline.records.schema import (
     Start,
     Step,
 )
+from paceline.records.vocabulary import CheckpointReason
 from paceline.records.writer import EventWriter
 
 
@@ -51,6 +51,7 @@ class Recorder:
                 time_unix_s=time.time(),
                 world=self.world,
                 step=step,
+                resumed_from=step if session > 1 else None,
                 elapsed_s=elapsed_s,
                 pid=os.getpid(),
             )

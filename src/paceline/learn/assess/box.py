@@ -17,7 +17,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -31,6 +30,7 @@ from paceline.learn.assess.kit import GIVEN, kit_folder
 from paceline.learn.assess.rubric import LimitNumbers
 from paceline.learn.assess.submission import Submission, read_rows
 from paceline.learn.checking import Wrong
+from paceline.records.lines import JsonLines
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.verify.oracle import State
 
@@ -339,16 +339,13 @@ def _blocks(content: bytes) -> list[Block]:
 
 
 def _trace(content: bytes) -> tuple[list[Collective], frozenset[int]]:
-    decoder = msgspec.json.Decoder(Collective | CollectiveDone)
+    lines: JsonLines[Collective | CollectiveDone] = JsonLines(Path("events"), Collective | CollectiveDone)
     calls, done = [], set()
     for line in content.split(b"\n"):
-        try:
-            event = decoder.decode(line)
-        except (msgspec.MsgspecError, ValueError, RecursionError):
-            continue
+        event = lines.decode(line)
         if isinstance(event, Collective):
             calls.append(event)
-        else:
+        elif event is not None:
             done.add(event.seq)
     return calls, frozenset(done)
 

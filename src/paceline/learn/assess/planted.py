@@ -22,7 +22,7 @@ import numpy as np
 
 from paceline.launch.hang import Seen, card, diagnose
 from paceline.records.observed import Collective
-from paceline.records.places import Place
+from paceline.records.place import Place
 
 RANKS = 4
 CAUSES: Mapping[str, str] = {

@@ -8,7 +8,7 @@ from typing import Any
 
 from paceline.report import launched, words
 from paceline.report.compare import Comparison, compare
-from paceline.report.facts import OUTCOMES, goal, tiles
+from paceline.report.facts import goal, outcome_of, tiles
 from paceline.report.load import Run
 from paceline.report.page.series import payload, smooth
 from paceline.report.page.shell import Parts, render, write_html
@@ -105,7 +105,7 @@ def _launch(summary: Summary) -> dict[str, Any] | None:
         return None
     attempts = [
         {
-            "title": f"Attempt {each.attempt}: {OUTCOMES[each.outcome]} after {words.duration(each.duration_s)}",
+            "title": f"Attempt {each.attempt}: {outcome_of(each)} after {words.duration(each.duration_s)}",
             "cause": each.cause,
             "logs": each.logs,
             "ranks": {

@@ -9,7 +9,6 @@ from paceline.learn.assess.correctness.drawing import Drawn, Trial
 from paceline.learn.assess.inside import Start
 from paceline.learn.assess.oracle import Truth, truth
 from paceline.learn.checking import Wrong
-from paceline.learn.places import place_of
 
 _MISMATCH = ("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size")
 _LEFT = ("Connection closed by peer", "Connection reset by peer", "Broken pipe")
@@ -87,7 +86,7 @@ def _kind(ran: Ran) -> tuple[str, str]:
     failure = ran.failure
     assert failure is not None
     text = f"{failure.message}\n{failure.traceback}\n{ran.printed}"
-    where = place_of(failure, ran.folder)
+    where = failure.place(ran.folder)
     name = (failure.message.strip().splitlines() or [""])[-1].partition(":")[0].strip()
     table: Sequence[tuple[bool, str]] = (
         (name in {"SyntaxError", "IndentationError", "TabError"}, "syntax"),
