@@ -24,8 +24,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.launch.pool import run_ranks
 from paceline.plan.rows import timing_of
+from paceline.pool.warm_ranks import run_ranks
 from paceline.studies.probe import SIZES
 
 TASK = Path(__file__).resolve().parent / "tasks" / "emulated.py"

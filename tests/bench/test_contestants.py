@@ -12,7 +12,7 @@ from contestants.base import LR, MEAN, MOMENTUM, STD, WEIGHT_DECAY
 from contestants.resident import index_batches, load, normalise
 from datasets_here import synthetic_root
 from harness import BENCH
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.models.cnn import FashionCNN
 
 WORLD, BATCH, STEPS, SAMPLES = 2, 8, 3, 100

@@ -11,7 +11,7 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir

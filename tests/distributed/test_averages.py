@@ -12,8 +12,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from paceline.checkpoint.state import load_model
-from paceline.launch.pool import run_ranks
 from paceline.parallel.partition import epoch_order
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Evaluation, Note

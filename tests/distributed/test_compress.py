@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.launch.pool import run_ranks
 from paceline.parallel.reduce import ranks_bit_equal
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import Exit, PacelineError
 from paceline.tasks.task import Arrays, Loss, Task
 from paceline.train import compress

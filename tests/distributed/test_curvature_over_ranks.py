@@ -15,7 +15,7 @@ from paceline.curvature.fixed_loss import FixedLoss
 from paceline.curvature.lanczos import eigenpairs
 from paceline.curvature.operator import Space
 from paceline.curvature.trace import Probing, trace
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Like

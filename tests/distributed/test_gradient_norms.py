@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.launch.pool import run_ranks
 from paceline.parallel.partition import batch_span, epoch_order, rank_spans
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.gradients import read_gradient_norms
 from paceline.records.rundir import RunDir
 from paceline.stats.noise_scale import noise_scale, split

@@ -13,10 +13,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.launch.pool import run_ranks
 from paceline.parallel.buffers import merge_buffers
 from paceline.parallel.partition import batch_span, epoch_order
 from paceline.parallel.reduce import ranks_bit_equal
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.models.cnn import FashionCNN

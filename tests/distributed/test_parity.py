@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.launch.pool import run_ranks
 from paceline.parallel.partition import batch_span, epoch_order
+from paceline.pool.warm_ranks import run_ranks
 from tests.distributed.jobs import small_task, trained
 
 STEPS = 50

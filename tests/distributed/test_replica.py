@@ -10,8 +10,8 @@ import pytest
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.launch.pool import run_ranks
 from paceline.parallel.seat import Seat, take_seat
+from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.task import Loss
 from paceline.train.objective import Objective
 from paceline.train.replica import replicate

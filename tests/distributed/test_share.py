@@ -7,9 +7,9 @@ import os
 import psutil
 import torch
 
-from paceline.launch.pool import run_ranks
 from paceline.parallel import share
 from paceline.parallel.placement import RankEnv
+from paceline.pool.warm_ranks import run_ranks
 
 SIZE = 64 * 1024 * 1024
 

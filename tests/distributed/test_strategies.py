@@ -15,8 +15,8 @@ import torch.distributed as dist
 from torch import nn
 
 from paceline.checkpoint.state import load_model, load_state
-from paceline.launch.pool import run_ranks
 from paceline.parallel.partition import batch_span, epoch_order, rank_spans
+from paceline.pool.warm_ranks import run_ranks
 from paceline.train.choices import AVERAGES
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.norms.table import BATCH_NORMS

@@ -21,7 +21,7 @@ from paceline.landscape.session import Session
 from paceline.landscape.slices import Values, evaluate
 from paceline.landscape.store import save_rows
 from paceline.landscape.trajectory import principal_plane, window
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import SCHEMA, RunInfo

@@ -16,7 +16,7 @@ from paceline.landscape.measures import TAKE
 from paceline.landscape.slices import Grid, coordinates, evaluate
 from paceline.landscape.store import PointStore
 from paceline.landscape.work import Work
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from tests.landscape.problems import (
     Memory,
     Point,

@@ -26,7 +26,7 @@ def job(tmp_path: Path) -> Callable[..., Job]:
     def make(**env: str) -> Job:
         path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
         return Job(
-            "tests.launch.idle_rank",
+            "tests.pool.idle_rank",
             2,
             tmp_path / "logs",
             env={"IDLE_FOLDER": str(tmp_path), "PYTHONPATH": path, **env},

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from paceline.launch.hang import Hang, Seen, card, diagnose
-from paceline.launch.pool import RankTimeout, run_ranks
 from paceline.observe.collectives import CollectiveTrace
+from paceline.pool.warm_ranks import RankTimeout, run_ranks
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.place import Place, place_in_stacks
 from paceline.records.reader import EventStream

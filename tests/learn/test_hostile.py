@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.limits import free_user
 from paceline.learn.content import Course
 from paceline.learn.runner import check
+from paceline.learn.sandbox.limits import free_user
 
 pytestmark = pytest.mark.serial
 RIGHT = "def twice(x):\n    return 2 * x\n"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.pool import RankFailure
 from paceline.learn.answer import Answer, scratch_folder
 from paceline.observe.collectives import CollectiveTrace
+from paceline.pool.warm_ranks import RankFailure
 
 SCRIPT = """
 import sys

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.pool import run_ranks
 from paceline.observe.collectives import CollectiveTrace
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.reader import EventStream
 from tests.observe import ranks

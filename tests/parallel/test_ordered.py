@@ -10,9 +10,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.launch.pool import run_ranks
 from paceline.parallel.ordered import add_in_order, ordered_sum
 from paceline.parallel.partition import split
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 
 PIECES = 11

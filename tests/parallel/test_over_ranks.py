@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from tests.parallel import ranks
 
 WORLDS = [1, 2, 3]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Checkpoint, Evaluation, Note

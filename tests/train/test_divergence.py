@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import Exit, PacelineError
 from paceline.tasks.task import Arrays, Loss, Task
 from paceline.train.loop import require_finite

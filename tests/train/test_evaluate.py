@@ -9,7 +9,7 @@ from sklearn.metrics import roc_auc_score
 from torch import nn
 from torch.nn import functional
 
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import Exit
 from paceline.train.evaluate import trained_parameters
 from tests.train import ranks

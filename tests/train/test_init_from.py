@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from paceline.launch.pool import RankFailure, run_ranks
+from paceline.pool.warm_ranks import RankFailure, run_ranks
 from tests.distributed.jobs import small_task, trained
 
 COMMON: dict[str, Any] = {

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from torch import nn
 from torch.autograd.function import once_differentiable
 
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from tests.train import ranks
 
 

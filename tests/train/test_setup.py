@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from torch import nn
 
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info

@@ -10,7 +10,7 @@ import torch
 
 from paceline.checkpoint import manifest
 from paceline.checkpoint.state import STATE_FILE, load_state
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.train import state
 from tests.train import ranks

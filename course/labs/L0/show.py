@@ -8,7 +8,7 @@ import time
 import torch
 import torch.distributed as dist
 
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 
 
 def doctor() -> None:

@@ -8,10 +8,10 @@ import matplotlib.pyplot as plt
 import torch
 import torch.distributed as dist
 
-from paceline.launch.pool import run_ranks
 from paceline.learn.checking import load_module
 from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
+from paceline.pool.warm_ranks import run_ranks
 
 _ring = load_module(Path(__file__).with_name("ring.py"), "paceline_course_L3_ring")
 

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.launch.pool import RankFailure
 from paceline.learn.checking import Answer, Message, Wrong, learners, load_module, proves
+from paceline.pool.warm_ranks import RankFailure
 from paceline.verify.compare import compare
 from paceline.verify.oracle import State, state_of
 

@@ -14,8 +14,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.launch.pool import RankFailure
 from paceline.learn.checking import Answer, Traced, Wrong, learners, load_module, proves
+from paceline.pool.warm_ranks import RankFailure
 from paceline.records.observed import Collective
 from paceline.verify.oracle import State
 

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.launch.pool import RankFailure
 from paceline.learn.checking import Answer, Wrong, learners, load_module
+from paceline.pool.warm_ranks import RankFailure
 from paceline.tasks.task import Loss
 from paceline.verify.compare import TOLERANCE, compare
 from paceline.verify.oracle import Problem, State, state_of, train_alone

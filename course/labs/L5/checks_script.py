@@ -14,10 +14,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from paceline.launch.pool import RankFailure, RankTimeout
 from paceline.learn.checking import Answer, Wrong, load_module, proves
 from paceline.learn.inside import Program, ScriptSeen, run_script
 from paceline.observe.collectives import CollectiveTrace
+from paceline.pool.warm_ranks import RankFailure, RankTimeout
 from paceline.records.observed import Collective
 from paceline.verify.compare import TOLERANCE, compare
 from paceline.verify.oracle import Problem, State, train_alone

@@ -10,8 +10,8 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from paceline.launch.pool import RankFailure
 from paceline.learn.checking import Answer, Wrong, load_module
+from paceline.pool.warm_ranks import RankFailure
 from paceline.tasks.task import Loss
 
 TOY = Path(__file__).with_name("toy.py")

@@ -18,9 +18,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from paceline.launch.pool import run_ranks
 from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
+from paceline.pool.warm_ranks import run_ranks
 
 WORK = Path("work")
 TOY = Path(__file__).with_name("toy.py")

@@ -13,9 +13,9 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.launch.pool import run_ranks
 from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
+from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.shapes import draw
 

@@ -13,8 +13,8 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 
-from paceline.launch.pool import run_ranks
 from paceline.parallel.placement import usable_cores
+from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.shapes import draw
 from paceline.train.norms.convert import with_batch_norm

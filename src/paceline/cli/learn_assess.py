@@ -54,8 +54,8 @@ def grade(
         raise PacelineError(
             "a final grading draws its own seeds and has no last line", hint="--practice takes --seed and --until"
         )
-    from paceline.launch.quarantine import INSIDE
     from paceline.learn.assess.rubric import load_rubric
+    from paceline.learn.sandbox.quarantine import INSIDE
 
     folder = find_folder(directory)
     if until and until not in {line.id for line in load_rubric().lines}:
@@ -130,7 +130,7 @@ def _no_link(results: Path) -> None:
 
 def _quarantined(folder: Path, kind: str) -> int:
     """This command again, in a quarantine that may write into the folder of its results only."""
-    from paceline.launch.quarantine import judging_environment, run_quarantined
+    from paceline.learn.sandbox.quarantine import judging_environment, run_quarantined
 
     results = _results(folder, kind)
     with tempfile.TemporaryDirectory(prefix="paceline-grade-") as scratch:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 
-from paceline.launch.limits import Limits, free_user
-from paceline.launch.pool import RankTimeout, run_ranks
 from paceline.learn.inside import ANSWER, Program, ScriptSeen, Task, perform, run_script, trace_file
+from paceline.learn.sandbox.limits import Limits, free_user
 from paceline.observe.collectives import CollectiveTrace
+from paceline.pool.warm_ranks import RankTimeout, run_ranks
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.reader import EventStream
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from paceline.launch import quarantine
-from paceline.launch.limits import Limits, free_user, gaps
-from paceline.launch.pool import RankFailure, RankTimeout, run_ranks
+from paceline.learn.sandbox import quarantine
+from paceline.learn.sandbox.limits import Limits, free_user, gaps
 from paceline.parallel.placement import usable_cores
+from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.obtain import whereabouts
 

@@ -9,12 +9,12 @@ from functools import cache
 from pathlib import Path
 
 from paceline.launch.hang import Seen, card, diagnose
-from paceline.launch.pool import RankFailure, RankTimeout, run_ranks, warm_up
 from paceline.learn.answer import Answer, read_trace, scratch_folder
 from paceline.learn.checking import Checks, MissingName, Property, Wrong, load_checks
 from paceline.learn.content import Course, Exercise
 from paceline.learn.messages import GENERAL
 from paceline.learn.outcome import Outcome, Verdict
+from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks, warm_up
 from paceline.records.errors import PacelineError
 
 _PRINTED_LINES, _PRINTED_BYTES = 8, 4096

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.launch.pool import RankFailure
 from paceline.learn.assess.box import _again, _check_ends, read_seen, read_weights
 from paceline.learn.assess.inside import EVALUATE, SEEN, TRAIN
+from paceline.pool.warm_ranks import RankFailure
 
 
 class Bomb:

@@ -14,12 +14,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from paceline.launch.limits import free_user
-from paceline.launch.quarantine import lacking
 from paceline.learn.assess.grade import Line, read_grade
 from paceline.learn.assess.grader import Wish, draw_seeds, grade_submission
 from paceline.learn.assess.rubric import content_folder, load_rubric
 from paceline.learn.assess.task_folder import begin_final, read_state, start
+from paceline.learn.sandbox.limits import free_user
+from paceline.learn.sandbox.quarantine import lacking
 from paceline.records.errors import PacelineError
 from tests.learn.test_hostile import users_of_processes
 

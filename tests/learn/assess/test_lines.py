@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from paceline.launch.pool import RankFailure
 from paceline.learn.assess.box import Block, Ran, RankSeen
 from paceline.learn.assess.correctness.coverage import epochs_of, judge_epochs
 from paceline.learn.assess.correctness.drawing import Trial
@@ -20,6 +19,7 @@ from paceline.learn.assess.inside import EVALUATE, TRAIN
 from paceline.learn.assess.kit import signals
 from paceline.learn.assess.oracle import Setting, Truth
 from paceline.learn.checking import Wrong
+from paceline.pool.warm_ranks import RankFailure
 
 SAMPLES, BATCH, WORLD, EPOCHS = 101, 16, 3, 3
 TRIAL = Trial(Setting(SAMPLES, 31, BATCH, EPOCHS, "plain", seed=4, data_seed=9), WORLD)

@@ -21,15 +21,16 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from paceline.launch.answers import RankUse
 from paceline.launch.hang import Seen, card, diagnose
-from paceline.launch.limits import Limits, free_user, read_foreign
-from paceline.launch.pool import RankFailure, RankTimeout, run_ranks
 from paceline.learn.assess.inside import SEEN, Start, run_program
 from paceline.learn.assess.kit import GIVEN, kit_folder
 from paceline.learn.assess.rubric import LimitNumbers
 from paceline.learn.assess.submission import Submission, read_rows
 from paceline.learn.checking import Wrong
+from paceline.learn.sandbox.foreign_files import read_foreign
+from paceline.learn.sandbox.limits import Limits, free_user
+from paceline.pool.answers import RankUse
+from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
 from paceline.records.lines import JsonLines
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.verify.oracle import State

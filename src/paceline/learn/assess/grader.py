@@ -22,7 +22,6 @@ from typing import Any, Literal
 import msgspec
 import torch
 
-from paceline.launch.limits import gaps as limit_gaps
 from paceline.learn.answer import scratch_folder
 from paceline.learn.assess.accuracy import Trainings, gradient_bytes, judge_accuracy, judge_again, judge_samples
 from paceline.learn.assess.analysis.facts import Facts, reruns
@@ -43,6 +42,7 @@ from paceline.learn.assess.task_folder import hang_seed
 from paceline.learn.checking import Wrong
 from paceline.learn.content import load_course
 from paceline.learn.runner import make_ready
+from paceline.learn.sandbox.limits import gaps as limit_gaps
 from paceline.observe.collectives import CollectiveTrace
 from paceline.parallel.host import device_name
 from paceline.parallel.placement import usable_cores

@@ -30,11 +30,11 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from paceline.launch.namespaces import adopt_orphans
 from paceline.learn.assess.kit import EVAL_SEED, GIVEN
 from paceline.learn.inside import load_file
 from paceline.observe.collectives import CollectiveTrace
 from paceline.parallel.digest import digest
+from paceline.pool.mount_view import adopt_orphans
 
 SEEN = "seen"
 """Folder of what is noted, beside the program."""

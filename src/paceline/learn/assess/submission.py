@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from paceline.launch.limits import read_foreign
 from paceline.learn.assess.kit import GIVEN, kit_folder
 from paceline.learn.assess.rubric import LimitNumbers, Rubric, load_rubric
+from paceline.learn.sandbox.foreign_files import read_foreign
 from paceline.records.errors import PacelineError
 
 PROGRAM, CONFIG, ANSWERS, RUNS = "train.py", "config.toml", "answers.toml", "runs"

@@ -151,7 +151,7 @@ def in_quarantine(folder: Path, out: Path) -> Grade:
         PacelineError: the submission cannot be graded, and why; or the grading came to an end without a grade.
         KeyboardInterrupt: it was stopped.
     """
-    from paceline.launch.quarantine import judging_environment, run_quarantined
+    from paceline.learn.sandbox.quarantine import judging_environment, run_quarantined
 
     failed = out / FAILED
     failed.unlink(missing_ok=True)  # of a grading that was killed before it could be read

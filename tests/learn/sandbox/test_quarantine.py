@@ -17,19 +17,18 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch import limits as limits_module
-from paceline.launch import quarantine as subject
-from paceline.launch.enclosure import closed, installation
-from paceline.launch.limits import free_user
-from paceline.launch.namespaces import FILES, MEMORY, MISSING, NETWORK, PROCESSES, WRITING
-from paceline.launch.quarantine import INSIDE, gaps, judging_environment, lacking, run_quarantined
+from paceline.learn.sandbox import limits as limits_module
+from paceline.learn.sandbox import quarantine as subject
+from paceline.learn.sandbox.limits import free_user
+from paceline.learn.sandbox.quarantine import INSIDE, gaps, judging_environment, lacking, run_quarantined
+from paceline.pool.mount_view import FILES, MEMORY, MISSING, NETWORK, PROCESSES, WRITING, closed, installation
 from paceline.records.errors import PacelineError
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 OUTER = """
 import sys
 from pathlib import Path
-from paceline.launch.quarantine import run_quarantined
+from paceline.learn.sandbox.quarantine import run_quarantined
 sys.exit(run_quarantined(sys.argv[2:], Path(sys.argv[1])))
 """
 REACH = """
@@ -63,9 +62,9 @@ print(many, most(put))
 POOL = """
 import sys, tempfile
 from pathlib import Path
-from paceline.launch.limits import Limits, free_user, gaps
-from paceline.launch.pool import RankFailure, RankTimeout, run_ranks
-from tests.launch import hostile
+from paceline.learn.sandbox.limits import Limits, free_user, gaps
+from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
+from tests.learn.sandbox import hostile
 import foreign
 
 def within(name, function, world, *args, timeout_s=60):
@@ -504,7 +503,7 @@ def test_a_piece_that_is_refused_does_not_take_the_others(given: tuple[str, ...]
     }
     told |= {"scratch": str(scratch), "writes": [], "size_bytes": 1 << 20, "files": 100}
     script = (
-        f"from paceline.launch import quarantine as q; q.possible = lambda: frozenset({given!r}); "
+        f"from paceline.learn.sandbox import quarantine as q; q.possible = lambda: frozenset({given!r}); "
         f"print(q._keep({told!r}))"
     )
 
@@ -524,7 +523,7 @@ def test_an_ordinary_user_has_a_quarantine_too(scratch: Path) -> None:
     candidates = [] if closed(installation()) else [sys.executable]
     candidates += [found for found in map(shutil.which, ("/usr/bin/python3.11", "/usr/bin/python3")) if found]
     script = (
-        "import os, sys; from pathlib import Path; from paceline.launch import quarantine as q\n"
+        "import os, sys; from pathlib import Path; from paceline.learn.sandbox import quarantine as q\n"
         "print(*sorted(q._offered()), flush=True)\n"
         "probe = 'id -u; grep CapEff /proc/self/status; touch \"$TMPDIR/x\" && echo wrote'\n"
         "print(q.run_quarantined(['/bin/sh', '-c', probe], Path(sys.argv[1])))\n"

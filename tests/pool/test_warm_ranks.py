@@ -17,9 +17,9 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.launch import pool
-from paceline.launch.pool import RankFailure, RankTimeout, run_ranks
-from paceline.launch.rank import Job, load_function, serve
+from paceline.pool import warm_ranks as pool
+from paceline.pool.rank import Job, load_function, serve
+from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def test_a_rank_that_raises_ends_the_call_at_once(rank):
 
     assert (caught.value.rank, caught.value.message) == (rank, f"ValueError: boom on {rank}")
     assert f"line {fails_on.__code__.co_firstlineno + 3}, in fails_on" in caught.value.traceback
-    assert "paceline/launch" not in caught.value.traceback
+    assert "paceline/pool" not in caught.value.traceback
     assert isinstance(caught.value.__cause__, ValueError)
 
 
@@ -209,7 +209,7 @@ def test_a_rank_that_crashes_says_where_it_stood():
 
     assert (caught.value.rank, caught.value.traceback) == (1, "")
     assert "was killed by SIGSEGV" in caught.value.message
-    line = f'test_pool.py", line {crashes_on.__code__.co_firstlineno + 3} in crashes_on'
+    line = f'test_warm_ranks.py", line {crashes_on.__code__.co_firstlineno + 3} in crashes_on'
     assert line in caught.value.stack
     assert line in "".join(caught.value.__notes__)
     assert line in pickle.loads(pickle.dumps(caught.value)).stack
@@ -254,7 +254,7 @@ def test_a_killed_caller_takes_its_ranks_along(tmp_path):
     script = tmp_path / "caller.py"
     script.write_text(
         "import os, time, pathlib, sys\n"
-        "from paceline.launch.pool import run_ranks\n"
+        "from paceline.pool.warm_ranks import run_ranks\n"
         "def work(folder):\n"
         "    pathlib.Path(folder, str(os.getpid())).touch()\n"
         "    pathlib.Path(folder, str(os.getppid())).touch()\n"
@@ -339,7 +339,7 @@ def test_a_rank_whose_caller_was_stopped_meanwhile_goes_without_a_word(tmp_path,
 INTERRUPTED = """
 import os, signal, sys, time
 from multiprocessing import reduction
-from paceline.launch.pool import run_ranks
+from paceline.pool.warm_ranks import run_ranks
 
 real = reduction.sendfds
 def interrupted(*args):

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch import limits as subject
-from paceline.launch.enclosure import closed, installation
-from paceline.launch.limits import Limits, free_user, gaps
-from paceline.launch.pool import RankFailure, RankTimeout, run_ranks
-from tests.launch import hostile
+from paceline.learn.sandbox import limits as subject
+from paceline.learn.sandbox.limits import Limits, free_user, gaps
+from paceline.pool.mount_view import closed, installation
+from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
+from tests.learn.sandbox import hostile
 
 
 @pytest.fixture

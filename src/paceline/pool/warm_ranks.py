@@ -38,15 +38,15 @@ from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
-from paceline.launch.answers import Answer, PlainReader, RankUse, Unreadable
-from paceline.launch.limits import MARK, Limits, prepare, sweep
-from paceline.launch.rank import Job, serve, stack_file, stack_signal
+from paceline.pool.answers import Answer, PlainReader, RankUse, Unreadable
+from paceline.pool.confinement import MARK, Confinement
+from paceline.pool.rank import Job, serve, stack_file, stack_signal
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.place import place_in_stacks, place_in_traceback
 
 T = TypeVar("T")
 
-_WARM = "paceline.launch.warm"
+_WARM = "paceline.pool.preload"
 _DEATH_NOTICE_S = 0.3
 """A rank that dies breaks the connections of the others. So long we wait for word of a death before we believe a
 rank that complains about its peers."""
@@ -54,7 +54,7 @@ _STACK_S = 1.0
 _LEAVE_S, _LEAVE_PLAIN_S = 5.0, 1.0
 _STACK_CHARACTERS = 1 << 18
 
-_preload = [_WARM, "paceline.launch.rank"]
+_preload = [_WARM, "paceline.pool.rank"]
 _starting = threading.Lock()
 
 
@@ -133,7 +133,7 @@ def run_ranks(
     *args: Any,
     timeout_s: float = 60.0,
     env: Mapping[str, str] | None = None,
-    limits: Limits | None = None,
+    limits: Confinement | None = None,
     group: bool = True,
     plain: bool = False,
     usage: list[RankUse] | None = None,
@@ -150,7 +150,7 @@ def run_ranks(
         timeout_s: for everything, the start of the ranks included.
         env: variables on top of the caller's environment.
         limits: for functions that run code which nobody has read; the function's own module is loaded before they
-            begin. What ranks printed is then in `limits.output(rank)`.
+            begin.
         group: without, ranks are not joined in a group: they find what a script finds under torchrun.
         plain: for a function that is not believed. Results are None, bool, int, float, str, list and dict only, and
             travel as JSON, at most 16 MiB a rank; no exception travels as such.
@@ -172,7 +172,7 @@ def run_ranks(
         job = replace(job, limits=limits, group=group, plain=plain)
         ranks: list[_Rank] = []
         if limits is not None:
-            prepare(limits)
+            limits.prepare()
             job = replace(job, env={**job.env, MARK: Path(stacks).name})
         try:
             _start(ranks, job, world)
@@ -184,7 +184,7 @@ def run_ranks(
             raise
         finally:
             _kill(ranks)
-            modest = limits is None or sweep(limits, Path(stacks).name)
+            modest = limits is None or limits.sweep(Path(stacks).name)
     if not modest:
         raise RankFailure(0, "it left more files in its folder than are kept", "")
     results = [answers[rank].result for rank in range(world)]

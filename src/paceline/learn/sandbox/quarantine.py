@@ -26,9 +26,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from paceline.launch.foreign import remove_foreign
-from paceline.launch.namespaces import MISSING, PROCESSES, Room, adopt_orphans, enter, furnish, gain_nothing, possible
+from paceline.learn.sandbox.foreign_files import remove_foreign
 from paceline.parallel.exit import die_with_parent
+from paceline.pool.mount_view import MISSING, PROCESSES, Room, adopt_orphans, enter, furnish, gain_nothing, possible
 from paceline.records.errors import Exit, PacelineError
 
 INSIDE = "PACELINE_QUARANTINE"
@@ -131,7 +131,7 @@ def _offered() -> frozenset[str]:
 
 
 def _keeper(told: str) -> list[str]:
-    return [sys.executable, "-P", "-m", "paceline.launch.quarantine", told]
+    return [sys.executable, "-P", "-m", "paceline.learn.sandbox.quarantine", told]
 
 
 def _empty(scratch: Path) -> Path:

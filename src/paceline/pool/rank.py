@@ -27,9 +27,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NoReturn
 
-from paceline.launch.answers import Answer, plain_bytes, plain_result
-from paceline.launch.limits import Limits, confine
 from paceline.parallel.exit import die_with_parent, leave
+from paceline.pool.answers import Answer, plain_bytes, plain_result
+from paceline.pool.confinement import Confinement
 
 MAIN = "__mp_main__"
 """The name under which the caller's script is loaded here, as multiprocessing does; `__main__` means it too."""
@@ -59,7 +59,7 @@ class Job:
     env: Mapping[str, str]
     patience_s: float
     stacks: str
-    limits: Limits | None = None
+    limits: Confinement | None = None
     group: bool = True
     plain: bool = False
 
@@ -159,7 +159,7 @@ def _answer(job: Job, rank: int, world: int, endpoint: socket.socket | int) -> t
         store = _join(rank, world, endpoint, job)
         function = load_function(job.module, job.path, job.qualname)
         if job.limits is not None:
-            confine(job.limits, rank)
+            job.limits.confine(rank)
         result = function(*pickle.loads(job.arguments))
         content = plain_result(result) if job.plain else pickle.dumps(result)
         return Answer(at_s=time.monotonic(), result=content), store

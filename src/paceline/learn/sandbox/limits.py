@@ -20,16 +20,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.launch import quarantine
-from paceline.launch.enclosure import can_enclose, closed, enclose, installation
-from paceline.launch.foreign import is_modest, read_foreign, remove_foreign, remove_of_user
-from paceline.launch.namespaces import gain_nothing
+from paceline.learn.sandbox import quarantine
+from paceline.learn.sandbox.foreign_files import is_modest, read_foreign, remove_foreign, remove_of_user
 from paceline.parallel.exit import die_with_parent
+from paceline.pool.confinement import MARK
+from paceline.pool.mount_view import can_enclose, closed, enclose, gain_nothing, installation
 
-__all__ = ["MARK", "Limits", "confine", "free_user", "gaps", "prepare", "read_foreign", "sweep"]
-
-MARK = "PACELINE_CONFINED"
-"""The variable by which processes of a call are found that have left their group."""
 _FIRST_USER, _USERS = 61_200, 4_000
 """Numbers that no account has: systemd reserves them for users who live as long as a service."""
 _SWEEPS, _PAUSE_S = 40, 0.02
@@ -70,6 +66,64 @@ class Limits:
         """The beginning of what a rank printed; empty where it left no such file, or something else in its place."""
         return (read_foreign(self.output(rank), most_bytes) or b"").decode(errors="replace")
 
+    def prepare(self) -> None:
+        """Make the folder, and let the user that it is for write there."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self.user is None:
+            return
+        for path in (self.folder, *self.folder.rglob("*")):
+            # With a second name it may be a file of ours, put there before.
+            if path.is_dir() or path.lstat().st_nlink == 1:
+                os.chown(path, self.user, self.user, follow_symlinks=False)
+
+    def confine(self, rank: int) -> None:
+        """Put this process under limits, for good.
+
+        Raises:
+            OSError: the system refuses; nobody's code may run then.
+        """
+        if self.user is not None:
+            enclose([self.folder, *self.reads])
+        _print_into(self.output(rank))
+        os.chdir(self.folder)
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (self.file_bytes, self.file_bytes))
+        most = _address_space() + self.memory_bytes
+        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+        others = 0 if self.user is not None else _tasks_of(os.geteuid())
+        many = others + self.processes
+        with contextlib.suppress(ValueError, OSError):  # the system allows fewer already
+            resource.setrlimit(resource.RLIMIT_NPROC, (many, many))
+        os.environ["HOME"] = os.environ["TMPDIR"] = str(self.folder)
+        tempfile.tempdir = None  # found out by the server of ranks, for itself
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")  # whoever runs out of memory, it is not the judge
+        gain_nothing()
+        if self.user is not None:
+            os.setgroups([])
+            os.setgid(self.user)
+            os.setuid(self.user)
+            die_with_parent()  # the kernel forgets it when the user changes
+
+    def sweep(self, mark: str) -> bool:
+        """Kill what is left of a call: all processes of its user, and all that carry its mark; then look at its files.
+
+        Whoever fills the disk would else stop the call that comes next.
+
+        Returns:
+            Whether the folder is as it was left; what was too much is removed.
+        """
+        _kill_strays(self.user, mark)
+        if self.user is not None:
+            remove_of_user(_SHARED_MEMORY, self.user)
+        folder = self.folder
+        if folder.is_symlink() or not folder.is_dir() or is_modest(folder, self.left_files, self.left_bytes):
+            return True
+        kept = {self.output(rank).name for rank in range(_PRINTED)}
+        with contextlib.suppress(OSError):  # locked by somebody with our rights
+            remove_foreign(*(path for path in folder.iterdir() if path.name not in kept or not path.is_file()))
+        return False
+
 
 def free_user() -> int | None:
     """A user to run as, who has no process; None where the caller cannot become one.
@@ -108,73 +162,13 @@ def gaps() -> list[str]:
     return said
 
 
-def confine(limits: Limits, rank: int) -> None:
-    """Put this process under limits, for good.
-
-    Raises:
-        OSError: the system refuses; nobody's code may run then.
-    """
-    if limits.user is not None:
-        enclose([limits.folder, *limits.reads])
-    _print_into(limits.output(rank))
-    os.chdir(limits.folder)
-    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limits.file_bytes, limits.file_bytes))
-    most = _address_space() + limits.memory_bytes
-    resource.setrlimit(resource.RLIMIT_AS, (most, most))
-    others = 0 if limits.user is not None else _tasks_of(os.geteuid())
-    many = others + limits.processes
-    with contextlib.suppress(ValueError, OSError):  # the system allows fewer already
-        resource.setrlimit(resource.RLIMIT_NPROC, (many, many))
-    os.environ["HOME"] = os.environ["TMPDIR"] = str(limits.folder)
-    tempfile.tempdir = None  # found out by the server of ranks, for itself
-    with contextlib.suppress(OSError):
-        Path("/proc/self/oom_score_adj").write_text("1000")  # whoever runs out of memory, it is not the judge
-    gain_nothing()
-    if limits.user is not None:
-        os.setgroups([])
-        os.setgid(limits.user)
-        os.setuid(limits.user)
-        die_with_parent()  # the kernel forgets it when the user changes
-
-
-def prepare(limits: Limits) -> None:
-    """Make the folder, and let the user that it is for write there."""
-    limits.folder.mkdir(parents=True, exist_ok=True)
-    if limits.user is None:
-        return
-    for path in (limits.folder, *limits.folder.rglob("*")):
-        if path.is_dir() or path.lstat().st_nlink == 1:  # with a second name it may be a file of ours, put there before
-            os.chown(path, limits.user, limits.user, follow_symlinks=False)
-
-
-def sweep(limits: Limits, mark: str) -> bool:
-    """Kill what is left of a call: all processes of its user, and all that carry its mark; then look at its files.
-
-    Whoever fills the disk would else stop the call that comes next.
-
-    Returns:
-        Whether the folder is as it was left; what was too much is removed.
-    """
-    _kill_strays(limits, mark)
-    if limits.user is not None:
-        remove_of_user(_SHARED_MEMORY, limits.user)
-    folder = limits.folder
-    if folder.is_symlink() or not folder.is_dir() or is_modest(folder, limits.left_files, limits.left_bytes):
-        return True
-    kept = {limits.output(rank).name for rank in range(_PRINTED)}
-    with contextlib.suppress(OSError):  # locked by somebody with our rights
-        remove_foreign(*(path for path in folder.iterdir() if path.name not in kept or not path.is_file()))
-    return False
-
-
-def _kill_strays(limits: Limits, mark: str) -> None:
-    if limits.user is not None:
+def _kill_strays(user: int | None, mark: str) -> None:
+    if user is not None:
         # In one system call, as that user: whoever kills one after the other is outrun by processes that fork.
         everything = ["/bin/sh", "-c", "kill -9 -1"]
-        subprocess.run(everything, user=limits.user, group=limits.user, extra_groups=[], check=False)
+        subprocess.run(everything, user=user, group=user, extra_groups=[], check=False)
     for _ in range(_SWEEPS if sys.platform == "linux" else 0):
-        found = [pid for pid in _pids() if _belongs(pid, limits.user, mark)]
+        found = [pid for pid in _pids() if _belongs(pid, user, mark)]
         if not found:
             return
         for pid in found:
