@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from paceline.audits.rank_differences import Difference, differences
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.observed import Fingerprint
-from paceline.verify.ranks import Difference, differences
 from tests.observe import ranks
 
 

@@ -188,7 +188,7 @@ def _conclude(config: LandscapeConfig, run: RunDir, follower: Follower, ended: E
         remove_litter(run)
         return int(code)
     if ended.failures:
-        from paceline.launch.failure import failure_of
+        from paceline.audits.job_failure import failure_of
 
         raise failure_of(ended, _resume_command(run) if run.exists() else "")
     from paceline.cli.landscape_card import show_landscape

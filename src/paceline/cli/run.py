@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ def run_command(argv: list[str]) -> int:
         return 0
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # as under torchrun; --signals-to-handle says otherwise
     # They need torch, which takes seconds: --help does not.
+    from paceline.audits.cause_card import cause_of, draw
     from paceline.launch.execute import execute, recorded_run
     from paceline.launch.plan import plan_launch
     from paceline.launch.tuning import describe
@@ -41,9 +43,11 @@ def run_command(argv: list[str]) -> int:
         off = " (--no-tuning leaves them out)" if plan.settings else ""
         _say(f"paceline: run directory {plan.run_dir}; settings {describe(plan.settings)}{off}")
         os.environ.update(plan.added_environment)  # workers inherit it
-        outcome = execute(plan, _say)
+        outcome = execute(plan, _say, cause_of)
     if outcome.message:
         _say(outcome.message)
+    if outcome.cause is not None:
+        _say(draw(outcome.cause, width=shutil.get_terminal_size().columns if sys.stderr.isatty() else None))
     return outcome.exit_code
 
 

@@ -219,7 +219,7 @@ def _resume_command(run: RunDir) -> str:
 
 
 def _failure(ended: Ended, resume: str) -> PacelineError:
-    from paceline.launch.failure import failure_of
+    from paceline.audits.job_failure import failure_of
 
     return failure_of(ended, resume)
 

@@ -11,10 +11,8 @@ import dataclasses
 import datetime
 import os
 import platform
-import shutil
 import signal
 import socket
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -31,15 +29,14 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from paceline import __version__
 from paceline.launch.attempts import watched_agent
 from paceline.launch.capture import CapturedLogs
-from paceline.launch.cause_card import as_record, draw
 from paceline.launch.elastic import signal_behind
-from paceline.launch.job_record import JobRecord, in_a_line
+from paceline.launch.job_record import JobRecord, Judge, in_a_line
 from paceline.launch.plan import LaunchPlan
 from paceline.launch.request import one_message
-from paceline.launch.rootcause import RankEnd, diagnose
 from paceline.launch.stall import Script, read_script
 from paceline.parallel.host import git_state
 from paceline.records.errors import Exit, PacelineError
+from paceline.records.launched import Attempt, Cause, RankExit
 from paceline.records.rundir import RunDir, make_dirs, make_run_dir, run_lock, write_info
 from paceline.records.schema import SCHEMA, End, RunInfo, Start
 from paceline.records.writer import EventWriter
@@ -54,12 +51,14 @@ class Outcome:
         reason: as in the `End` event.
         message: for people; "" when there is nothing to say.
         title: the same in a line, for the record.
+        cause: of a failure.
     """
 
     exit_code: int
     reason: Literal["finished", "interrupted", "failed"]
     message: str = ""
     title: str = ""
+    cause: Cause | None = None
 
 
 @contextmanager
@@ -79,27 +78,28 @@ def recorded_run(plan: LaunchPlan) -> Iterator[LaunchPlan]:
         yield plan
 
 
-def execute(plan: LaunchPlan, say: Callable[[str], None]) -> Outcome:
+def execute(plan: LaunchPlan, say: Callable[[str], None], judge: Judge) -> Outcome:
     """Start the job and wait for its end.
 
     Args:
         plan: of `recorded_run`.
         say: shows a line beside the workers' output.
+        judge: says why an attempt failed.
 
     Raises:
         PacelineError: torch's launcher failed.
     """
     run = RunDir(plan.run_dir)
     with EventWriter(_event_file(run)) as events:
-        return _recorded(plan, run, events, say)
+        return _recorded(plan, run, events, say, judge)
 
 
-def _recorded(plan: LaunchPlan, run: RunDir, events: EventWriter, say: Callable[[str], None]) -> Outcome:
+def _recorded(plan: LaunchPlan, run: RunDir, events: EventWriter, say: Callable[[str], None], judge: Judge) -> Outcome:
     """The launch between its two events."""
     started = time.monotonic()
     events.write(Start(session=1, time_unix_s=time.time(), world=plan.world, step=0, pid=os.getpid()))
     try:
-        outcome = _launch(plan, run, events, say)
+        outcome = _launch(plan, run, events, say, judge)
     except PacelineError as error:
         events.write(_end(Outcome(error.exit_code, "failed", str(error), error.what), started))
         raise
@@ -165,17 +165,17 @@ def _event_file(run: RunDir) -> Path:
     return run.launcher_events(f"{host}-{os.getpid()}")
 
 
-def _launch(plan: LaunchPlan, run: RunDir, events: EventWriter, say: Callable[[str], None]) -> Outcome:
+def _launch(plan: LaunchPlan, run: RunDir, events: EventWriter, say: Callable[[str], None], judge: Judge) -> Outcome:
     """Hand the job to torch elastic and wait for its end."""
     config = _with_logs(plan)
     logs = config.logs_specs if isinstance(config.logs_specs, CapturedLogs) else None
-    job = JobRecord(events, run.path, logs, _script(plan), say)
+    job = JobRecord(events, run.path, logs, _script(plan), say, judge)
     before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         with one_message("torch's launcher failed; the script may not have run", exit_code=Exit.FAILED):
             _elastic(config, plan.entrypoint, plan.arguments, job)
     except ChildFailedError as failed:
-        return _failed(job, failed, run, plan)
+        return _failed(job, failed, run, plan, judge)
     except (SignalException, KeyboardInterrupt, UnboundLocalError) as stopped:
         outcome = _interrupted(job, stopped)
         before = dict.fromkeys(_SIGNALS, signal.SIG_IGN)  # it ends at once in any case, with its record complete
@@ -198,15 +198,32 @@ def _script(plan: LaunchPlan) -> Script:
     return Script(script, arguments, start=("python", "-m")) if plan.flags["module"] else read_script(script, arguments)
 
 
-def _failed(job: JobRecord, failed: ChildFailedError, run: RunDir, plan: LaunchPlan) -> Outcome:
+def _failed(job: JobRecord, failed: ChildFailedError, run: RunDir, plan: LaunchPlan, judge: Judge) -> Outcome:
     cause = job.attempts[-1].cause if job.attempts else None
-    if cause is None:
-        ends = [RankEnd(rank, each.local_rank, each.pid, each.exitcode) for rank, each in failed.failures.items()]
-        cause = as_record(diagnose(ends, None if plan.log_dir == os.devnull else Path(plan.log_dir)))
-    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
-    text = draw(cause, width=width)
-    history = _history(job, run, plan)
-    return Outcome(Exit.FAILED, "failed", f"{history}\n{text}" if history else text, cause.title)
+    if cause is None:  # the agent's word is all there is
+        ranks = [
+            RankExit(
+                rank=rank,
+                local_rank=each.local_rank,
+                pid=each.pid,
+                exit_code=each.exitcode,
+                after_s=None,
+                stopped=False,
+            )
+            for rank, each in failed.failures.items()
+        ]
+        attempt = Attempt(
+            attempt=1,
+            started_unix_s=0.0,
+            duration_s=0.0,
+            world=len(ranks),
+            outcome="failed",
+            ranks=ranks,
+            logs=None,
+        )
+        cause = judge(attempt, None if plan.log_dir == os.devnull else Path(plan.log_dir))
+    title = cause.title if cause else "a rank failed"
+    return Outcome(Exit.FAILED, "failed", _history(job, run, plan), title, cause)
 
 
 def _interrupted(job: JobRecord, stopped: BaseException) -> Outcome:

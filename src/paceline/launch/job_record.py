@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import msgspec
+
 from paceline.launch.attempts import Ended, Ends
 from paceline.launch.capture import CapturedLogs
-from paceline.launch.cause_card import as_record
-from paceline.launch.rootcause import RankEnd, diagnose
 from paceline.launch.stall import Script, StallWatch
 from paceline.records.errors import PacelineError
 from paceline.records.launched import Attempt, Cause
 from paceline.records.writer import EventWriter
 
+Judge = Callable[[Attempt, Path | None], Cause | None]
+"""judge(failed attempt, directory of its logs) -> why, or None when no rank of this machine failed."""
 _STALLED_GRACE_S = 5
 """What stands still because it was started wrongly has nothing to save."""
 
@@ -27,16 +29,24 @@ class JobRecord:
         logs: of the workers; None when a plug-in of the user makes them.
         script: the user's.
         say: shows a line beside the workers' output.
+        judge: says why an attempt failed.
 
     Attributes:
         attempts: those that have ended.
     """
 
     def __init__(
-        self, writer: EventWriter, run: Path, logs: CapturedLogs | None, script: Script, say: Callable[[str], None]
+        self,
+        writer: EventWriter,
+        run: Path,
+        logs: CapturedLogs | None,
+        script: Script,
+        say: Callable[[str], None],
+        judge: Judge,
     ) -> None:
         self.attempts: list[Attempt] = []
-        self._writer, self._run, self._logs, self._script, self._say = writer, run, logs, script, say
+        self._writer, self._run, self._logs, self._script = writer, run, logs, script
+        self._say, self._judge = say, judge
         self._stall: StallWatch | None = None
 
     def started(self, pids: Mapping[int, int], world: int, ends: Callable[[], Ends]) -> None:
@@ -66,8 +76,9 @@ class JobRecord:
             outcome=attempt.outcome,
             ranks=list(attempt.ranks),
             logs=self._below_run(folder) if folder is not None else None,
-            cause=cause_of(attempt, folder) if attempt.outcome == "failed" else None,
         )
+        if attempt.outcome == "failed":
+            event = msgspec.structs.replace(event, cause=self._judge(event, folder))
         self.attempts.append(event)
         try:
             self._writer.write(event)
@@ -90,25 +101,6 @@ class JobRecord:
             return self._logs.set_aside()
         self._logs.stop()
         return self._logs.attempt
-
-
-def cause_of(attempt: Ended, logs: Path | None) -> Cause | None:
-    """Why an attempt failed; None when no rank of this machine did."""
-    ends = [
-        RankEnd(
-            rank=each.rank,
-            local_rank=each.local_rank,
-            pid=each.pid,
-            exit_code=each.exit_code,
-            at_unix_s=0.0 if each.after_s is None else attempt.started_unix_s + each.after_s,
-            after_stop=None if each.after_s is None else each.stopped,
-        )
-        for each in attempt.ranks
-        if each.exit_code is not None
-    ]
-    if not any(each.exit_code for each in ends):
-        return None
-    return as_record(diagnose(ends, logs, whole_job=len(ends) == attempt.world))
 
 
 def in_a_line(attempt: Attempt) -> str:

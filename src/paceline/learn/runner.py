@@ -8,7 +8,7 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from paceline.launch.hang import Seen, card, diagnose
+from paceline.audits.hang import Seen, card, diagnose
 from paceline.learn.answer import Answer, read_trace, scratch_folder
 from paceline.learn.checking import Checks, MissingName, Property, Wrong, load_checks
 from paceline.learn.content import Course, Exercise

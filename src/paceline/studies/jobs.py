@@ -20,8 +20,8 @@ def run_quietly(module: str, workers: int, logs: Path, env: Mapping[str, str]) -
         PacelineError: a rank failed; its own words are the reason.
         KeyboardInterrupt: stopped by Ctrl-C, or by another signal, whose number is then its argument.
     """
+    from paceline.audits.job_failure import failure_of
     from paceline.launch.elastic import Job, run_job
-    from paceline.launch.failure import failure_of
 
     ended = run_job(Job(module=module, workers=workers, logs=logs, env=env))
     if ended.stopped_by == signal.SIGINT:

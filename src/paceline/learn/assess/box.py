@@ -21,7 +21,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from paceline.launch.hang import Seen, card, diagnose
+from paceline.audits.hang import Seen, card, diagnose
 from paceline.learn.assess.inside import SEEN, Start, run_program
 from paceline.learn.assess.kit import GIVEN, kit_folder
 from paceline.learn.assess.rubric import LimitNumbers

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from paceline.launch.hang import Seen, card, diagnose
+from paceline.audits.hang import Seen, card, diagnose
 from paceline.records.observed import Collective
 from paceline.records.place import Place
 

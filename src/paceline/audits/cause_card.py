@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from paceline.launch.endings import advice, ending, signal_name
-from paceline.launch.rootcause import Explained, RootCause
-from paceline.records.launched import Cause
+from paceline.audits.process_ends import advice, ending, signal_name
+from paceline.audits.root_cause import Explained, RankEnd, RootCause, diagnose
+from paceline.records.launched import Attempt, Cause
 from paceline.records.wrap import wrap
 
 _WIDTH = 80
@@ -41,6 +41,30 @@ def draw(cause: Cause, *, width: int | None = None) -> str:
         head = f"  {label:<{_LABEL - 2}}"
         lines += [f"{head}{text}".rstrip()] if width is None else wrap(text, width, head, " " * _LABEL)
     return "\n".join([*lines, "-" * rule])
+
+
+def cause_of(attempt: Attempt, logs: Path | None) -> Cause | None:
+    """Why an attempt failed; None when no rank of this machine did.
+
+    Args:
+        attempt: as its launcher records it.
+        logs: the directory that holds `<local_rank>/`; None when none was kept.
+    """
+    ends = [
+        RankEnd(
+            rank=each.rank,
+            local_rank=each.local_rank,
+            pid=each.pid,
+            exit_code=each.exit_code,
+            at_unix_s=0.0 if each.after_s is None else attempt.started_unix_s + each.after_s,
+            after_stop=None if each.after_s is None else each.stopped,
+        )
+        for each in attempt.ranks
+        if each.exit_code is not None
+    ]
+    if not any(each.exit_code for each in ends):
+        return None
+    return as_record(diagnose(ends, logs, whole_job=len(ends) == attempt.world))
 
 
 def as_record(cause: RootCause) -> Cause:

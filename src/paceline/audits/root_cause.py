@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from paceline.launch.consequences import Consequence, consequence_of, consequence_of_abort, mentioned_in
-from paceline.launch.endings import stopped_by_launcher
-from paceline.launch.traces import Raised, parse_trace, without_rank
+from paceline.audits.consequences import Consequence, consequence_of, consequence_of_abort, mentioned_in
+from paceline.audits.process_ends import stopped_by_launcher
+from paceline.audits.tracebacks import Raised, parse_trace, without_rank
 
 _TAIL_BYTES = 256 * 1024
 _TAIL_LINES = 6

@@ -3,13 +3,36 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-from paceline.launch.cause_card import card
-from paceline.launch.elastic import Ended
-from paceline.launch.rootcause import RankEnd, diagnose
+from paceline.audits.cause_card import card
+from paceline.audits.root_cause import RankEnd, diagnose
 from paceline.records.errors import Exit, PacelineError
+
+
+class Failure(Protocol):
+    """A rank's failure, as torch elastic tells it."""
+
+    local_rank: int
+    pid: int
+    exitcode: int
+    timestamp: int
+
+
+class EndedJob(Protocol):
+    """A job of ours that has ended."""
+
+    @property
+    def failures(self) -> Mapping[int, Failure]:
+        """Of ranks, by global rank."""
+        ...
+
+    @property
+    def logs(self) -> Path | None:
+        """The directory that holds `<local_rank>/`."""
+        ...
 
 
 class RankFailed(PacelineError):  # noqa: N818  # it reads as what happened
@@ -23,7 +46,7 @@ class RankFailed(PacelineError):  # noqa: N818  # it reads as what happened
         return f"{self.text}\n  next: {self.hint}" if self.hint else self.text
 
 
-def failure_of(ended: Ended, resume: str) -> PacelineError:
+def failure_of(ended: EndedJob, resume: str) -> PacelineError:
     """The message for a job that ended with failures.
 
     Args:

@@ -7,8 +7,8 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+from paceline.audits.job_failure import RankFailed, failure_of
 from paceline.launch.elastic import Ended
-from paceline.launch.failure import RankFailed, failure_of
 from paceline.records.errors import Exit, PacelineError
 
 

@@ -9,10 +9,10 @@ import sys
 import pytest
 from torch.distributed.elastic.multiprocessing.errors.error_handler import ErrorHandler
 
-from paceline.launch.cause_card import card
-from paceline.launch.endings import advice, ending
-from paceline.launch.rootcause import RankEnd, diagnose
-from paceline.launch.traces import Raised, parse_trace
+from paceline.audits.cause_card import card
+from paceline.audits.process_ends import advice, ending
+from paceline.audits.root_cause import RankEnd, diagnose
+from paceline.audits.tracebacks import Raised, parse_trace
 from paceline.records.place import Place
 
 LOST_PEER = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.launch.hang import Hang, Seen, card, diagnose
+from paceline.audits.hang import Hang, Seen, card, diagnose
 from paceline.observe.collectives import CollectiveTrace
 from paceline.pool.warm_ranks import RankTimeout, run_ranks
 from paceline.records.observed import Collective, CollectiveDone

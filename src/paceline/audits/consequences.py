@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from typing import Literal
 
-from paceline.launch.traces import Raised
+from paceline.audits.tracebacks import Raised
 
 Consequence = Literal["lost", "waited"]
 """The connection to a peer was closed, or a wait for it ran into a timeout."""

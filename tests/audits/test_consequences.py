@@ -8,11 +8,11 @@ import time
 
 import pytest
 
-from paceline.launch.cause_card import card
-from paceline.launch.consequences import consequence_of
+from paceline.audits.cause_card import card
+from paceline.audits.consequences import consequence_of
+from paceline.audits.root_cause import RankEnd, diagnose
+from paceline.audits.tracebacks import parse_trace
 from paceline.launch.rank_ends import EndWatcher
-from paceline.launch.rootcause import RankEnd, diagnose
-from paceline.launch.traces import parse_trace
 
 LOST = [
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.1.1]:31513",

@@ -1,0 +1,1 @@
+"""Judges: pure functions from what ranks left behind to what was wrong. They measure nothing."""
