@@ -24,7 +24,7 @@ from paceline.learn.sandbox.quarantine import INSIDE, gaps, judging_environment,
 from paceline.pool.mount_view import FILES, MEMORY, MISSING, NETWORK, PROCESSES, WRITING, closed, installation
 from paceline.records.errors import PacelineError
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[3]
 OUTER = """
 import sys
 from pathlib import Path
