@@ -31,6 +31,7 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous
 
+from paceline.launch.environment import with_variables
 from paceline.parallel.seat import SAVE_SIGNALS
 
 
@@ -171,7 +172,7 @@ def run_job(job: Job) -> Ended:
     )
     agent = _Agent(spec, logs_specs=logs, start_method="spawn")
     result: RunResult | None = None
-    with _Orders(job) as orders, _environment({**job.env, **_NO_HANDLERS_OF_TORCH}), _quiet(job.logs):
+    with _Orders(job) as orders, with_variables({**job.env, **_NO_HANDLERS_OF_TORCH}), _quiet(job.logs):
         agent.orders = orders
         with contextlib.suppress(SignalException):  # orders.stop says which
             result = agent.run()
@@ -204,18 +205,6 @@ def newest_attempt(logs: Path) -> Path | None:
     """The directory of the last attempt of the last job below `logs`."""
     attempts = sorted(logs.glob("*/attempt_*"), key=lambda path: path.stat().st_mtime)
     return attempts[-1] if attempts else None
-
-
-@contextlib.contextmanager
-def _environment(added: Mapping[str, str]) -> Iterator[None]:
-    """Ranks inherit this process's environment; put it back afterwards."""
-    before = dict(os.environ)
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 @contextlib.contextmanager

@@ -7,10 +7,9 @@ the workers' settings, each with its reason, and the run directory. `execute` ca
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +18,7 @@ import torch
 from torch.distributed import run as torchrun
 from torch.distributed.launcher.api import LaunchConfig
 
+from paceline.launch.environment import with_variables
 from paceline.launch.request import check, one_message, parse
 from paceline.launch.tuning import Setting, cpu_settings
 from paceline.records.errors import PacelineError
@@ -87,7 +87,7 @@ def plan_launch(argv: Sequence[str], now: datetime.datetime | None = None) -> La
     workers, nodes = check(flags)
     settings = _settings(flags, workers)
     environment = {each.name: each.value for each in settings}
-    with one_message("cannot start the job"), _environment(environment):
+    with one_message("cannot start the job"), with_variables(environment):  # torchrun sets one itself
         quiet = argparse.Namespace(**vars(flags) | {"log_dir": os.devnull, "logs_specs": None})
         config, entrypoint, arguments = torchrun.config_from_args(quiet)
         environment |= {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
@@ -124,15 +124,3 @@ def _run_dir(given: Path | None, name: str, most_nodes: int, now: datetime.datet
             f"{given} holds a run already", hint="choose another --run-dir, or leave it out for a new one"
         )
     return given
-
-
-@contextlib.contextmanager
-def _environment(added: Mapping[str, str]) -> Iterator[None]:
-    """What torchrun reads and sets while it makes a configuration; a plan changes nothing."""
-    before = dict(os.environ)
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)

@@ -71,14 +71,7 @@ def can_enclose() -> bool:
     """Whether this process may have a view of its own; tried in a child."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return False
-    child = os.fork()
-    if child == 0:
-        code = 1
-        with contextlib.suppress(BaseException):
-            own_view()
-            code = 0
-        os._exit(code)
-    return os.waitpid(child, 0)[1] == 0
+    return _works(own_view)
 
 
 def enclose(also: Iterable[Path] = ()) -> None:
