@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from paceline.cli.train import settle_request
+from paceline.cli.train_request import settle_request
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import SCHEMA, RunInfo

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.cli.train import settle_request
+from paceline.cli.train_request import settle_request
 from paceline.plan import batch_config, data_config
 from paceline.records.errors import PacelineError
 from paceline.records.target import Target

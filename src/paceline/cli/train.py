@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shlex
 import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -16,20 +13,15 @@ from paceline.checkpoint.manifest import standing
 from paceline.cli import signals
 from paceline.cli.job import obtain_data, remove_litter, stopped_code, tidy, worker_environment
 from paceline.cli.options import command_from
+from paceline.cli.train_request import settle_request, tensorboard_export
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.rundir import DEFAULT_ROOT, RunDir, new_run_dir, read_info, run_lock
-from paceline.records.target import parse_target
-from paceline.tasks.names import check_task_name
-from paceline.tasks.table import BUILT_IN
-from paceline.tasks.targets import check_target
-from paceline.train.checks import check, check_takes_part, require_shared
+from paceline.records.rundir import RunDir, run_lock
 from paceline.train.choices import save_signal
-from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
+from paceline.train.config import TrainConfig, to_dict
 
 if TYPE_CHECKING:
     from paceline.cli.follow import Follower
     from paceline.launch.elastic import Ended
-    from paceline.report.tensorboard import TensorBoardExport
 
 HELP = """Train a task on every device of this machine and show the result.
 
@@ -58,78 +50,6 @@ def run_train(given: dict[str, Any]) -> None:
 
 
 COMMAND = command_from(TrainConfig, "task", run_train, HELP)
-
-
-def settle_request(given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
-    """From flags to a complete request: settings, and the directory that the run shall have.
-
-    Raises:
-        PacelineError: anything that can be known to be wrong before torch is loaded.
-    """
-    resume = given.get("resume")
-    if resume not in (None, "auto"):
-        return _resume_of(RunDir(resume), given)
-    if "task" not in given and resume is None:
-        raise PacelineError("no task was named", hint=f"one of {', '.join(BUILT_IN)}, or a Python file with task()")
-    if "task" in given:
-        check_task_name(given["task"])
-        _refuse_obvious(given)
-    if resume == "auto":
-        found = _newest_run(given)
-        if found is not None:
-            return _resume_of(found, given)
-        if "task" not in given:
-            raise PacelineError("there is no run to resume", hint="name the task to start a new one")
-    config = TrainConfig(**given)
-    check(config)
-    check_takes_part(given)
-    if config.run_dir is not None:
-        run = RunDir(config.run_dir)
-        if run.exists() and resume is None:
-            raise PacelineError(
-                f"{run.path} already holds a run",
-                hint="--resume auto goes on with it; or choose another --run-dir",
-            )
-        return config, run
-    return config, new_run_dir(Path(config.task).stem)
-
-
-def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
-    if "run_dir" in given and Path(given["run_dir"]).resolve() != run.path.resolve():
-        raise PacelineError(
-            f"--resume {run.path} and --run-dir {given['run_dir']} name two directories", hint="leave --run-dir out"
-        )
-    info = read_info(run.path)
-    if info.verb != "train":
-        raise PacelineError(f"{run.path} is a run of paceline {info.verb}", hint="only paceline train can resume it")
-    config = for_resume(from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)})
-    check_task_name(config.task)
-    check(config)
-    return config, run
-
-
-def _newest_run(given: dict[str, Any]) -> RunDir | None:
-    """Where `--resume auto` looks: --run-dir, else the newest run of the task."""
-    if "run_dir" in given:
-        run = RunDir(given["run_dir"])
-        return run if run.exists() else None
-    for path in sorted(DEFAULT_ROOT.glob("*/run.json"), reverse=True):
-        with contextlib.suppress(PacelineError):
-            info = read_info(path.parent)
-            if info.verb == "train" and given.get("task") in (None, info.config.get("task")):
-                return RunDir(path.parent)
-    return None
-
-
-def _refuse_obvious(given: dict[str, Any]) -> None:
-    """What is wrong for certain, before torch is loaded: the rest is found when the task is tried."""
-    workers, batch = given.get("workers", "auto"), given.get("global_batch")
-    if batch is None and given["task"] in BUILT_IN:
-        batch = BUILT_IN[given["task"]].defaults.global_batch
-    if workers.isdecimal() and batch is not None and batch > 0:
-        require_shared(batch, int(workers), max(1, given.get("accumulate", 1)))
-    if given.get("target") is not None:
-        check_target(given["task"], parse_target(given["target"]))
 
 
 def _launch(config: TrainConfig, run: RunDir) -> int:
@@ -174,18 +94,6 @@ def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str
     )
     env[HANDOVER] = msgspec.json.encode(handover).decode()
     return env, workers
-
-
-@contextlib.contextmanager
-def tensorboard_export(config: TrainConfig, run: RunDir) -> Iterator[TensorBoardExport | None]:
-    """What writes TensorBoard's events into the run directory, where that was asked for."""
-    if not config.tensorboard:
-        yield None
-        return
-    from paceline.report.tensorboard import TensorBoardExport
-
-    with contextlib.closing(TensorBoardExport(run.path / "tensorboard")) as export:
-        yield export
 
 
 def _conclude(config: TrainConfig, run: RunDir, follower: Follower, ended: Ended) -> int:

@@ -23,7 +23,7 @@ from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, is_live, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
 from paceline.report.noise import Noise, noise_of
-from paceline.report.thin import ROW, Row, Sample, Thinner, Window, number
+from paceline.report.thin import ROW, Row, Sample, Steps, Thinner, Window, number
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,24 +34,6 @@ WARM_UP_STEPS = 5
 """Steps at the start of each session that throughput leaves out: allocators, caches and kernels settle in them."""
 _MAX_NOTES = 100
 _MAX_CHECKPOINTS = 1000
-
-
-@dataclass(frozen=True)
-class Steps:
-    """Steps that were kept, each column of shape (n,): all of a short run, the extremes of a long one."""
-
-    step: Column
-    samples: Column
-    """Used by all ranks up to and with the step."""
-    elapsed_s: Column
-    loss: Column
-    """NaN where it was not finite."""
-    lr: Column
-    data_s: Column
-    forward_s: Column
-    backward_s: Column
-    update_s: Column
-    duration_s: Column
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from paceline.records.schema import RunInfo
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from paceline.report.load import Steps
+    from paceline.report.thin import Steps
 
     Column = NDArray[np.float64]
 

@@ -11,8 +11,16 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from paceline.records.schema import Step
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Column = NDArray[np.float64]
 
 Row = tuple[float, ...]
 """One step: step, samples, elapsed_s, loss, lr, data_s, forward_s, backward_s, update_s, duration_s."""
@@ -20,6 +28,24 @@ Row = tuple[float, ...]
 ROW = ("step", "samples", "elapsed_s", "loss", "lr", "data_s", "forward_s", "backward_s", "update_s", "duration_s")
 _STEP, _SAMPLES, _ELAPSED, _LOSS, _DATA, _DURATION = 0, 1, 2, 3, 5, 9
 PHASES = ("data_s", "forward_s", "backward_s", "update_s")
+
+
+@dataclass(frozen=True)
+class Steps:
+    """Steps that were kept, each column of shape (n,): all of a short run, the extremes of a long one."""
+
+    step: Column
+    samples: Column
+    """Used by all ranks up to and with the step."""
+    elapsed_s: Column
+    loss: Column
+    """NaN where it was not finite."""
+    lr: Column
+    data_s: Column
+    forward_s: Column
+    backward_s: Column
+    update_s: Column
+    duration_s: Column
 
 
 class Window:
