@@ -130,6 +130,7 @@ class Objective(nn.Module):
         self.ledger = nn.Parameter(like.new_zeros(_REACHED + len(self.trained), dtype=like.dtype.to_real()))
         self._part = _Part(torch.zeros_like(self.ledger))
         self._all_reached = [0.0, *[1.0] * len(self.trained)]
+        self._all_reached_there = self.ledger.new_tensor(self._all_reached)
         self.ledger.register_hook(lambda _: self.entries())
         self.expect_sparse(frozenset())
 
@@ -145,7 +146,8 @@ class Objective(nn.Module):
         rows = [self.trained[index] for index in sorted(indices)]
         rest = [p for index, p in enumerate(self.trained) if index not in indices]
         # Each of these nodes is made once. None saves a tensor, so all can run in every backward. That of a list of
-        # tensors gives an undefined gradient to those whose results are not used.
+        # tensors gives an undefined gradient to those whose results are not used. They are computed once, here, which
+        # takes the memory of the parameters for a moment, before gradients and optimizer have theirs.
         touches = [torch._foreach_neg([zero, *rest])[0]] if rest else []
         touches += [_NoRows.apply(zero, *rows)] if rows else []
         self._zero = self.ledger.sum()
@@ -180,14 +182,15 @@ class Objective(nn.Module):
         """The ledger's entries of a loss that reaches every parameter; the host does not wait for a device."""
         ledger, total = self.ledger, loss.sum.detach()
         count = loss.count.detach() if isinstance(loss.count, Tensor) else loss.count
-        rest = [*wishes, *self._all_reached]
         if total.device.type == "cpu" and ledger.device.type == "cpu":
-            return ledger.new_tensor([float(total), *count_parts(float(count)), *rest])
+            return ledger.new_tensor([float(total), *count_parts(float(count)), *wishes, *self._all_reached])
         parts = [total.to(ledger.dtype).reshape(1)]
         if isinstance(count, Tensor) and count.device.type != "cpu":
-            counts = [part.to(ledger.dtype) for part in count_parts(count.reshape(1).double())]
-            return torch.cat([*parts, *counts, ledger.new_tensor(rest)])
-        return torch.cat([*parts, ledger.new_tensor([*count_parts(float(count)), *rest])])
+            parts += [part.to(ledger.dtype) for part in count_parts(count.reshape(1).double())]
+            parts.append(ledger.new_tensor(wishes))
+        else:
+            parts.append(ledger.new_tensor([*count_parts(float(count)), *wishes]))
+        return torch.cat([*parts, self._all_reached_there])
 
     def compute(self, batch: Any) -> Loss:
         """The loss of a batch, of no samples also; every rank calls this together where norms are synchronised."""
