@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import command_line, environment, record_folder, write_record
-from paceline.records.plan import DataResult, read_plan
+from paceline.records.plan_results import DataResult, read_plan
 
 SEEDS = 3
 

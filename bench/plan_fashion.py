@@ -23,7 +23,7 @@ from typing import Any
 
 from harness import command_line, environment, record_folder, write_record
 from paceline.plan.rows import Reached, reached_of, timing_of
-from paceline.records.plan import BatchResult, BatchRow, Estimate, read_plan
+from paceline.records.plan_results import BatchResult, BatchRow, Estimate, read_plan
 from paceline.studies.batch_sweep import Sweep, sweep
 from paceline.studies.trainings import carry_out
 

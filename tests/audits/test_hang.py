@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.audits.hang import Hang, Seen, card, diagnose
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import RankTimeout, run_ranks
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.place import Place, place_in_stacks

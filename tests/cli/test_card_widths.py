@@ -17,7 +17,7 @@ from paceline.cli.report_plan import plan_card
 from paceline.learn.outcome import Outcome, Verdict, as_text
 from paceline.records.rundir import RunDir
 from paceline.records.wrap import wrap
-from paceline.report.compare import compare
+from paceline.report.comparison import compare
 from paceline.report.load import load_run
 from paceline.report.summary import summarise
 from tests.report import landscapes, plans

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.cli.main import call
 from paceline.records.errors import Exit
-from paceline.records.plan import BatchResult, read_plan
+from paceline.records.plan_results import BatchResult, read_plan
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import Evaluation

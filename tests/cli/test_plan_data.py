@@ -11,7 +11,7 @@ import pytest
 
 from paceline.cli.main import call
 from paceline.records.errors import Exit
-from paceline.records.plan import DataResult, read_plan
+from paceline.records.plan_results import DataResult, read_plan
 from paceline.records.rundir import read_info
 from tests.studies.stand_in import error_of
 

@@ -11,7 +11,7 @@ import pytest
 from paceline.cli.main import call
 from paceline.plan.collectives import Link, ring
 from paceline.plan.network import Timed
-from paceline.records.plan import SpeedResult, read_plan
+from paceline.records.plan_results import SpeedResult, read_plan
 from paceline.report.plan.facts import content
 from tests.plan.runs import training
 

@@ -10,8 +10,8 @@ import torch
 
 from paceline.curvature.weights import FlatWeights
 from paceline.landscape.directions import Axes, cosine, random_direction, require_length, require_plane
+from paceline.landscape.kept_parts import save_array
 from paceline.landscape.measures import TAKE
-from paceline.landscape.store import save_array
 from paceline.records.errors import PacelineError
 from tests.landscape.problems import conv_net, image_task, session
 

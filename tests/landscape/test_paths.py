@@ -16,10 +16,10 @@ from paceline.checkpoint import manifest
 from paceline.checkpoint.state import MODEL_FILE, encode_model
 from paceline.landscape import between_runs
 from paceline.landscape.interpolate import barrier, between, positions
+from paceline.landscape.kept_parts import save_rows
 from paceline.landscape.measures import TAKE, pca_path
 from paceline.landscape.session import Session
 from paceline.landscape.slices import Values, evaluate
-from paceline.landscape.store import save_rows
 from paceline.landscape.trajectory import principal_plane, window
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError

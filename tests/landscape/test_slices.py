@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from paceline.curvature.fixed_loss import Value
+from paceline.landscape.kept_parts import PointStore
 from paceline.landscape.measures import TAKE
 from paceline.landscape.slices import Grid, coordinates, evaluate
-from paceline.landscape.store import PointStore
 from paceline.landscape.work import Work
 from paceline.pool.warm_ranks import run_ranks
 from tests.landscape.problems import (

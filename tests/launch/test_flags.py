@@ -7,7 +7,7 @@ import torch
 from torch.distributed.run import get_args_parser
 
 from paceline.launch.flags import OURS, all_flags, differences, flags_before_script, help_text, since
-from paceline.launch.request import build_parser
+from paceline.launch.torchrun_flags import build_parser
 
 WORD_FOR = {
     "nnodes": "1:2",

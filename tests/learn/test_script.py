@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.learn.answer import Answer, scratch_folder
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import RankFailure
 
 SCRIPT = """

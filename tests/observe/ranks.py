@@ -12,9 +12,9 @@ import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.observe.fingerprint import fingerprint
-from paceline.observe.steps import StepWatch
+from paceline.observe.step_count import StepWatch
 from paceline.records.observed import Collective, Fingerprint
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.reader import EventStream

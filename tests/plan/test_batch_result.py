@@ -14,7 +14,7 @@ from paceline.plan.branch import Settled
 from paceline.plan.recipes import TrainSettings
 from paceline.plan.step_time import Coefficients
 from paceline.records.errors import PacelineError
-from paceline.records.plan import BatchResult, Branch, SpeedDraw
+from paceline.records.plan_results import BatchResult, Branch, SpeedDraw
 from paceline.records.target import parse_target
 from paceline.studies.flag_text import parse_flags
 from paceline.studies.train_flags import recipe_flags, used

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from paceline.plan.compute import Device
-from paceline.plan.data import Question, Recipe, learn
 from paceline.plan.data_config import DataConfig, check
+from paceline.plan.data_needs import Question, Recipe, learn
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.plan import CurvePoint, DataResult
+from paceline.records.plan_results import CurvePoint, DataResult
 
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
 RECIPE = Recipe(batch=100, epochs=5.0, length="steps")

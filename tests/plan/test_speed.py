@@ -14,7 +14,7 @@ from paceline.plan.network import Timed, fit_link, network_facts
 from paceline.plan.rows import timing_of
 from paceline.plan.speed import FAR, Question, in_words, model_of, predict, processors_of, step_interval
 from paceline.plan.step_time import Setting
-from paceline.records.plan import SpeedResult, read_plan, write_plan
+from paceline.records.plan_results import SpeedResult, read_plan, write_plan
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import Topology
 from paceline.stats.goodput import efficiency

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.records.errors import PacelineError
-from paceline.records.plan import SCHEMA, TrendsResult, read_plan, write_plan
+from paceline.records.plan_results import SCHEMA, TrendsResult, read_plan, write_plan
 from paceline.records.rundir import RunDir
 
 RESULT = TrendsResult(records=[], notes=["a note"])

@@ -6,7 +6,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from paceline.records.plan import (
+from paceline.records.plan_results import (
     AnyPlan,
     BatchPoint,
     BatchResult,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from paceline.report.compare import compare
+from paceline.report.comparison import compare
 from paceline.report.load import load_run
 from paceline.report.summary import summarise
 

@@ -14,8 +14,8 @@ from paceline.records.observed import NotObserved, StepTiming
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import End, RunInfo, Start
 from paceline.records.writer import EventWriter
-from paceline.report.compare import NOT_SET, compare
-from paceline.report.launched import as_shown
+from paceline.report.comparison import NOT_SET, compare
+from paceline.report.launch_view import as_shown
 from paceline.report.load import load_run
 from paceline.report.page.render import render_page
 from paceline.report.summary import summarise

@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 from paceline.records.schema import End, Evaluation, Measure, TaskFacts
-from paceline.report.compare import compare
+from paceline.report.comparison import compare
 from paceline.report.facts import tiles
 from paceline.report.load import load_run
 from paceline.report.page.render import render_page
-from paceline.report.page.series import payload
+from paceline.report.page.run_series import payload
 from paceline.report.summary import summarise
 
 

@@ -11,7 +11,7 @@ from paceline.cli.card import propose
 from paceline.records.rundir import RunDir, run_lock
 from paceline.records.schema import End
 from paceline.records.writer import EventWriter
-from paceline.report.compare import compare
+from paceline.report.comparison import compare
 from paceline.report.load import load_run
 from paceline.report.page.render import render_page
 from paceline.report.summary import newest_checkpoint, summarise

@@ -15,11 +15,11 @@ from paceline.records.errors import PacelineError
 from paceline.records.schema import Evaluation, Measure, Note
 from paceline.records.target import parse_target
 from paceline.report import words
-from paceline.report.compare import compare
+from paceline.report.comparison import compare
 from paceline.report.facts import tiles
 from paceline.report.load import load_run
 from paceline.report.page.render import render_page, write_page
-from paceline.report.page.series import evenly, smooth
+from paceline.report.page.run_series import evenly, smooth
 from paceline.report.page.theme import DARK, LIGHT, look
 from paceline.report.summary import summarise
 

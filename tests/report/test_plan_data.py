@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from paceline.records.plan import CurvePoint, estimate
-from paceline.report.plan.data import facts, largest
+from paceline.records.plan_results import CurvePoint, estimate
 from paceline.report.plan.data_figures import figures
+from paceline.report.plan.data_section import facts, largest
 from tests.report import plans
 
 replace = msgspec.structs.replace

@@ -14,16 +14,16 @@ import pytest
 from paceline.plan import collectives
 from paceline.plan import speed as planner
 from paceline.records.errors import PacelineError
-from paceline.records.plan import Evidence, estimate, read_plan
+from paceline.records.plan_results import Evidence, estimate, read_plan
 from paceline.records.rundir import RunDir
 from paceline.report.plan.content import legend, payload
-from paceline.report.plan.data import FAR as FAR_DATA
+from paceline.report.plan.data_section import FAR as FAR_DATA
 from paceline.report.plan.facts import content, facts, headline, table
 from paceline.report.plan.load import load_plan
 from paceline.report.plan.numbers import about, interval_of, step_time, value_of
 from paceline.report.plan.page import render_plan
-from paceline.report.plan.speed import FAR, measured_efficiency, mended_at
 from paceline.report.plan.speed_figures import ring_s
+from paceline.report.plan.speed_section import FAR, measured_efficiency, mended_at
 from paceline.report.plan.write import write_plan_page
 from paceline.stats import power_law
 from tests.report import plans

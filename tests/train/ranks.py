@@ -22,13 +22,13 @@ from paceline.records.rundir import RunDir
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Arrays, Gathered, Loss, Task, accuracy
-from paceline.train import state
+from paceline.train import training_state
 from paceline.train.averaging import Average
+from paceline.train.batch_plan import Plan
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import make_feed
 from paceline.train.norms.convert import with_batch_norm
 from paceline.train.objective import Objective, read_totals
-from paceline.train.plan import Plan
 from paceline.train.record import Recorder
 from paceline.train.settle import inspect_loss, settle
 
@@ -358,20 +358,20 @@ def saved_and_loaded(folder: str, kind: str = "none") -> dict[str, Any]:
     torch.manual_seed(50 + rank)
     recorder = Recorder(run, rank, 2)
     recorder.start(1, 0, 0.0)
-    keeper = state.Keeper(run, "t", 2, recorder)
-    progress = state.Progress(step=12, samples=99, reached=1, session=3)
+    keeper = training_state.Keeper(run, "t", 2, recorder)
+    progress = training_state.Progress(step=12, samples=99, reached=1, session=3)
     keeper.save(model, average, optimizer, progress, "periodic")
     dist.barrier()
     drawn = torch.rand(3)
     recorder.close()
 
     path = run.checkpoints / "step-00000012"
-    saved = state.load(path, "t")
+    saved = training_state.load(path, "t")
     fresh = network(norm=True)
     other = torch.optim.SGD(fresh.parameters(), lr=9.0, momentum=0.9)
     again = average_of(fresh, kind)
-    notes = state.restore(saved, fresh, other, again)
-    state.restore_random(saved)
+    notes = training_state.restore(saved, fresh, other, again)
+    training_state.restore_random(saved)
     averaged = [[] if each is None else [*each.averaged.state_dict().values()] for each in (average, again)]
     momentum = [other.state[p]["momentum_buffer"] for p in fresh.parameters()]
     return {
@@ -398,12 +398,12 @@ def restored(folder: str, kind: str) -> Any:
     """What restoring the checkpoint of `saved_and_loaded` gives on this number of ranks."""
     path = Path(folder, "checkpoints", "step-00000012")
     try:
-        saved = state.load(path, "other" if kind == "other task" else "t")
+        saved = training_state.load(path, "other" if kind == "other task" else "t")
         model = network(norm=True, classes=5 if kind == "other model" else 4)
         average = average_of(model, kind)
         before = torch.get_rng_state()
-        notes = state.restore(saved, model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), average)
-        state.restore_random(saved)
+        notes = training_state.restore(saved, model, torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9), average)
+        training_state.restore_random(saved)
     except PacelineError as error:
         return told(error)
     merged = {n: b.numpy().copy() for n, b in model.named_buffers()}

@@ -21,7 +21,7 @@ from paceline.train.checks import BESIDE, check, check_takes_part, require_share
 from paceline.train.choices import AVERAGES, FORMATS, PRECISIONS, SAVE_SIGNALS, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
-from paceline.train.norms.table import BATCH_NORMS
+from paceline.train.norms.batch_norms import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.resolve import resolve
 from paceline.train.rules import RULES

@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn.utils.rnn import pack_sequence
 
+from paceline.train.batch_plan import Plan
 from paceline.train.empty_batch import idles, without_samples
-from paceline.train.plan import Plan
 
 Pair = namedtuple("Pair", "x y")
 

@@ -16,8 +16,8 @@ from torch.utils.data import Subset
 
 from paceline.parallel.partition import epoch_order
 from paceline.tasks.data.arrays import Arrays, Draws, Like
+from paceline.train.batch_plan import Plan
 from paceline.train.feed import ArrayFeed, DatasetFeed, make_feed
-from paceline.train.plan import Plan
 
 LIKE = Like(torch.device("cpu"), torch.float64, channels_last=False)
 COUNTS = st.integers(1, 40)

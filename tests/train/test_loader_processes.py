@@ -18,9 +18,9 @@ from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.load import load_task
 from paceline.tasks.table import TaskOptions
+from paceline.train.batch_plan import Plan
 from paceline.train.feed import DatasetFeed, make_feed
 from paceline.train.loader_processes import check_loadable, start_method
-from paceline.train.plan import Plan
 
 LIKE = Like(torch.device("cpu"), torch.float32, channels_last=False)
 FILE = """
@@ -121,7 +121,7 @@ import multiprocessing, sys, time
 import torch
 from paceline.tasks.data.arrays import Like
 from paceline.train.feed import DatasetFeed
-from paceline.train.plan import Plan
+from paceline.train.batch_plan import Plan
 
 if __name__ == "__main__":
     multiprocessing.set_start_method("{method}")

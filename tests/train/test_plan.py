@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from paceline.parallel.placement import RankEnv
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import Defaults
+from paceline.train.batch_plan import Cadence, Plan, Stage, grow, lonely_batch
 from paceline.train.config import TrainConfig
 from paceline.train.duration import Duration
-from paceline.train.plan import Cadence, Plan, Stage, grow, lonely_batch
 from paceline.train.resolve import recipe, resolve
 from paceline.train.schedules import Schedule
 from paceline.train.timetable import timetable

@@ -13,10 +13,10 @@ from torch import nn
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import Defaults
+from paceline.train.batch_plan import Plan, grow
 from paceline.train.config import TrainConfig
 from paceline.train.optim.build import build_optimizer
 from paceline.train.optim.table import OPTIMIZERS, Settings
-from paceline.train.plan import Plan, grow
 from paceline.train.resolve import recipe, resolve, updates
 from paceline.train.rules import RULES, Hyper, keep_horizon, keep_momentum, scale
 

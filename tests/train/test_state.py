@@ -12,7 +12,7 @@ from paceline.checkpoint import manifest
 from paceline.checkpoint.state import STATE_FILE, load_state
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
-from paceline.train import state
+from paceline.train import training_state
 from tests.train import ranks
 
 
@@ -108,9 +108,9 @@ def test_a_checkpoint_of_a_newer_format_is_refused(saved, tmp_path: Path) -> Non
     """Its meaning may have changed."""
     folder, _ = saved
     path = folder / "checkpoints" / "step-00000012"
-    content = load_state(path) | {"format": state.FORMAT + 1}
+    content = load_state(path) | {"format": training_state.FORMAT + 1}
     torch.save(content, tmp_path / STATE_FILE)
     manifest.write(tmp_path / "c", 1, 2, "t", {STATE_FILE: (tmp_path / STATE_FILE).read_bytes()})
 
     with pytest.raises(PacelineError, match="has format 2, and this version reads 1"):
-        state.load(tmp_path / "c" / "step-00000001", "t")
+        training_state.load(tmp_path / "c" / "step-00000001", "t")

@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from paceline.learn.checking import load_module
 from paceline.learn.inside import load_file
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
 
 _ring = load_module(Path(__file__).with_name("ring.py"), "paceline_course_L3_ring")

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from torch import nn
 
 from paceline.learn.inside import load_file
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
 
 WORK = Path("work")

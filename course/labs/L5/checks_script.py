@@ -16,7 +16,7 @@ from torch import nn
 
 from paceline.learn.checking import Answer, Wrong, load_module, proves
 from paceline.learn.inside import Program, ScriptSeen, run_script
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import RankFailure, RankTimeout
 from paceline.records.observed import Collective
 from paceline.verify.compare import TOLERANCE, compare

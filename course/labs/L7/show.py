@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.learn.inside import load_file
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.shapes import draw

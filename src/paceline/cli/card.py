@@ -12,7 +12,7 @@ from rich.text import Text
 from paceline.cli.card_layout import NARROW, Block, Card, Grid, Row, Rows, Words
 from paceline.records.schema import RunInfo
 from paceline.report import words
-from paceline.report.compare import Comparison
+from paceline.report.comparison import Comparison
 from paceline.report.facts import tiles
 from paceline.report.summary import Phase, Summary, newest_checkpoint
 

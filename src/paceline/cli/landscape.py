@@ -153,7 +153,7 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
 
 def _try_task(config: LandscapeConfig) -> None:
     """As before a training, in one process; how a batch would be cut over workers is no matter here."""
-    from paceline.cli.task_validation import try_task
+    from paceline.cli.validate_task import try_task
     from paceline.landscape.subject import task_settings
 
     task, options, part = task_settings(config)

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 from paceline.cli.card_layout import Block, Card, Row, Rows, Words
 from paceline.records.launched import Attempt
-from paceline.report import launched, words
+from paceline.report import launch_view, words
 from paceline.report.facts import outcome_of, tiles
-from paceline.report.launched import Launch
+from paceline.report.launch_view import Launch
 from paceline.report.summary import Summary
 
 _EARLIER = ("raised", "at", "ended", "log")
@@ -42,7 +42,7 @@ def launch_card(summary: Summary, launch: Launch) -> Card:
 
 def _attempt(attempt: Attempt, *, last: bool) -> list[Block]:
     rows = [
-        (f"rank {rank.rank}", f"{launched.rank_ended(rank)} after {words.duration(rank.after_s)}")
+        (f"rank {rank.rank}", f"{launch_view.rank_ended(rank)} after {words.duration(rank.after_s)}")
         for rank in attempt.ranks[:_MAX_RANKS]
     ]
     if len(attempt.ranks) > _MAX_RANKS:
@@ -55,4 +55,4 @@ def _attempt(attempt: Attempt, *, last: bool) -> list[Block]:
 
 
 def _rows(rows: Sequence[tuple[str, str]]) -> Rows:
-    return Rows([Row(label, launched.as_shown(text)) for label, text in rows])
+    return Rows([Row(label, launch_view.as_shown(text)) for label, text in rows])

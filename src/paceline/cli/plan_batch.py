@@ -13,7 +13,7 @@ from paceline.records.errors import PacelineError
 
 if TYPE_CHECKING:
     from paceline.plan.batch_result import Question
-    from paceline.records.plan import BatchResult
+    from paceline.records.plan_results import BatchResult
     from paceline.records.rundir import RunDir
     from paceline.studies.branches import BranchTest
     from paceline.studies.trainings import Training
@@ -33,7 +33,7 @@ def run_batch(given: dict[str, Any]) -> None:
     """Carry out `paceline plan batch` with what the user gave."""
     from paceline.cli.job import refuse_torchrun
     from paceline.cli.plan_frame import config_from, open_plan, resumed, show_plan, to_be_resumed
-    from paceline.records.plan import write_plan
+    from paceline.records.plan_results import write_plan
     from paceline.records.rundir import run_lock
 
     config: BatchConfig = config_from(BatchConfig, resumed("batch", {"targets": [], **given}, CONTROL))
@@ -64,7 +64,7 @@ def _prepared(config: BatchConfig) -> tuple[str, Answer]:
 def _question(config: BatchConfig) -> Question:
     from paceline.plan.batch_result import Question
     from paceline.plan.recipes import TrainSettings
-    from paceline.records.plan import SpeedResult, read_plan
+    from paceline.records.plan_results import SpeedResult, read_plan
     from paceline.studies.train_flags import recipe_flags, used
 
     speed = None
@@ -85,7 +85,7 @@ def _from_runs(paths: list[Path], question: Question) -> BatchResult:
 
 def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, Answer]:
     from paceline.cli.job import obtain_data
-    from paceline.cli.task_validation import try_task
+    from paceline.cli.validate_task import try_task
     from paceline.studies.batch_sweep import check_sweep, prepare_sweep
 
     check_sweep(config)

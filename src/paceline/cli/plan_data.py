@@ -13,7 +13,7 @@ from paceline.records.errors import PacelineError
 from paceline.tasks.table import BUILT_IN
 
 if TYPE_CHECKING:
-    from paceline.records.plan import DataResult
+    from paceline.records.plan_results import DataResult
     from paceline.records.rundir import RunDir
     from paceline.studies.learning_curve import LearningCurveStudy
 
@@ -29,8 +29,8 @@ def run_data(given: dict[str, Any]) -> None:
     """Carry out `paceline plan data` with what the user gave."""
     from paceline.cli.job import obtain_data, refuse_torchrun
     from paceline.cli.plan_frame import open_plan, show_plan, to_be_resumed
-    from paceline.cli.task_validation import try_task
-    from paceline.records.plan import write_plan
+    from paceline.cli.validate_task import try_task
+    from paceline.records.plan_results import write_plan
     from paceline.records.rundir import run_lock
 
     refuse_torchrun("paceline plan data")
@@ -69,7 +69,7 @@ def _settled(given: dict[str, Any]) -> DataConfig:
 
 def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataResult:
     from paceline.cli.plan_frame import progress_of_trainings
-    from paceline.plan.data import Question, learn
+    from paceline.plan.data_needs import Question, learn
     from paceline.records.rundir import read_info
     from paceline.studies.flops import forward_flop_or_none
     from paceline.studies.learning_curve import as_error

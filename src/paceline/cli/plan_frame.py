@@ -167,7 +167,7 @@ def show_plan(run: RunDir, format_: str) -> None:
     """
     from paceline.cli.card_layout import card_console, show
     from paceline.cli.report_plan import plan_card
-    from paceline.records.plan import read_plan
+    from paceline.records.plan_results import read_plan
     from paceline.report.plan.write import write_plan_page
 
     result = read_plan(run.path)

@@ -39,7 +39,7 @@ def run_speed(given: dict[str, Any]) -> None:
     from paceline.plan.network import network_facts
     from paceline.plan.rows import require_alike, timing_of
     from paceline.plan.speed import Question, predict, processors_of
-    from paceline.records.plan import write_plan
+    from paceline.records.plan_results import write_plan
 
     if config.probe:
         refuse_torchrun("paceline plan speed --probe")

@@ -33,7 +33,7 @@ def run_trends(
     from paceline.cli.plan_frame import open_plan, show_plan
     from paceline.plan.choices import check_format
     from paceline.plan.trends import trends
-    from paceline.records.plan import write_plan
+    from paceline.records.plan_results import write_plan
 
     check_format(output_format)
     run = open_plan("trends", "resnet-50", {}, run_dir, None)

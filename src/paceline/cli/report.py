@@ -11,7 +11,7 @@ import typer
 
 # Everything else is imported when the verb runs: `paceline --help` has no use for numpy, jinja2 or rich.
 if TYPE_CHECKING:
-    from paceline.report.compare import Comparison
+    from paceline.report.comparison import Comparison
     from paceline.report.load import Run
     from paceline.report.summary import Summary
 
@@ -52,7 +52,7 @@ def report(
     """
     from paceline.cli.exits import numbers_first
     from paceline.records.target import parse_target
-    from paceline.report.compare import compare
+    from paceline.report.comparison import compare
     from paceline.report.load import load_run
     from paceline.report.summary import summarise
 

@@ -11,7 +11,7 @@ from paceline.cli.card_layout import Card, Grid, Rows, Words, card_console, show
 from paceline.cli.exits import numbers_first
 from paceline.cli.fact_card import fact_rows, place_rows
 from paceline.records.errors import PacelineError
-from paceline.records.plan import AnyPlan, BatchResult, result_path
+from paceline.records.plan_results import AnyPlan, BatchResult, result_path
 from paceline.records.rundir import RunDir
 from paceline.report.plan.facts import facts, headline, table, title, warnings
 from paceline.report.plan.load import LoadedPlan, load_plan

@@ -80,7 +80,7 @@ def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str
     """Variables for ranks, once their task has been tried; and how many ranks there are."""
     import msgspec
 
-    from paceline.cli.task_validation import validate_task
+    from paceline.cli.validate_task import validate_task
     from paceline.parallel.placement import RankEnv
     from paceline.train.worker import HANDOVER, Handover
 

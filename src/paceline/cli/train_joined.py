@@ -11,8 +11,8 @@ from typing import Any, NoReturn
 from paceline.cli.follow import Follower, console_for
 from paceline.cli.job import tidy
 from paceline.cli.result import show_result
-from paceline.cli.task_validation import validate_task
 from paceline.cli.train_request import settle_request, tensorboard_export
+from paceline.cli.validate_task import validate_task
 from paceline.parallel import agree
 from paceline.parallel.exit import leave
 from paceline.parallel.placement import RankEnv

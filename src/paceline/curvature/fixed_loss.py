@@ -31,8 +31,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from paceline.curvature.batch_norm import check_norms, measuring
 from paceline.curvature.chunks import Chunks
+from paceline.curvature.float_type import full_float32
 from paceline.curvature.memory import enough_for
-from paceline.curvature.precision import full_float32
 from paceline.curvature.twice import product, refuse_once_differentiable
 from paceline.curvature.untouched import seed_chunk, untouched
 from paceline.curvature.weights import FlatWeights, pieces_within

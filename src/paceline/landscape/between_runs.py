@@ -23,9 +23,9 @@ from torch import Tensor, nn
 from paceline.curvature.fixed_loss import Value
 from paceline.landscape import interpolate
 from paceline.landscape.ends import other_end
+from paceline.landscape.kept_parts import save_array
 from paceline.landscape.session import Outcome, Session, shown
 from paceline.landscape.slices import evaluate
-from paceline.landscape.store import save_array
 from paceline.landscape.subject import flat_weights
 from paceline.records.landscape import Interpolation, finite, finites
 

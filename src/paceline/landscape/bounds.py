@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable
 
 from paceline.landscape import keskar, sam
+from paceline.landscape.kept_parts import Entries, as_number
 from paceline.landscape.session import Outcome, Session, shown
 from paceline.landscape.spectrum import entries
-from paceline.landscape.store import Entries, as_number
 from paceline.records.landscape import Keskar, Sam, finite
 
 KESKAR_STARTS = 3

@@ -14,10 +14,10 @@ from paceline.landscape.between_runs import interpolation
 from paceline.landscape.bounds import keskar_sharpness, sam_sharpness
 from paceline.landscape.directions import IN_WORDS, Axes, random_direction
 from paceline.landscape.ends import checkpoints_of_path
+from paceline.landscape.kept_parts import Entries, save_array, save_rows
 from paceline.landscape.session import Outcome, Session, as_array, shown
 from paceline.landscape.slices import Floats, Grid, along, coordinates, evaluate
 from paceline.landscape.spectrum import density, eigenvalues, trace
-from paceline.landscape.store import Entries, save_array, save_rows
 from paceline.landscape.subject import flat_weights
 from paceline.records.errors import PacelineError
 from paceline.records.landscape import Line, Surface, Trajectory, finites

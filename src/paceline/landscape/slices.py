@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from paceline.curvature.fixed_loss import FixedLoss, Value
-from paceline.landscape.store import PointRecord, PointStore, as_number
+from paceline.landscape.kept_parts import PointRecord, PointStore, as_number
 from paceline.landscape.work import Work
 from paceline.records.landscape import finite
 

@@ -17,8 +17,8 @@ from paceline.curvature.density import Quadrature, curve, quadratures
 from paceline.curvature.eigen import Eigenpairs, Wanted
 from paceline.curvature.lanczos import Lanczos
 from paceline.curvature.trace import Estimate, Probing, probes
+from paceline.landscape.kept_parts import Entries, LanczosStore
 from paceline.landscape.session import Outcome, Session, as_array
-from paceline.landscape.store import Entries, LanczosStore
 from paceline.landscape.work import Work
 from paceline.records.landscape import Density, Eigenvalues, Trace, finite
 

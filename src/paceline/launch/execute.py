@@ -32,8 +32,8 @@ from paceline.launch.capture import CapturedLogs
 from paceline.launch.elastic import signal_behind
 from paceline.launch.job_record import JobRecord, Judge, in_a_line
 from paceline.launch.plan import LaunchPlan
-from paceline.launch.request import one_message
 from paceline.launch.stall import Script, read_script
+from paceline.launch.torchrun_flags import one_message
 from paceline.parallel.host import git_state
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.launched import Attempt, Cause, RankExit

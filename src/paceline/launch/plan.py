@@ -19,7 +19,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.launcher.api import LaunchConfig
 
 from paceline.launch.environment import with_variables
-from paceline.launch.request import check, one_message, parse
+from paceline.launch.torchrun_flags import check, one_message, parse
 from paceline.launch.tuning import Setting, cpu_settings
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir, run_dir_name

@@ -15,7 +15,7 @@ import numpy as np
 
 from paceline.learn.inside import ANSWER, Program, ScriptSeen, Task, perform, run_script, trace_file
 from paceline.learn.sandbox.limits import Limits, free_user
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import RankTimeout, run_ranks
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.reader import EventStream

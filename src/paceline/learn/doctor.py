@@ -70,7 +70,7 @@ def _libraries() -> Iterator[Examined]:
 
 
 def _collectives() -> Examined:
-    from paceline.observe.collectives import CollectiveTrace
+    from paceline.observe.collective_trace import CollectiveTrace
 
     if CollectiveTrace.available():
         return Examined("collectives", "ok", "every collective can be watched")

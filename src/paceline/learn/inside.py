@@ -18,9 +18,9 @@ import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
 
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.observe.loaders import LoaderLedger
-from paceline.observe.steps import StepWatch
+from paceline.observe.step_count import StepWatch
 from paceline.records.observed import LoaderPass
 from paceline.verify.oracle import State, state_of
 

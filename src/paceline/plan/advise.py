@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from paceline.parallel.partition import steps_per_epoch
 from paceline.plan.steps import Steps
-from paceline.records.plan import BatchRow, Recommendation, estimate
+from paceline.records.plan_results import BatchRow, Recommendation, estimate
 
 ADAM_KIN = ("adamw", "lamb", "novograd")
 

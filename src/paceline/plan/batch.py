@@ -10,7 +10,7 @@ from statistics import NormalDist
 from paceline.plan import speed as planner
 from paceline.plan.step_time import Setting, StepTime
 from paceline.plan.steps import Steps
-from paceline.records.plan import BatchRow, Estimate, SpeedResult, estimate
+from paceline.records.plan_results import BatchRow, Estimate, SpeedResult, estimate
 from paceline.stats.intervals import Interval
 
 CONFIDENCE = 0.9

@@ -16,7 +16,7 @@ from paceline.plan.run_noise import record, stretch
 from paceline.plan.steps import Branched, Steps, at_most_data, sort_out, steps_of_run, until
 from paceline.records.errors import PacelineError
 from paceline.records.gradients import read_gradient_norms
-from paceline.records.plan import (
+from paceline.records.plan_results import (
     BatchPoint,
     BatchResult,
     BatchRow,

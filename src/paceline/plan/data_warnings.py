@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from paceline.records.plan import CurvePoint, HeldOut, Needed
+from paceline.records.plan_results import CurvePoint, HeldOut, Needed
 from paceline.stats.power_law import FAR, LearningCurve
 
 _NOTHING = 0.01

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paceline.records.plan import JitterFacts
+from paceline.records.plan_results import JitterFacts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -11,7 +11,7 @@ import numpy as np
 from paceline.plan.collectives import Network
 from paceline.plan.jitter import Jitter
 from paceline.plan.step_time import Setting, StepTime
-from paceline.records.plan import Mending, estimate
+from paceline.records.plan_results import Mending, estimate
 
 
 def mending(

@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.plan.collectives import Link, Network, ring
 from paceline.records.errors import PacelineError
-from paceline.records.plan import NetworkFacts
+from paceline.records.plan_results import NetworkFacts
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

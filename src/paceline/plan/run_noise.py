@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from paceline.records.plan import NoisePoint, RunNoise, estimate
+from paceline.records.plan_results import NoisePoint, RunNoise, estimate
 from paceline.stats.intervals import Interval
 from paceline.stats.noise_scale import Window
 

@@ -18,7 +18,7 @@ from paceline.plan.rows import Timing
 from paceline.plan.speed_caveats import notes, warnings
 from paceline.plan.step_fit import fit, held_out
 from paceline.plan.step_time import Coefficients, Observed, Parts, Setting, StepTime, turns_of
-from paceline.records.plan import (
+from paceline.records.plan_results import (
     Evidence,
     HeldOut,
     Measured,

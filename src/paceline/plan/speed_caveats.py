@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from paceline.plan.jitter import LEAST_FOR_TAIL
 from paceline.plan.step_time import Setting, StepTime
-from paceline.records.plan import NetworkFacts, SpeedRow
+from paceline.records.plan_results import NetworkFacts, SpeedRow
 
 FULL = 8.0
 """Samples of a worker over the most that were measured: memory may end before."""

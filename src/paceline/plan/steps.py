@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from paceline.plan.rows import Reached
 from paceline.plan.run_noise import over_run
 from paceline.records.errors import PacelineError
-from paceline.records.plan import Estimate, estimate
+from paceline.records.plan_results import Estimate, estimate
 from paceline.stats import goodput
 from paceline.stats.hyperbola import Hyperbola
 from paceline.stats.intervals import Interval

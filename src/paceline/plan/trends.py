@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline.records.plan import Record, TrendsResult
+from paceline.records.plan_results import Record, TrendsResult
 from paceline.stats.goodput import strong_efficiency
 
 IMAGES = 1_281_167

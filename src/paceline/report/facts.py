@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paceline.records.launched import Attempt
 from paceline.report import words
-from paceline.report.launched import Launch
+from paceline.report.launch_view import Launch
 from paceline.report.summary import Metric, Summary, TargetResult
 
 

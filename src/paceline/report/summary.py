@@ -13,10 +13,10 @@ import numpy as np
 
 from paceline.records.rundir import RunDir
 from paceline.records.target import Target, less_is_better
-from paceline.report import launched, words
-from paceline.report.launched import Launch, launch_of
+from paceline.report import launch_view, words
+from paceline.report.launch_view import Launch, launch_of
 from paceline.report.load import WARM_UP_STEPS, Run
-from paceline.report.target import met, target_of
+from paceline.report.target_result import met, target_of
 from paceline.stats.intervals import median_interval
 
 if TYPE_CHECKING:
@@ -172,9 +172,9 @@ def summarise(run: Run, target: Target | None = None) -> Summary:
         name=run.info.name,
         verb=run.info.verb,
         started_at=run.info.started_at,
-        first_line=words.first_line(run.info) if launch is None else launched.first_line(run),
+        first_line=words.first_line(run.info) if launch is None else launch_view.first_line(run),
         status=run.end.reason if run.end else "unknown",
-        ended=_ended(run) if launch is None else launched.ended(run, launch.attempts),
+        ended=_ended(run) if launch is None else launch_view.ended(run, launch.attempts),
         exit_code=run.end.exit_code if run.end else None,
         headline=_headline([metric.name for metric in metrics], result),
         metrics=metrics,
@@ -343,7 +343,7 @@ def _where(run: Run) -> Where:
     newest = run.on_disk[0] if run.on_disk else None
     return Where(
         run=str(place.path),
-        events=str(next(iter(launched.event_files(run.path)), place.events(0))),
+        events=str(next(iter(launch_view.event_files(run.path)), place.events(0))),
         report=str(place.report),
         logs=str(place.logs),
         checkpoint=str(newest.path) if newest else None,

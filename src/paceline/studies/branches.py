@@ -23,7 +23,7 @@ from paceline.plan.branch import LEAST_STEPS, Layout, lay_out
 from paceline.plan.rows import train_info
 from paceline.plan.steps import at_most_data
 from paceline.records.errors import PacelineError
-from paceline.records.plan import Branch
+from paceline.records.plan_results import Branch
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Evaluation, RunInfo

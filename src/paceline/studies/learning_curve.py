@@ -14,10 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.parallel.partition import steps_per_epoch
-from paceline.plan.data import Recipe
 from paceline.plan.data_config import LEAST_FRACTIONS, DataConfig
+from paceline.plan.data_needs import Recipe
 from paceline.records.errors import PacelineError, choices
-from paceline.records.plan import CurvePoint
+from paceline.records.plan_results import CurvePoint
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Evaluation

@@ -22,10 +22,10 @@ from paceline.checkpoint.state import capture_random, restore_random
 from paceline.parallel.buffers import is_statistic
 from paceline.records.schema import Measure
 from paceline.tasks.task import Task
+from paceline.train.batch_plan import Plan
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import Feed
 from paceline.train.objective import Objective
-from paceline.train.plan import Plan
 
 REFRESH_SAMPLES = 10_000
 """Training samples, over all ranks, from which batch-norm statistics of an average are taken."""

@@ -15,7 +15,7 @@ from paceline.train.choices import AVERAGES, FORMATS, MONITORS, PRECISIONS, SAVE
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.config import TrainConfig
 from paceline.train.duration import Duration
-from paceline.train.norms.table import BATCH_NORMS
+from paceline.train.norms.batch_norms import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.rules import RULES
 from paceline.train.schedules import SHAPES, WARMUPS

@@ -16,10 +16,10 @@ from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import SCHEMA, Batch, RunInfo, TaskFacts
 from paceline.records.validation import Validation
 from paceline.tasks.task import Task
+from paceline.train.batch_plan import Plan
 from paceline.train.compress import sync_bytes
 from paceline.train.config import TrainConfig, to_dict
 from paceline.train.evaluate import trained_parameters
-from paceline.train.plan import Plan
 from paceline.train.precision import Precision, convolutional
 from paceline.train.resolve import Recipe
 from paceline.train.schedules import Schedule

@@ -16,10 +16,10 @@ from torch import Tensor
 from paceline.parallel import agree
 from paceline.parallel.partition import split
 from paceline.records.errors import PacelineError
+from paceline.train.batch_plan import Plan
 from paceline.train.feed import Feed
 from paceline.train.norms.convert import synchronises
 from paceline.train.objective import Objective
-from paceline.train.plan import Plan
 from paceline.train.settle import leaving_no_trace
 
 

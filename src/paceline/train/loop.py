@@ -40,17 +40,17 @@ from paceline.records.target import Target
 from paceline.records.vocabulary import CheckpointReason
 from paceline.tasks.task import Task
 from paceline.train.averaging import Average
+from paceline.train.batch_plan import Cadence, Plan
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import Feed
 from paceline.train.gradient_norms import NormWatch
-from paceline.train.gradients import clip_gradients, scale_gradients
+from paceline.train.gradient_scaling import clip_gradients, scale_gradients
 from paceline.train.ledger import Counts, LedgerReader
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective, Totals, total_count
-from paceline.train.plan import Cadence, Plan
 from paceline.train.record import Recorder
 from paceline.train.schedules import Schedule
-from paceline.train.state import Keeper, Progress
+from paceline.train.training_state import Keeper, Progress
 
 
 @dataclass

@@ -15,12 +15,12 @@ from paceline.parallel import agree
 from paceline.parallel.seat import Seat
 from paceline.records.errors import PacelineError
 from paceline.tasks.task import Task
+from paceline.train.batch_plan import Plan, lonely_batch
 from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed
 from paceline.train.norms.convert import synchronises, with_batch_norm
 from paceline.train.norms.running import SINGLE_SAMPLE, TORCHS_SINGLE_SAMPLE
 from paceline.train.objective import Objective
-from paceline.train.plan import Plan, lonely_batch
 from paceline.train.precision import Precision, choose, convolutional
 from paceline.train.replica import replicate
 from paceline.train.resolve import Recipe

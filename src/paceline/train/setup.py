@@ -19,8 +19,9 @@ from paceline.records.rundir import RunDir, write_info
 from paceline.records.validation import Validation
 from paceline.tasks.data.arrays import Arrays, Like
 from paceline.tasks.task import Task
-from paceline.train import compress, request, state
+from paceline.train import compress, settled_request, training_state
 from paceline.train.averaging import Average
+from paceline.train.batch_plan import Cadence, Plan
 from paceline.train.config import TrainConfig, required
 from paceline.train.describe import Description, as_session, describe
 from paceline.train.duration import Duration
@@ -32,7 +33,6 @@ from paceline.train.model import make_model, refuse_single_samples, wrap
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective
 from paceline.train.optim.build import build_optimizer
-from paceline.train.plan import Cadence, Plan
 from paceline.train.precision import convolutional
 from paceline.train.record import Recorder
 from paceline.train.resolve import Recipe
@@ -55,10 +55,10 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
         PacelineError: on all ranks when it happens on one.
     """
     agree.require_equal("configuration", repr(dataclasses.replace(config, workers="", run_dir=None)))
-    task = _shared(agree.all_or_none(lambda: request.load(config)), seat)
-    settled = request.settle(config, task, seat.env)
+    task = _shared(agree.all_or_none(lambda: settled_request.load(config)), seat)
+    settled = settled_request.settle(config, task, seat.env)
     config, rates, plan, schedule = settled.config, settled.rates, settled.plan, settled.schedule
-    target = request.target_of(config, task)
+    target = settled_request.target_of(config, task)
     if config.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
@@ -90,7 +90,7 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
         rate = float(saved.optimizer["param_groups"][0]["lr"])
         if progress.step and (jump := rate_jump(schedule, rate, progress.step)):
             more.append(jump)
-        state.restore_random(saved)
+        training_state.restore_random(saved)
 
     if seat.env.rank == 0:
         manifest.clear_aside(run.checkpoints)
@@ -111,7 +111,7 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
         train_feed=train_feed,
         eval_feed=eval_feed,
         recorder=recorder,
-        keeper=state.Keeper(run, task.name, config.keep, recorder),
+        keeper=training_state.Keeper(run, task.name, config.keep, recorder),
         stop=stop,
         progress=progress,
         eval_every=Cadence(Duration.parse(config.eval_every, "--eval-every"), plan),
@@ -154,15 +154,15 @@ def _begin(
     model: nn.Module,
     optimizer: torch.optim.Optimizer,
     average: Average | None,
-) -> tuple[state.Progress, state.Saved | None, list[str]]:
+) -> tuple[training_state.Progress, training_state.Saved | None, list[str]]:
     """Where the run begins: a checkpoint of its own, the weights of another run, or nothing."""
     saved, notes = _resume(config, run, task)
-    progress = state.Progress()
+    progress = training_state.Progress()
     if saved is not None:
-        notes += state.restore(saved, model, optimizer, average)
+        notes += training_state.restore(saved, model, optimizer, average)
         progress = dataclasses.replace(saved.progress)
     elif config.init_from is not None:
-        notes += agree.all_or_none(lambda: request.begin_with(model, Path(required(config.init_from))))
+        notes += agree.all_or_none(lambda: settled_request.begin_with(model, Path(required(config.init_from))))
     progress.session += 1
     return progress, saved, notes
 
@@ -178,7 +178,7 @@ def _shared(task: Task, seat: Seat) -> Task:
     return dataclasses.replace(task, train_data=share(task.train_data), eval_data=share(task.eval_data))
 
 
-def _open_recorder(run: RunDir, seat: Seat, progress: state.Progress, notes: list[str]) -> Recorder:
+def _open_recorder(run: RunDir, seat: Seat, progress: training_state.Progress, notes: list[str]) -> Recorder:
     recorder = Recorder(run, seat.env.rank, seat.env.world)
     recorder.start(progress.session, progress.step, progress.elapsed_s)
     dropped = recorder.writer.dropped_bytes
@@ -201,19 +201,19 @@ def _average(
     )
 
 
-def _resume(config: TrainConfig, run: RunDir, task: Task) -> tuple[state.Saved | None, list[str]]:
+def _resume(config: TrainConfig, run: RunDir, task: Task) -> tuple[training_state.Saved | None, list[str]]:
     """The checkpoint to go on from, chosen and read by rank 0 for all."""
     if config.resume is None:
         return None, []
 
-    def choose_and_load() -> tuple[state.Saved | None, list[str]]:
+    def choose_and_load() -> tuple[training_state.Saved | None, list[str]]:
         path, passed = manifest.newest_complete(run.checkpoints)
         notes = [f"passed over {skipped.path.name}: {skipped.reason}" for skipped in passed]
         if path is None:
             if run.exists():
                 notes.append("there is no checkpoint to resume from: this run starts from the beginning")
             return None, notes
-        saved = state.load(path, task.name)
+        saved = training_state.load(path, task.name)
         return saved, [*notes, f"resumed from {path.name}"]
 
     return agree.from_rank_zero(choose_and_load)

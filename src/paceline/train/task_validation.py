@@ -34,15 +34,15 @@ from paceline.tasks.table import BUILT_IN
 from paceline.tasks.task import Loss, Task
 from paceline.tasks.task_source import TaskSource
 from paceline.train.additivity import Additivity, Trial, judge
+from paceline.train.batch_plan import Plan
 from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
 from paceline.train.loader_processes import check_loadable
 from paceline.train.metric_trial import Piece, try_metrics
 from paceline.train.model import build_model, converted, seed_everything
-from paceline.train.plan import Plan
 from paceline.train.precision import choose, convolutional
-from paceline.train.request import begin_with, check_defaults, load, settle, target_of
 from paceline.train.resolve import Recipe
+from paceline.train.settled_request import begin_with, check_defaults, load, settle, target_of
 
 MOST_SAMPLES = 64
 """In the batch that is tried, at most."""

@@ -7,10 +7,10 @@ import math
 
 from paceline.parallel.placement import RankEnv
 from paceline.records.errors import PacelineError
+from paceline.train.batch_plan import Plan, Stage, grow
 from paceline.train.checks import parse_fractions, require_shared
 from paceline.train.config import TrainConfig, required
 from paceline.train.duration import Duration
-from paceline.train.plan import Plan, Stage, grow
 from paceline.train.resolve import Recipe, updates
 from paceline.train.schedules import Schedule
 

@@ -15,7 +15,7 @@ from paceline.learn.assess.judged import Scored, share_between
 from paceline.learn.assess.rubric import Rubric, content_folder
 from paceline.learn.assess.submission import Configuration, freeze
 from paceline.learn.checking import Wrong
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 
 _NO_DATA = ("barrier",)
 _LARGEST_PART = 1.5

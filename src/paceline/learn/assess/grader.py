@@ -43,7 +43,7 @@ from paceline.learn.checking import Wrong
 from paceline.learn.content import load_course
 from paceline.learn.runner import make_ready
 from paceline.learn.sandbox.limits import gaps as limit_gaps
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.parallel.host import device_name
 from paceline.parallel.placement import usable_cores
 

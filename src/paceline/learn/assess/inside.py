@@ -32,7 +32,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from paceline.learn.assess.kit import EVAL_SEED, GIVEN
 from paceline.learn.inside import load_file
-from paceline.observe.collectives import CollectiveTrace
+from paceline.observe.collective_trace import CollectiveTrace
 from paceline.parallel.digest import digest
 from paceline.pool.mount_view import adopt_orphans
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from paceline.report.landscape.load import Landscape
-from paceline.report.page.series import evenly, values
+from paceline.report.page.run_series import evenly, values
 from paceline.report.page.theme import look
 
 if TYPE_CHECKING:

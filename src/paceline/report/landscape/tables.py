@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from paceline.report import words
 from paceline.report.landscape.facts import NOT_CONVERGED, Fact, significant
 from paceline.report.landscape.load import Landscape
-from paceline.report.page.series import evenly
-from paceline.report.page.tables import Table
+from paceline.report.page.run_series import evenly
+from paceline.report.page.run_tables import Table
 
 if TYPE_CHECKING:
     import numpy as np

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from paceline.report import launched, words
-from paceline.report.compare import Comparison, compare
+from paceline.report import launch_view, words
+from paceline.report.comparison import Comparison, compare
 from paceline.report.facts import goal, outcome_of, tiles
 from paceline.report.load import Run
-from paceline.report.page.series import payload, smooth
+from paceline.report.page.run_series import payload, smooth
+from paceline.report.page.run_tables import metric_table, noise_table, series_table, sharpness_table
 from paceline.report.page.shell import Parts, render, write_html
-from paceline.report.page.tables import metric_table, noise_table, series_table, sharpness_table
 from paceline.report.page.theme import look
 from paceline.report.summary import Summary, newest_checkpoint, summarise
 
@@ -113,7 +113,7 @@ def _launch(summary: Summary) -> dict[str, Any] | None:
                 "columns": ["Rank", "Ended", "After", "Process"],
                 "heads": 1,
                 "rows": [
-                    [str(rank.rank), launched.rank_ended(rank), words.duration(rank.after_s), str(rank.pid)]
+                    [str(rank.rank), launch_view.rank_ended(rank), words.duration(rank.after_s), str(rank.pid)]
                     for rank in each.ranks
                 ],
             },

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.records.plan import BatchPoint, BatchResult, Branch, Estimate
+from paceline.records.plan_results import BatchPoint, BatchResult, Branch, Estimate
 from paceline.report import words
-from paceline.report.page.tables import Table
+from paceline.report.page.run_tables import Table
 from paceline.report.page.theme import look
-from paceline.report.plan.batch import aim, ends_name
+from paceline.report.plan.batch_section import aim, ends_name
 from paceline.report.plan.content import DASHED, DOTTED, Axis, Figure, Mark, Series, ends
 from paceline.report.plan.numbers import about, interval_of, percent, value_of
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from paceline.records.plan import Estimate
-from paceline.report.page.tables import Table
+from paceline.records.plan_results import Estimate
+from paceline.report.page.run_tables import Table
 from paceline.report.page.theme import look
 
 Number = float | None

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from paceline.records.plan import DataResult, DataRow, HeldOut
+from paceline.records.plan_results import DataResult, DataRow, HeldOut
 from paceline.report import words
-from paceline.report.page.tables import Table
+from paceline.report.page.run_tables import Table
 from paceline.report.plan.content import DASHED, Axis, Figure, Mark, Series, ends
-from paceline.report.plan.data import FAR, largest, name_of, needed_table, table
+from paceline.report.plan.data_section import FAR, largest, name_of, needed_table, table
 from paceline.report.plan.numbers import about, percent, value_of
 from paceline.report.plan.points import predicted
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from paceline.records.plan import AnyPlan, Evidence, HeldOut, TrendsResult
+from paceline.records.plan_results import AnyPlan, Evidence, HeldOut, TrendsResult
 from paceline.report import words
-from paceline.report.page.tables import Table
+from paceline.report.page.run_tables import Table
 from paceline.report.plan.content import Fact
 from paceline.report.plan.numbers import about, error, percent
 

@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
-from paceline.records.plan import AnyPlan, BatchResult, DataResult, SpeedResult, TrendsResult
+from paceline.records.plan_results import AnyPlan, BatchResult, DataResult, SpeedResult, TrendsResult
 from paceline.report.facts import Tile
-from paceline.report.page.tables import Table
-from paceline.report.plan import batch, batch_figures, data, data_figures, speed, speed_figures, trends
+from paceline.report.page.run_tables import Table
+from paceline.report.plan import (
+    batch_figures,
+    batch_section,
+    data_figures,
+    data_section,
+    speed_figures,
+    speed_section,
+    trends_section,
+)
 from paceline.report.plan.content import Content, Fact
 
 _TILES = 5
@@ -30,13 +38,13 @@ def table(result: AnyPlan) -> Table:
     """The table of numbers that answers what was asked."""
     match result:
         case SpeedResult():
-            return speed.table(result)
+            return speed_section.table(result)
         case BatchResult():
-            return batch.table(result)
+            return batch_section.table(result)
         case DataResult():
-            return data.table(result)
+            return data_section.table(result)
         case TrendsResult():
-            return trends.table(result)
+            return trends_section.table(result)
 
 
 def warnings(result: AnyPlan) -> list[str]:
@@ -65,26 +73,26 @@ def content(result: AnyPlan) -> Content:
 def _speed(result: SpeedResult) -> Content:
     return Content(
         title=f"{result.task}: plan of speed",
-        headline=speed.headline(result),
-        facts=speed.facts(result),
+        headline=speed_section.headline(result),
+        facts=speed_section.facts(result),
         heading="Predicted settings",
         lead="Strong scaling: the global batch stays. Weak scaling: the batch a worker stays. Neither says how many "
         "steps a target takes.",
-        answers=[speed.table(result)],
+        answers=[speed_section.table(result)],
         figures=speed_figures.figures(result),
-        bars=speed.mending_bars(result),
+        bars=speed_section.mending_bars(result),
         bars_heading="What mending would give",
-        bars_lead=f"Predicted, each change alone, at {speed.mended_at(result)}.",
+        bars_lead=f"Predicted, each change alone, at {speed_section.mended_at(result)}.",
     )
 
 
 def _batch(result: BatchResult) -> Content:
-    heat = batch.heat_table(result)
-    answers = [batch.full_table(result)] if heat is not None else [batch.steps_table(result)]
+    heat = batch_section.heat_table(result)
+    answers = [batch_section.full_table(result)] if heat is not None else [batch_section.steps_table(result)]
     return Content(
         title=f"{result.task}: plan of the batch",
-        headline=batch.headline(result),
-        facts=batch.facts(result),
+        headline=batch_section.headline(result),
+        facts=batch_section.facts(result),
         heading="Batch and workers",
         lead=_batch_lead(result),
         answers=answers if result.table else [],
@@ -96,20 +104,20 @@ def _batch(result: BatchResult) -> Content:
 def _batch_lead(result: BatchResult) -> str:
     if not result.table:
         return "No table: there was too little to predict from."
-    if batch.timed(result):
+    if batch_section.timed(result):
         return "Predicted for every batch with every number of workers."
     return "Predicted for every batch. Times are not known, so numbers of workers make no difference here."
 
 
 def _data(result: DataResult) -> Content:
-    needed = data.needed_table(result)
+    needed = data_section.needed_table(result)
     return Content(
         title=f"{result.task}: plan of data",
-        headline=data.headline(result),
-        facts=data.facts(result),
+        headline=data_section.headline(result),
+        facts=data_section.facts(result),
         heading="Samples, error and cost",
-        lead=f"Error is {data.name_of(result)}. " + "Measured where runs are, predicted everywhere.",
-        answers=[*([needed] if needed is not None else []), data.table(result)],
+        lead=f"Error is {data_section.name_of(result)}. " + "Measured where runs are, predicted everywhere.",
+        answers=[*([needed] if needed is not None else []), data_section.table(result)],
         figures=data_figures.figures(result),
     )
 
@@ -117,11 +125,11 @@ def _data(result: DataResult) -> Content:
 def _trends(result: TrendsResult) -> Content:
     return Content(
         title="Training times over the years",
-        headline=trends.headline(result),
-        facts=trends.facts(result),
+        headline=trends_section.headline(result),
+        facts=trends_section.facts(result),
         heading="Published records",
         lead="Times and accuracies as published, efficiency and time of a step computed from them; nothing here was "
         "measured or predicted by paceline.",
-        answers=[trends.table(result)],
-        figures=trends.figures(result),
+        answers=[trends_section.table(result)],
+        figures=trends_section.figures(result),
     )

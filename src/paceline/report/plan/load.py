@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.records.errors import PacelineError
-from paceline.records.plan import AnyPlan, read_plan
+from paceline.records.plan_results import AnyPlan, read_plan
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import RunInfo
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from paceline.records.plan import Estimate
+from paceline.records.plan_results import Estimate
 from paceline.report import words
 
 OUT_OF_REACH = "out of reach"

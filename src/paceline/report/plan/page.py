@@ -6,12 +6,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from paceline.records.plan import AnyPlan, BatchResult, DataResult, SpeedResult, result_path
+from paceline.records.plan_results import AnyPlan, BatchResult, DataResult, SpeedResult, result_path
 from paceline.records.rundir import RunDir
 from paceline.report import words
+from paceline.report.page.run_tables import Table
 from paceline.report.page.shell import Parts, render, write_html
-from paceline.report.page.tables import Table
-from paceline.report.plan.batch import rows_of
+from paceline.report.plan.batch_section import rows_of
 from paceline.report.plan.content import Content, legend, payload
 from paceline.report.plan.evidence import shown
 from paceline.report.plan.facts import content, tiles, warnings

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from paceline.records.plan import NetworkFacts, SpeedResult, SpeedRow
+from paceline.records.plan_results import NetworkFacts, SpeedResult, SpeedRow
 from paceline.report import words
-from paceline.report.page.tables import Table
+from paceline.report.page.run_tables import Table
 from paceline.report.plan.content import DASHED, DOTTED, Axis, Figure, Mark, Series, ends
 from paceline.report.plan.numbers import error, interval_of, reach_in_short, step_time, value_of
 from paceline.report.plan.points import predicted
-from paceline.report.plan.speed import (
+from paceline.report.plan.speed_section import (
     FAR,
     PARTS,
     SCALINGS,

@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.records.errors import PacelineError, choices
 from paceline.train.norms import ghost, sync
-from paceline.train.norms.table import BATCH_NORMS
+from paceline.train.norms.batch_norms import BATCH_NORMS
 
 SYNCHRONISED: dict[type[_BatchNorm], type[_BatchNorm]] = {
     nn.BatchNorm1d: sync.SynchronisedBatchNorm1d,

@@ -11,8 +11,8 @@ from paceline.learn.assess.grade import Curve, Grade
 from paceline.learn.assess.held import reached
 from paceline.learn.assess.text import visible
 from paceline.report import words
-from paceline.report.page.series import evenly
-from paceline.report.page.tables import Table
+from paceline.report.page.run_series import evenly
+from paceline.report.page.run_tables import Table
 from paceline.report.page.theme import Look, look
 
 _CURVES = 60

@@ -10,7 +10,7 @@ from typing import Any
 
 from paceline.learn.assess.text import visible
 from paceline.report import words
-from paceline.report.page.tables import Table
+from paceline.report.page.run_tables import Table
 
 _FACTS = 40
 _ROWS = 40

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.report import launched, words
+from paceline.report import launch_view, words
 from paceline.report.load import Run
 from paceline.report.summary import Summary
 
@@ -69,7 +69,7 @@ def _with_launched(names: list[str], runs: Sequence[Run], summaries: Sequence[Su
     """Only what all of these runs have: a run of `paceline run` has no settings of a trainer, nor its numbers."""
     kept = [row for row in _settings(runs) if NOT_SET not in row.values]
     numbers = [row for row in _launch_numbers(summaries) if None not in row.values]
-    left_out = ", ".join(launched.NOT_OBSERVED)
+    left_out = ", ".join(launch_view.NOT_OBSERVED)
     unobserved = [name for name, summary in zip(names, summaries, strict=True) if summary.launch is not None]
     remarks = [f"{', '.join(unobserved)}: started by paceline run, which does not observe {left_out}."]
     caution = CAUTION if any(ratio is not None for row in numbers for ratio in row.ratios[1:]) else ""
@@ -119,7 +119,7 @@ def _settings(runs: Sequence[Run]) -> list[Setting]:
 def _facts(run: Run) -> dict[str, Any]:
     info = run.info
     facts: dict[str, Any] = {"verb": info.verb}
-    if (world := info.topology.world if info.topology else launched.launch_world(run)) is not None:
+    if (world := info.topology.world if info.topology else launch_view.launch_world(run)) is not None:
         facts["ranks"] = world
     if info.batch is not None:
         facts |= leaves(msgspec.to_builtins(info.batch), "batch")

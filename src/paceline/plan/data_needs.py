@@ -16,7 +16,7 @@ import numpy as np
 from paceline.plan.compute import Device, bill, pfs_days, training_flop
 from paceline.plan.data_warnings import Checked, in_words, warnings
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.plan import CurvePoint, DataResult, DataRow, Estimate, Evidence, HeldOut, Needed, estimate
+from paceline.records.plan_results import CurvePoint, DataResult, DataRow, Estimate, Evidence, HeldOut, Needed, estimate
 from paceline.stats.intervals import Interval
 from paceline.stats.power_law import LEAST_SIZES, LearningCurve, fit, without_largest
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from paceline.records.plan import Estimate, Measured, Mending, SpeedResult, SpeedRow
+from paceline.records.plan_results import Estimate, Measured, Mending, SpeedResult, SpeedRow
 from paceline.report import words
-from paceline.report.page.tables import Table
+from paceline.report.page.run_tables import Table
 from paceline.report.plan.content import Bar, Fact
 from paceline.report.plan.evidence import held_out_fact
 from paceline.report.plan.numbers import about, interval_of, percent, reach_in_short, step_time, times, value_of

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from paceline.report import words
 from paceline.report.load import Run
-from paceline.report.page.series import EVALUATIONS, evenly, smooth
+from paceline.report.page.run_series import EVALUATIONS, evenly, smooth
 
 if TYPE_CHECKING:
     import numpy as np

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from paceline.records.plan import DataResult, DataRow, Estimate, Needed
+from paceline.records.plan_results import DataResult, DataRow, Estimate, Needed
 from paceline.report import words
-from paceline.report.page.tables import Table
+from paceline.report.page.run_tables import Table
 from paceline.report.plan.content import Fact
 from paceline.report.plan.evidence import held_out_fact
 from paceline.report.plan.numbers import about, hours, interval_of, percent, reach_in_short, times, value_of

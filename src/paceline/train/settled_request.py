@@ -24,10 +24,10 @@ from paceline.tasks.table import Defaults
 from paceline.tasks.targets import FRACTION, require_reachable
 from paceline.tasks.task import Task, accuracy
 from paceline.tasks.task_source import TaskSource
+from paceline.train.batch_plan import Plan
 from paceline.train.checks import check
 from paceline.train.choices import flag_of
 from paceline.train.config import TrainConfig
-from paceline.train.plan import Plan
 from paceline.train.resolve import Recipe, recipe, resolve
 from paceline.train.schedules import Schedule
 from paceline.train.timetable import timetable

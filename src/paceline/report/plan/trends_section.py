@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from paceline.records.plan import Record, TrendsResult
+from paceline.records.plan_results import Record, TrendsResult
 from paceline.report import words
-from paceline.report.page.tables import Table
+from paceline.report.page.run_tables import Table
 from paceline.report.page.theme import look
 from paceline.report.plan.content import Axis, Fact, Figure, Series
 from paceline.report.plan.numbers import step_time

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from paceline.records.plan import BatchResult, BatchRow, Estimate, Recommendation
+from paceline.records.plan_results import BatchResult, BatchRow, Estimate, Recommendation
 from paceline.report import words
-from paceline.report.page.tables import Table
+from paceline.report.page.run_tables import Table
 from paceline.report.plan.content import Cell, Fact, Heat
 from paceline.report.plan.evidence import held_out_fact
 from paceline.report.plan.numbers import (
