@@ -339,9 +339,14 @@ def test_a_rank_whose_caller_was_stopped_meanwhile_goes_without_a_word(tmp_path,
 INTERRUPTED = """
 import os, signal, sys, time
 from multiprocessing import reduction
+from paceline.pool import warm_ranks
 from paceline.pool.warm_ranks import run_ranks
 
-real = reduction.sendfds
+real, kill = reduction.sendfds, warm_ranks._kill
+def late(ranks):
+    time.sleep(1.0)  # by then the rank is at work
+    kill(ranks)
+
 def interrupted(*args):
     reduction.sendfds = real
     os.kill(os.getpid(), signal.SIGINT)
@@ -349,16 +354,17 @@ def interrupted(*args):
 
 run_ranks(time.sleep, 1, 0)
 reduction.sendfds = interrupted
+warm_ranks._kill = late
 try:
-    run_ranks(time.sleep, 1, 0)
+    run_ranks(time.sleep, 1, 600, timeout_s=900)
 except KeyboardInterrupt:
     time.sleep(0.5)  # what the fork server has to say, it says now
     sys.exit("interrupted")
 """
 
 
-def test_an_interrupt_while_a_rank_is_handed_over_leaves_no_traceback() -> None:
-    """It comes as soon as the fork server has the whole message."""
+def test_an_interrupt_while_a_rank_is_handed_over_leaves_no_traceback_and_no_rank() -> None:
+    """It comes when the fork server has the whole message and the caller knows the rank, which is then ended."""
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (1, "interrupted\n")

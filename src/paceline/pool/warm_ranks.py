@@ -238,14 +238,18 @@ def _start(ranks: list[_Rank], job: Job, world: int) -> None:
             process = context.Process(
                 target=serve, args=(theirs, job, rank, world, port if rank else endpoint), name=f"paceline-rank-{rank}"
             )
-            with theirs, _starting, _plain_main(), _held_signals():
-                process.start()
-            ranks.append(_Rank(rank, process, ours, PlainReader(ours) if job.plain else None))
+            with _held_signals():
+                with theirs, _starting, _plain_main():
+                    process.start()
+                ranks.append(_Rank(rank, process, ours, PlainReader(ours) if job.plain else None))
 
 
 @contextlib.contextmanager
 def _held_signals() -> Iterator[None]:
-    """Ctrl-C in the middle of a message to the fork server would leave half of it there, and a traceback on stderr."""
+    """Ctrl-C in the middle of a message to the fork server would leave half of it there, and a traceback on stderr.
+
+    Right after that it would leave a rank that nobody ends, and for which multiprocessing waits at exit.
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
     try:
         yield
