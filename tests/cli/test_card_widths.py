@@ -104,7 +104,7 @@ def test_what_a_check_found_fits_its_terminal(monkeypatch: pytest.MonkeyPatch, w
             ran="average([1.0, 2.0], [3, 1]) on 2 ranks",
             expected="1.25 on each rank, within 1e-12",
             got="1.5 on each rank",
-            where="paceline-course/work/L4_2.py:17, in average",
+            where="paceline-course/labs/L4_2.py:17, in average",
             likely="the means were averaged without their counts",
         ),
     ]

@@ -54,7 +54,7 @@ class Tail:
 
     @property
     def notes(self) -> list[str]:
-        """What was passed over, in words."""
+        """One message for each kind of line that was skipped."""
         return self._lines.notes
 
 

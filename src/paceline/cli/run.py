@@ -58,7 +58,7 @@ def _say(text: str) -> None:
 
 
 def _as_text(plan: LaunchPlan) -> str:
-    """What would be started, for people."""
+    """The plan as lines of text."""
     from paceline.launch.plan import RUN_DIR_VARIABLE
 
     entry = plan.entrypoint if isinstance(plan.entrypoint, str) else "in the worker's own interpreter:"

@@ -1,4 +1,4 @@
-"""What `paceline train` is asked for: from flags to a complete request, before torch is loaded."""
+"""Turn the flags of `paceline train` into a complete request, before torch is loaded."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def _newest_run(given: dict[str, Any]) -> RunDir | None:
 
 
 def _refuse_obvious(given: dict[str, Any]) -> None:
-    """What is wrong for certain, before torch is loaded: the rest is found when the task is tried."""
+    """Refuse invalid requests before torch is loaded. Task validation finds the other problems."""
     workers, batch = given.get("workers", "auto"), given.get("global_batch")
     if batch is None and given["task"] in BUILT_IN:
         batch = BUILT_IN[given["task"]].defaults.global_batch
@@ -94,7 +94,7 @@ def _refuse_obvious(given: dict[str, Any]) -> None:
 
 @contextlib.contextmanager
 def tensorboard_export(config: TrainConfig, run: RunDir) -> Iterator[TensorBoardExport | None]:
-    """What writes TensorBoard's events into the run directory, where that was asked for."""
+    """Write TensorBoard events into the run directory if --tensorboard is set; yields None otherwise."""
     if not config.tensorboard:
         yield None
         return

@@ -69,7 +69,7 @@ class LaunchPlan:
 
     @property
     def added_environment(self) -> dict[str, str]:
-        """What the launching process has to set, so that workers inherit it."""
+        """Environment variables to set in the launching process, from which workers inherit them."""
         return {**self.environment, RUN_DIR_VARIABLE: str(self.run_dir.resolve())}
 
 

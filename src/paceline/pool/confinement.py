@@ -1,4 +1,4 @@
-"""What the pool asks of whoever confines its ranks. The course has limits for answers that nobody has read."""
+"""The protocol for confining ranks of the pool. The course implements it for untrusted answers."""
 
 from __future__ import annotations
 

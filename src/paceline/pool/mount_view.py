@@ -68,7 +68,7 @@ def closed(paths: Iterable[Path]) -> dict[Path, list[Path]]:
 
 @cache
 def can_enclose() -> bool:
-    """Whether this process may have a view of its own; tried in a child."""
+    """Whether this process can create a mount namespace. A child process tries it."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return False
     return _works(own_view)
@@ -110,7 +110,7 @@ def own_view() -> None:
 
 
 def mount(source: str, target: Path, kind: str | None, flags: int, options: str | None) -> None:
-    """As the system call.
+    """Call mount(2).
 
     Raises:
         OSError: the system refuses.

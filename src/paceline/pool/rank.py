@@ -1,4 +1,4 @@
-"""What a rank of the pool does between its fork and its end. `warm_ranks.py` is the other side.
+"""A rank of the pool, from its fork to its end. `warm_ranks.py` is the caller's side.
 
 A rank answers once, through its pipe, and then waits to be told to leave: a rank that left early would close
 connections on which a slower one is still receiving.

@@ -17,7 +17,7 @@ from paceline.records.errors import PacelineError
 T = TypeVar("T")
 MAX_LINE_BYTES = 16 * 1024 * 1024
 _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What decoding a damaged line may raise; RecursionError for one that nests too deeply."""
+"""Exceptions that decoding a damaged line raises; RecursionError if it nests too deeply."""
 
 
 class JsonLines(Generic[T]):
@@ -42,7 +42,7 @@ class JsonLines(Generic[T]):
 
     @property
     def notes(self) -> list[str]:
-        """What was passed over, in words."""
+        """One message for each kind of line that was skipped."""
         notes = []
         if self.torn_bytes:
             notes.append(

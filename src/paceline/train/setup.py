@@ -60,8 +60,7 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
     config, rates, plan, schedule = settled.config, settled.rates, settled.plan, settled.schedule
     target = settled_request.target_of(config, task)
     if config.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        _use_deterministic_algorithms()
 
     model, precision = make_model(task, config, rates, seat)
     config = dataclasses.replace(config, precision=precision.name)
@@ -122,6 +121,11 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
         clip_norm=config.clip_norm,
         monitor=monitor,
     )
+
+
+def _use_deterministic_algorithms() -> None:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
 
 
 def _monitor(config: TrainConfig, rates: Recipe, task: Task, model: nn.Module, like: Like) -> Monitor | None:
