@@ -45,14 +45,14 @@ test-gpu: $(READY)
 	$(BIN)/pytest -q -m gpu
 
 course: $(READY)
-	$(BIN)/python -m paceline.learn.prove --notebooks
+	$(BIN)/python -m course.tests.proof.exercises --notebooks
 
 course-quick: $(READY)
-	$(BIN)/python -m paceline.learn.prove --quick
+	$(BIN)/python -m course.tests.proof.exercises --quick
 
 # Every answer again and again, a minute for each exercise (an hour): finds verdicts that depend on random numbers.
 course-soak: $(READY)
-	$(BIN)/python -m paceline.learn.prove --soak 60
+	$(BIN)/python -m course.tests.proof.exercises --soak 60
 
 bench: bench-throughput bench-accuracy bench-interruptions
 

@@ -31,8 +31,8 @@
 # The cells below work in the folder of the assessment. Where there is none beside this notebook, it is made.
 
 # %%
-from paceline.learn.checking import load_module
-from paceline.learn.content import course_folder
+from paceline_course.checking import load_module
+from paceline_course.content import course_folder
 
 show = load_module(course_folder() / "assessment" / "show.py", "paceline_assessment_show")
 show.enter()
@@ -214,7 +214,7 @@ else:
 #
 # A final that passed makes a certificate: a file that anyone can check without a network, and a page to print. It is
 # **self-checked**, signed with your own key: it says that this machine ran the grader, and not that nobody changed it.
-# When an instructor runs the grader on your folder, it is **attested**. `docs/reference/certificate.md` says what each
+# When an instructor runs the grader on your folder, it is **attested**. `course/docs/certificate.md` says what each
 # of them proves, and what not.
 
 # %%

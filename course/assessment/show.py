@@ -19,13 +19,13 @@ from typing import Any
 import matplotlib.pyplot as plt
 from IPython.display import IFrame, Markdown, display
 
-from paceline.learn.assess.analysis.forecast import points_of
-from paceline.learn.assess.answers import FILE, QUESTIONS, read_answers
-from paceline.learn.assess.grade import Grade, read_grade
-from paceline.learn.assess.kit import kit_folder
-from paceline.learn.assess.rubric import content_folder, load_rubric
-from paceline.learn.assess.submission import read_rows
-from paceline.learn.assess.task_folder import DEFAULT, STATE, start
+from paceline_course.assess.analysis.forecast import points_of
+from paceline_course.assess.answers import FILE, QUESTIONS, read_answers
+from paceline_course.assess.grade import Grade, read_grade
+from paceline_course.assess.kit import kit_folder
+from paceline_course.assess.rubric import content_folder, load_rubric
+from paceline_course.assess.submission import read_rows
+from paceline_course.assess.task_folder import DEFAULT, STATE, start
 from paceline.records.errors import PacelineError
 
 _NOTEBOOK = Path.cwd()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from paceline.learn.checking import load_module
-from paceline.learn.slides.pictures import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Canvas
-from paceline.learn.slides.registry import figure
+from paceline_course.checking import load_module
+from paceline_course.slides.pictures import BLUE, GREEN, GREY, ORANGE, RED, VIOLET, Canvas
+from paceline_course.slides.registry import figure
 
 _base = load_module(Path(__file__).with_name("parallel.py"), "paceline_course_slides_parallel")
 Board = _base.Board

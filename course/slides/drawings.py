@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.learn.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, Canvas
-from paceline.learn.slides.registry import figure
 from paceline.plan.collectives import Link
 from paceline.plan.collectives import ring as ring_s
 from paceline.plan.collectives import tree as tree_s
+from paceline_course.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, Canvas
+from paceline_course.slides.registry import figure
 
 
 @figure("ring")

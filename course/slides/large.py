@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.learn.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, VIOLET, Canvas
-from paceline.learn.slides.registry import Record, figure, value
+from paceline_course.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, VIOLET, Canvas
+from paceline_course.slides.registry import Record, figure, value
 
 BATCHES = (32, 128, 512, 2048, 8192)
 RULES = (("none", "rate of batch 128", BLUE, "o"), ("linear", "linear rule", ORANGE, "s"))

@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from paceline.learn.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, VIOLET, Canvas
-from paceline.learn.slides.registry import figure
+from paceline_course.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, VIOLET, Canvas
+from paceline_course.slides.registry import figure
 
 
 def _box(axes: Any, place: tuple[float, float], size: tuple[float, float], colour: str, text: str = "") -> Any:

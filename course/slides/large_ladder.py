@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy import stats
 
-from paceline.learn.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, Canvas
-from paceline.learn.slides.registry import Record, figure, value
+from paceline_course.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, Canvas
+from paceline_course.slides.registry import Record, figure, value
 
 WAYS = (("small", "batch 128", BLUE), ("large", "4096, same rate", ORANGE), ("large-muon", "4096, Muon", GREEN))
 """Of the study of minima: how a network was trained, in the record and in words."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from matplotlib.patches import FancyArrowPatch, FancyBboxPatch
 
-from paceline.learn.slides.pictures import BLUE, GREY, INK, ORANGE, VIOLET, Canvas
+from paceline_course.slides.pictures import BLUE, GREY, INK, ORANGE, VIOLET, Canvas
 
 THROUGHPUT, SPEED, TO_ACCURACY = "2026-11-28_throughput", "2026-11-28_plan_speed", "2026-11-28_time_to_accuracy"
 LIGHT, HEAVY = "8 ms + 0.5 ms a sample, 4 MB", "20 ms + 0.2 ms a sample, 32 MB"

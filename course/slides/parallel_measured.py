@@ -6,9 +6,9 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from paceline.learn.checking import load_module
-from paceline.learn.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, VIOLET, Canvas
-from paceline.learn.slides.registry import Record, figure, value
+from paceline_course.checking import load_module
+from paceline_course.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, VIOLET, Canvas
+from paceline_course.slides.registry import Record, figure, value
 
 _base = load_module(Path(__file__).with_name("parallel.py"), "paceline_course_slides_parallel")
 THROUGHPUT = _base.THROUGHPUT

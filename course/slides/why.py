@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.learn.slides.registry import Record, value
 from paceline.plan.compute import Device, transformer_flop
+from paceline_course.slides.registry import Record, value
 
 CURVES = "2026-11-28_learning_curves"
 SURFACE = "2026-11-28_landscape"

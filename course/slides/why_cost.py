@@ -6,11 +6,11 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.learn.checking import load_module
-from paceline.learn.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, Canvas
-from paceline.learn.slides.registry import figure
 from paceline.plan.compute import bill, pfs_days, training_flop, transformer_flop
 from paceline.plan.trends import IMAGES, PUBLISHED, trends
+from paceline_course.checking import load_module
+from paceline_course.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, Canvas
+from paceline_course.slides.registry import figure
 
 _base = load_module(Path(__file__).with_name("why.py"), "paceline_course_slides_why")
 _box = _base._box

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from paceline.learn.checking import load_module
-from paceline.learn.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, VIOLET, Canvas
-from paceline.learn.slides.registry import figure
 from paceline.tasks.linear import best_fit
 from paceline.tasks.linear import points as column_points
+from paceline_course.checking import load_module
+from paceline_course.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, VIOLET, Canvas
+from paceline_course.slides.registry import figure
 
 # ---------------------------------------------------------------------------------------------------------------------
 # Figures of lab 1's line: an example of 100 points, as the lab has it

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from paceline.learn.checking import load_module
-from paceline.learn.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, Canvas
-from paceline.learn.slides.registry import Record, figure
 from paceline.tasks.linear import best_fit
+from paceline_course.checking import load_module
+from paceline_course.slides.pictures import BLUE, GREEN, GREY, INK, ORANGE, RED, Canvas
+from paceline_course.slides.registry import Record, figure
 
 _base = load_module(Path(__file__).with_name("why.py"), "paceline_course_slides_why")
 _cell = _base._cell

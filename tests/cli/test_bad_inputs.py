@@ -8,9 +8,9 @@ import socket
 from pathlib import Path
 
 import pytest
+from conftest import Paceline
 
 from paceline.cli.main import call
-from tests.conftest import Paceline
 
 EARLY = {
     "unknown task": (["train", "digitz"], "did you mean digits?"),

@@ -14,12 +14,12 @@ from paceline.cli.card import comparison_card, result_card
 from paceline.cli.card_layout import Card, Grid, show
 from paceline.cli.landscape_card import landscape_card
 from paceline.cli.report_plan import plan_card
-from paceline.learn.outcome import Outcome, Verdict, as_text
 from paceline.records.rundir import RunDir
 from paceline.records.wrap import wrap
 from paceline.report.comparison import compare
 from paceline.report.load import load_run
 from paceline.report.summary import summarise
+from paceline_course.outcome import Outcome, Verdict, as_text
 from tests.report import landscapes, plans
 
 _spec = importlib.util.spec_from_file_location("report_builder", Path(__file__).parents[1] / "report" / "conftest.py")

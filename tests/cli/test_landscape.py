@@ -12,8 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-from tests.conftest import Paceline
+from conftest import Paceline
 
 QUICK = ("--points", "5", "--top", "2", "--probes", "8", "--steps", "30", "--samples", "200")
 CNN = str(Path(__file__).parents[1] / "files" / "cnn_task.py")

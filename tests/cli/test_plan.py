@@ -6,8 +6,8 @@ import json
 from pathlib import Path
 
 import pytest
+from conftest import Paceline
 
-from tests.conftest import Paceline
 from tests.plan.runs import training
 
 NETWORK = ("--bandwidth", "1", "--latency", "50")

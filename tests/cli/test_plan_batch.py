@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from conftest import Paceline
 
 from paceline.cli.main import call
 from paceline.records.errors import Exit
@@ -14,7 +15,6 @@ from paceline.records.plan_results import BatchResult, read_plan
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import Evaluation
-from tests.conftest import Paceline
 from tests.studies.parents import parent
 from tests.studies.stand_in import loss_of_branch, steps_to_target
 

@@ -24,8 +24,7 @@ from bench.interruptions import (
     undisturbed,
     wait_for_step,
 )
-
-from tests.conftest import Paceline
+from conftest import Paceline
 
 FILES = Path(__file__).parents[1] / "files"
 CNN = ("--steps", "24", "--global-batch", "50", "--checkpoint-every", "5", "--eval-every", "9", "--precision", "bf16")

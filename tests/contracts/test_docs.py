@@ -15,10 +15,10 @@ from paceline.cli.main import call
 from paceline.cli.parser import click_command
 from paceline.cli.verbs import PROGRAM, Command, Group, every
 from paceline.launch.flags import OURS
-from paceline.learn.assess.rubric import load_rubric
 from paceline.records.errors import Exit
 from paceline.tasks.table import BUILT_IN, Defaults
 from paceline.tasks.task import Task
+from paceline_course.assess.rubric import load_rubric
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 VERBS = sorted(PROGRAM.commands)

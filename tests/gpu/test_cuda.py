@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 from bench.interruptions import Setting, run_case, undisturbed
-
-from tests.conftest import Paceline
+from conftest import Paceline
 
 pytestmark = [
     pytest.mark.gpu,

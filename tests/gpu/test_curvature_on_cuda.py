@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from conftest import Paceline
 from torch import nn
 
 from paceline.curvature.fixed_loss import FixedLoss
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Arrays, Task
-from tests.conftest import Paceline
 from tests.curvature.models import conv_model, conv_task, images
 
 pytestmark = [

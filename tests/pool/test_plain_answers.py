@@ -22,10 +22,10 @@ from typing import Any
 import pytest
 import torch.distributed as dist
 
-from paceline.learn.sandbox.foreign_files import is_modest, read_foreign, remove_foreign
-from paceline.learn.sandbox.limits import Limits
 from paceline.pool.answers import MOST_BYTES, Answer, RankUse, plain_bytes, plain_result
 from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
+from paceline_course.sandbox.foreign_files import is_modest, read_foreign, remove_foreign
+from paceline_course.sandbox.limits import Limits
 
 UNREADABLE = "it sent no answer that can be read"
 VALUES: list[Any] = [None, True, 0, -(2**63), 2**70, 1.5, 1e-300, "ü\U0001f600\0", [], {}, [1, [2.0, {"a": None}], "b"]]

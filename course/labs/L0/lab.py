@@ -18,7 +18,7 @@
 # are.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L0")
 show.doctor()

@@ -13,7 +13,7 @@ from paceline.pool.warm_ranks import run_ranks
 
 def doctor() -> None:
     """Try everything that the course needs."""
-    from paceline.learn.doctor import examine
+    from paceline_course.doctor import examine
 
     for part in examine():
         print(f"{part.state:<5} {part.name:<13} {part.said}")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.learn.checking import Answer, Message, Wrong, learners, proves
+from paceline_course.checking import Answer, Message, Wrong, learners, proves
 
 MESSAGES = {
     "sum-not-mean": Message(

@@ -22,7 +22,7 @@
 # %%
 import numpy as np
 
-from paceline.learn.notebook import *  # check, hint, solution, predict, reveal, quiz, lab
+from paceline_course.notebook import *  # check, hint, solution, predict, reveal, quiz, lab
 
 show = lab("L1")  # pictures of this lab
 x, y = show.points(100, seed=1)

@@ -11,8 +11,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from paceline.learn.checking import Answer, Message, Wrong, learners, proves
 from paceline.verify.oracle import State, state_of
+from paceline_course.checking import Answer, Message, Wrong, learners, proves
 
 MESSAGES = {
     "momenta": Message("the optimizer's state did not come back", "state_dict and load_state_dict of the optimizer"),

@@ -15,7 +15,7 @@
 # do it in a script of your own.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L10")
 show.state_of_a_training()

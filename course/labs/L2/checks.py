@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.learn.checking import Answer, Message, MissingName, Wrong, learners, proves
+from paceline_course.checking import Answer, Message, MissingName, Wrong, learners, proves
 
 MESSAGES = {
     "warm-up-counts": Message("the first steps are in the rate", "which steps count, and when the clock starts"),

@@ -19,7 +19,7 @@
 # what you will see is the same in kind.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L2")
 show.examples()

@@ -14,10 +14,10 @@ import matplotlib.pyplot as plt
 import torch
 import torch.nn.functional as F
 
-from paceline.learn.checking import load_module
 from paceline.parallel.placement import usable_cores
 from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.models.small_cnn import SmallCNN
+from paceline_course.checking import load_module
 
 DATA = load_module(Path(__file__).with_name("data.py"), "paceline_course_L2_data").chosen()
 TARGET, RATE = DATA.target, 0.1

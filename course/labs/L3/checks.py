@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from paceline.learn.checking import Answer, Message, Traced, Wrong, learners, proves
+from paceline_course.checking import Answer, Message, Traced, Wrong, learners, proves
 
 WORLDS = (2, 3, 4, 5)
 MESSAGES = {

@@ -17,7 +17,7 @@
 # All processes here run on this machine. On GPUs the same algorithms run inside NCCL.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L3")
 show.patterns()

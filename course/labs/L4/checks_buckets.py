@@ -14,10 +14,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.learn.checking import Answer, Traced, Wrong, learners, load_module, proves
 from paceline.pool.warm_ranks import RankFailure
 from paceline.records.observed import Collective
 from paceline.verify.oracle import State
+from paceline_course.checking import Answer, Traced, Wrong, learners, load_module, proves
 
 models = load_module(Path(__file__).with_name("models.py"), "paceline_course_L4_models")
 training = load_module(Path(__file__).with_name("training.py"), "paceline_course_L4_training")

@@ -19,7 +19,7 @@
 # magnitude apart.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L4")
 show.loop()

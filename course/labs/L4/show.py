@@ -13,9 +13,9 @@ import torch.distributed as dist
 from matplotlib.axes import Axes
 from torch import nn
 
-from paceline.learn.inside import load_file
 from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
+from paceline_course.inside import load_file
 
 WORK = Path("work")
 _RANK_COLOURS = ("#2b6cb0", "#c05621")

@@ -11,11 +11,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.learn.checking import Answer, Wrong, learners, load_module
 from paceline.pool.warm_ranks import RankFailure
 from paceline.tasks.task import Loss
 from paceline.verify.compare import TOLERANCE, compare
 from paceline.verify.oracle import Problem, State, state_of, train_alone
+from paceline_course.checking import Answer, Wrong, learners, load_module
 
 STEPS, RATE = 8, 0.05
 

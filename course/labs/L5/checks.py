@@ -12,10 +12,10 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from paceline.learn.checking import Answer, Message, Wrong, learners, load_module, proves
 from paceline.observe.loaders import LoaderLedger
 from paceline.parallel.partition import split
 from paceline.pool.warm_ranks import RankTimeout
+from paceline_course.checking import Answer, Message, Wrong, learners, load_module, proves
 
 common = load_module(Path(__file__).with_name("common.py"), "paceline_course_L5_common")
 material = load_module(Path(__file__).with_name("material.py"), "paceline_course_L5_material")

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import torch.distributed as dist
 
-from paceline.learn.checking import Answer, Wrong, learners, load_module, proves
 from paceline.records.observed import Collective
+from paceline_course.checking import Answer, Wrong, learners, load_module, proves
 
 common = load_module(Path(__file__).with_name("common.py"), "paceline_course_L5_common")
 material = load_module(Path(__file__).with_name("material.py"), "paceline_course_L5_material")

@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from paceline.learn.checking import Answer, Wrong, learners, load_module, proves
 from paceline.verify.compare import TOLERANCE, compare
 from paceline.verify.oracle import Problem, State, state_of, train_alone
+from paceline_course.checking import Answer, Wrong, learners, load_module, proves
 
 common = load_module(Path(__file__).with_name("common.py"), "paceline_course_L5_common")
 material = load_module(Path(__file__).with_name("material.py"), "paceline_course_L5_material")

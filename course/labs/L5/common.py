@@ -10,9 +10,9 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from paceline.learn.checking import Answer, Wrong, load_module
 from paceline.pool.warm_ranks import RankFailure
 from paceline.tasks.task import Loss
+from paceline_course.checking import Answer, Wrong, load_module
 
 TOY = Path(__file__).with_name("toy.py")
 

@@ -22,7 +22,7 @@
 # own machine. A **process group** is what they talk through.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L5")
 show.places(machines=2, devices=2)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from paceline.learn.quiz import Choice, Number, Question, asks
+from paceline_course.quiz import Choice, Number, Question, asks
 
 
 @asks

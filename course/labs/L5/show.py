@@ -18,9 +18,9 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from paceline.learn.inside import load_file
 from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
+from paceline_course.inside import load_file
 
 WORK = Path("work")
 TOY = Path(__file__).with_name("toy.py")

@@ -20,7 +20,7 @@
 # All twelve were found in real programs, most of them many times.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L6")
 print(show.program())

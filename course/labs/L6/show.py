@@ -14,7 +14,7 @@ def program() -> str:
 
 def causes() -> None:
     """The names of what can be wrong."""
-    from paceline.learn.checking import load_module
+    from paceline_course.checking import load_module
 
     checks = load_module(_HERE.with_name("checks.py"), "paceline_course_L6_checks")
     for name, what in checks.CAUSES.items():

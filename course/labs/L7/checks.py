@@ -11,10 +11,10 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from paceline.learn.checking import Answer, Message, Wrong, learners, proves
 from paceline.tasks.task import Loss
 from paceline.verify.compare import TOLERANCE, compare
 from paceline.verify.oracle import Problem, State, state_of, train_alone
+from paceline_course.checking import Answer, Message, Wrong, learners, proves
 
 MESSAGES = {
     "speedup": Message("it is a speed-up, not an efficiency", "the rate of one worker, at each number of workers"),

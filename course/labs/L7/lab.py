@@ -14,7 +14,7 @@
 # devices, in which not the data are shared out but the model.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L7")
 show.stages()

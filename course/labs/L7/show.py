@@ -13,11 +13,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.learn.inside import load_file
 from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.shapes import draw
+from paceline_course.inside import load_file
 
 STAGES = (
     "read samples",

@@ -14,7 +14,7 @@ import torch.distributed as dist
 from scipy import stats
 from torch import nn
 
-from paceline.learn.checking import Answer, Message, Wrong, learners, load_module, proves
+from paceline_course.checking import Answer, Message, Wrong, learners, load_module, proves
 
 updates = load_module(Path(__file__).with_name("updates.py"), "paceline_course_L8_updates")
 

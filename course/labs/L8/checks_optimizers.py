@@ -11,8 +11,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from paceline.learn.checking import Answer, Wrong, learners, load_module, proves
 from paceline.pool.warm_ranks import RankFailure
+from paceline_course.checking import Answer, Wrong, learners, load_module, proves
 
 updates = load_module(Path(__file__).with_name("updates.py"), "paceline_course_L8_updates")
 

@@ -18,7 +18,7 @@
 # The two trainings take half a minute, or a whole one where the machine is busy.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L8")
 show.problem()

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from paceline.learn.quiz import Choice, Number, Question, asks
+from paceline_course.quiz import Choice, Number, Question, asks
 
 
 @asks

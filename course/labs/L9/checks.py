@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from paceline.learn.checking import Answer, Message, Wrong, learners, proves
+from paceline_course.checking import Answer, Message, Wrong, learners, proves
 
 MESSAGES = {
     "whole-tensor": Message("each tensor has the norm of the weights, not each filter", "p[i] and d[i], one by one"),

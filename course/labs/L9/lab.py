@@ -20,7 +20,7 @@
 # McCandlish and others (arXiv:1812.06162) for the noise scale.
 
 # %%
-from paceline.learn.notebook import *
+from paceline_course.notebook import *
 
 show = lab("L9")
 small, large = show.two_trainings()

@@ -1,0 +1,1 @@
+"""The commands of `paceline learn`, one file a command or group. The only place of the course that knows typer."""
