@@ -1,5 +1,6 @@
 # make demo   train Fashion-MNIST on every device of this machine and show what happened
-# make test   format, lint, types, layers, tests (make test-slow: a few more, of half a minute and more)
+# make test   format, lint, types, layers and the tests of the tool (make test-slow: a few more, of half a minute and more)
+# make test-course   the tests of the course
 # make course prove the course: every starter fails, every solution passes, every wrong answer is rejected with its message
 # make bench  the side-by-side benchmarks (long; each states its cost)
 #
@@ -16,12 +17,17 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 # One thread a process: tests and benchmarks run several processes on few cores.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo course course-quick course-soak test lint test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops \
+.PHONY: demo course course-quick course-soak test test-course lint test-dist test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops \
 	bench-allocator bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
 demo: $(READY)
 	@$(BIN)/paceline train fashion-mnist --epochs 3
+
+PYTEST := $(BIN)/pytest -q
+# Side by side first, then what starts many processes or measures time, alone.
+BESIDE := -n $(JOBS) --dist worksteal -m "not serial and not gpu and not slow"
+ALONE := -m "serial and not gpu and not slow" --durations=10
 
 test: lint test-parallel test-serial
 
@@ -31,18 +37,25 @@ lint: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Side by side first, then what starts many processes or measures time, alone.
 test-parallel: $(READY)
-	$(BIN)/pytest -q -n $(JOBS) --dist worksteal -m "not serial and not gpu and not slow"
+	$(PYTEST) $(BESIDE) tests
 
 test-serial: $(READY)
-	$(BIN)/pytest -q -m "serial and not gpu" --durations=10
+	$(PYTEST) $(ALONE) tests
+
+test-course: $(READY)
+	$(PYTEST) $(BESIDE) course/tests
+	$(PYTEST) $(ALONE) course/tests
 
 test-slow: $(READY)
-	$(BIN)/pytest -q -m slow --durations=10
+	$(PYTEST) -m slow --durations=10 tests course/tests
 
 test-gpu: $(READY)
-	$(BIN)/pytest -q -m gpu
+	$(PYTEST) -m gpu tests
+
+# Both wheels and both source distributions, built and tried in a clean environment (several minutes: it installs torch).
+test-dist: $(READY)
+	$(BIN)/python tests/distributions.py
 
 course: $(READY)
 	$(BIN)/python -m course.tests.proof.exercises --notebooks
@@ -111,16 +124,16 @@ bench-plan: $(READY)
 clean:
 	rm -rf .venv .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
-$(READY): pyproject.toml
+$(READY): pyproject.toml course/pyproject.toml
 	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or newer was found"; \
 		echo "  next: install one, or name it: make PYTHON=/path/to/python"; exit 2; }
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "error: $(PYTHON) cannot make virtual environments"; \
 		echo "  next: install its venv package (Debian: apt install python3-venv)"; exit 2; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (torch is big: several minutes the first time)"
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]' --editable ./course
 	@touch $@
 
 $(READY_BENCH): $(READY)
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,bench]' --editable ./course
 	@touch $@

@@ -236,4 +236,4 @@ def test_without_the_library_it_is_said_what_to_install(monkeypatch: pytest.Monk
         with pytest.raises(PacelineError) as refused:
             call()
 
-        assert "paceline[learn]" in refused.value.hint
+        assert "pip install ./course" in refused.value.hint

@@ -100,7 +100,7 @@ def test_a_save_signal_before_there_is_anything_to_save_is_a_line_and_no_end(tmp
 
 @pytest.mark.serial
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-@pytest.mark.parametrize("verb", ["report nowhere", "train digits --workers x", "plan cost --help", "learn next"])
+@pytest.mark.parametrize("verb", ["report nowhere", "train digits --workers x", "plan cost --help", "data list"])
 def test_a_signal_in_the_first_half_second_of_a_verb_is_never_a_traceback_of_ours(
     verb: str, number: signal.Signals, tmp_path: Path
 ) -> None:
@@ -167,7 +167,7 @@ def test_what_no_verb_put_into_words_still_ends_as_documented(
 
 @pytest.mark.parametrize(
     ("verb", "words"),
-    [("train", "write elsewhere (--run-dir)"), ("report", "write elsewhere (--output)"), ("learn", "write elsewhere;")],
+    [("train", "write elsewhere (--run-dir)"), ("report", "write elsewhere (--output)"), ("data", "write elsewhere;")],
 )
 def test_a_refused_write_names_the_flag_of_the_verb(verb: str, words: str) -> None:
     """And no flag that this verb does not have."""

@@ -11,22 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.verbs import Command, Group, every, find
+from paceline.cli.verbs import Group, every, find
+from tests.contracts.verbs import NOT_FOR_HELP, modules_of_help, target_modules
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "paceline"
 LIGHT = {"__future__", "typing", "collections", "dataclasses", "enum", "importlib"}
 
-HELP = """
-import sys
-before = set(sys.modules)
-from paceline.cli.main import call
-code = call(sys.argv[1:])
-print("\\n".join(sorted(set(sys.modules) - before)), file=sys.stderr)
-sys.exit(code)
-"""
-HEAVY = {"torch", "torchvision", "numpy", "scipy", "sklearn", "plotly", "safetensors", "matplotlib", "jinja2"}
-NOT_FOR_HELP = HEAVY | {"pydantic", "pydantic_core", "rich", "psutil"}
 NOT_FOR_LISTS = NOT_FOR_HELP | {"typer", "msgspec", "dataclasses", "inspect", "re", "importlib.metadata"}
 """Help of the program and its groups comes from a static table."""
 
@@ -41,28 +32,17 @@ def test_help_imports_little_and_only_the_verb_that_was_asked_for(words: list[st
     """No heavy module, nothing for pydantic, no other verb: what start-up costs, without a clock."""
     found = find(words)[1]
 
-    done = subprocess.run(
-        [sys.executable, "-c", HELP, *words, "--help"], capture_output=True, text=True, check=False, timeout=60
-    )
+    loaded = modules_of_help(*words)
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith(("Usage: ", "usage: "))
-    loaded = set(done.stderr.split())
     listed = isinstance(found, Group) and found.itself is None
     assert loaded & (NOT_FOR_LISTS if listed else NOT_FOR_HELP) == set()
     assert len(loaded) <= (30 if listed else 250)
     if listed:
         return
     command = found.itself if isinstance(found, Group) else found
-    targets = {f"paceline.cli.{each.target.partition(':')[0]}" for each in table_of_commands()}
-    assert loaded & targets == {f"paceline.cli.{command.target.partition(':')[0]}"} | (
-        {"paceline.cli.data"} & loaded if words != ["data"] else set()
-    )
-
-
-def table_of_commands() -> list[Command]:
-    """Every command of the table."""
-    return [each for _, each in every() if isinstance(each, Command)]
+    own = {command.target.partition(":")[0]}
+    shared = {"paceline.cli.data"} - own if words != ["data"] else set()
+    assert loaded & target_modules() - shared == own - shared
 
 
 def test_all_verbs_were_found() -> None:

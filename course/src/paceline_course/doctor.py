@@ -63,7 +63,7 @@ def _guarded(name: str, look: Callable[[], Examined]) -> Iterator[Examined]:
 def _libraries() -> Iterator[Examined]:
     missing = [name for name in _LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
-        yield Examined("libraries", "no", f"missing: {', '.join(missing)}; pip install 'paceline[learn]'")
+        yield Examined("libraries", "no", f"missing: {', '.join(missing)}; pip install ./course")
         return
     shown = [f"{name} {importlib.metadata.version(name)}" for name in _LIBRARIES]
     yield Examined("libraries", "ok", ", ".join(shown))

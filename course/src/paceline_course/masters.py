@@ -191,7 +191,5 @@ def _jupytext() -> Any:
     try:
         import jupytext
     except ImportError as error:
-        raise PacelineError(
-            "the course needs libraries that are not installed", hint="pip install 'paceline[learn]'"
-        ) from error
+        raise PacelineError("the course needs libraries that are not installed", hint="pip install ./course") from error
     return jupytext

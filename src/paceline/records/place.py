@@ -10,7 +10,8 @@ from pathlib import Path
 import msgspec
 
 _OURS = str(Path(__file__).resolve().parents[1])
-_LIBRARIES = ("site-packages", "dist-packages")
+_LIBRARIES = ("site-packages", "dist-packages", "paceline_course")
+"""Folders; the last is the course's engine, which a checkout has outside `site-packages`."""
 _CELL = "<ipython-input"
 _FRAME = re.compile(r'^\s+File "(?P<path>.+?)", line (?P<line>\d+)(?:,? in (?P<function>.+))?$', re.MULTILINE)
 """As tracebacks write it, and faulthandler, which leaves out the comma."""

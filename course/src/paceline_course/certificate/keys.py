@@ -316,6 +316,4 @@ def _need_cryptography() -> None:
     try:
         import cryptography  # noqa: F401
     except ImportError as error:
-        raise PacelineError(
-            "certificates need the library cryptography", hint="pip install 'paceline[learn]'"
-        ) from error
+        raise PacelineError("certificates need the library cryptography", hint="pip install ./course") from error

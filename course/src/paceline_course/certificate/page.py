@@ -105,9 +105,7 @@ def _qr(text: str) -> Markup:
     try:
         import segno
     except ImportError as error:
-        raise PacelineError(
-            "the page of a certificate needs the library segno", hint="pip install 'paceline[learn]'"
-        ) from error
+        raise PacelineError("the page of a certificate needs the library segno", hint="pip install ./course") from error
     code = segno.make_qr(text, error="m", boost_error=False)
     # The text is no secret and the picture has no text of its own: nothing in it comes from a name.
     return Markup(code.svg_inline(border=0, omitsize=True, dark=LIGHT["ink"], svgclass="qr", lineclass=None))

@@ -55,7 +55,7 @@ def start(
 
 def _open_jupyter(folder: Path, notebook: Path) -> None:
     if shutil.which("jupyter-lab") is None and not (Path(sys.executable).parent / "jupyter-lab").exists():
-        raise PacelineError("JupyterLab is not installed", hint="pip install 'paceline[learn]'")
+        raise PacelineError("JupyterLab is not installed", hint="pip install ./course")
     subprocess.run([sys.executable, "-m", "jupyterlab", str(notebook)], cwd=folder, check=False)
 
 
