@@ -87,7 +87,9 @@ class Clean:
 def build(builder: Path, project: Path, into: Path) -> Path:
     """The wheel of a project, built from its source distribution."""
     say(f"building {project.relative_to(ROOT.parent)}")
-    subprocess.run([builder / "bin" / "python", "-m", "build", "--outdir", into, project], check=True, stdout=-3)
+    subprocess.run(
+        [builder / "bin" / "python", "-m", "build", "--outdir", into, project], check=True, stdout=subprocess.DEVNULL
+    )
     (wheel,) = into.glob("*.whl")
     return wheel
 

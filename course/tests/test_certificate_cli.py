@@ -18,11 +18,11 @@ import segno
 from course.tests.test_certificate import LEARNER, grade, made, put, raw, resigned
 
 from paceline.cli.main import call
+from paceline_course import browser
 from paceline_course.assess.grade import write_grade
 from paceline_course.certificate import page
 from paceline_course.certificate.keys import base58, config_folder, read_private
 from paceline_course.certificate.verify import opened
-from paceline_course.slides import browser
 
 VERIFY_ALONE = """
 import sys

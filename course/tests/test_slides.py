@@ -11,10 +11,10 @@ import pytest
 from pptx import Presentation
 
 from paceline.records.errors import PacelineError
+from paceline_course.browser import chromium, overflowing
 from paceline_course.content import load_course
 from paceline_course.slides import build as building
 from paceline_course.slides.blocks import Code, Paragraph, Table, blocks
-from paceline_course.slides.browser import chromium, overflowing
 from paceline_course.slides.deck import read_deck
 from paceline_course.slides.fill import FilledDeck, fill
 from paceline_course.slides.html import as_html
@@ -214,15 +214,19 @@ def test_too_much_text_is_a_problem_in_pptx(tmp_path: Path, registry: Registry) 
 
 @pytest.mark.serial
 @pytest.mark.skipif(chromium() is None, reason="no chromium on PATH")
-def test_a_browser_finds_the_slides_that_do_not_fit(tmp_path: Path, registry: Registry) -> None:
-    """Only those: too many lines, and code that is too wide."""
+def test_a_browser_finds_the_slides_that_do_not_fit(
+    tmp_path: Path, registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Only those: too many lines, and code that is too wide; also where the page is named from the current folder."""
     short = f"# Short\n\nText.\n\n{{{{figure: bar}}}}{NOTES}"
     long, wide = f"# Long\n\n{'Words and words. ' * 120}{NOTES}", f"# Wide\n\n```\n{'x' * 200}\n```{NOTES}"
     deck = filled(tmp_path, registry, short, long, wide)
     page = tmp_path / "deck.html"
     page.write_text(as_html(deck))
 
-    assert overflowing(page) == [3, 4]
+    monkeypatch.chdir(tmp_path)
+
+    assert overflowing(Path(page.name)) == [3, 4]
 
 
 @pytest.mark.parametrize("path", building.deck_files(COURSE).values(), ids=lambda path: path.stem)

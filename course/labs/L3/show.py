@@ -10,8 +10,8 @@ import torch.distributed as dist
 
 from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
+from paceline_course.answer_process import load_file
 from paceline_course.checking import load_module
-from paceline_course.inside import load_file
 
 _ring = load_module(Path(__file__).with_name("ring.py"), "paceline_course_L3_ring")
 

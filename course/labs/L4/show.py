@@ -15,7 +15,7 @@ from torch import nn
 
 from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
-from paceline_course.inside import load_file
+from paceline_course.answer_process import load_file
 
 WORK = Path("work")
 _RANK_COLOURS = ("#2b6cb0", "#c05621")

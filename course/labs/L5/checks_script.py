@@ -19,8 +19,8 @@ from paceline.pool.warm_ranks import RankFailure, RankTimeout
 from paceline.records.observed import Collective
 from paceline.verify.compare import TOLERANCE, compare
 from paceline.verify.oracle import Problem, State, train_alone
+from paceline_course.answer_process import Program, ScriptSeen, run_script
 from paceline_course.checking import Answer, Wrong, load_module, proves
-from paceline_course.inside import Program, ScriptSeen, run_script
 
 common = load_module(Path(__file__).with_name("common.py"), "paceline_course_L5_common")
 material = load_module(Path(__file__).with_name("material.py"), "paceline_course_L5_material")

@@ -20,7 +20,7 @@ from torch.utils.data import Dataset
 
 from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
-from paceline_course.inside import load_file
+from paceline_course.answer_process import load_file
 
 WORK = Path("work")
 TOY = Path(__file__).with_name("toy.py")

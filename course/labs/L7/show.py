@@ -17,7 +17,7 @@ from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.shapes import draw
-from paceline_course.inside import load_file
+from paceline_course.answer_process import load_file
 
 STAGES = (
     "read samples",

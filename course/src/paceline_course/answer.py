@@ -17,7 +17,7 @@ from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import RankTimeout, run_ranks
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.reader import EventStream
-from paceline_course.inside import ANSWER, Program, ScriptSeen, Task, perform, run_script, trace_file
+from paceline_course.answer_process import ANSWER, Program, ScriptSeen, Task, perform, run_script, trace_file
 from paceline_course.sandbox.limits import Limits, free_user
 
 TIMEOUT_S = 20.0

@@ -29,8 +29,8 @@ from typing import Any
 
 from paceline.records.errors import PacelineError
 from paceline_course.answer import Answer, Traced
+from paceline_course.answer_process import MissingName, learners
 from paceline_course.content import Course, Exercise
-from paceline_course.inside import MissingName, learners
 
 __all__ = ["Answer", "Message", "MissingName", "Property", "Traced", "Wrong", "learners", "load_checks", "proves"]
 

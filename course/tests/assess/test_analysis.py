@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
+from paceline_course.assess.analysis.context import Facts, own_seed, reruns
 from paceline_course.assess.analysis.evidence import compare
-from paceline_course.assess.analysis.facts import Facts, own_seed, reruns
 from paceline_course.assess.analysis.forecast import message_fits, points_of, predicted
 from paceline_course.assess.analysis.judge import judge
 from paceline_course.assess.analysis.messages import MESSAGES

@@ -14,7 +14,7 @@ import torch
 
 from paceline.pool.warm_ranks import RankFailure
 from paceline_course.assess.box import _again, _check_ends, read_seen, read_weights
-from paceline_course.assess.inside import EVALUATE, SEEN, TRAIN
+from paceline_course.assess.submission_process import EVALUATE, SEEN, TRAIN
 
 
 class Bomb:

@@ -16,9 +16,9 @@ from paceline_course.assess.correctness.numbers import _judge_training, read_log
 from paceline_course.assess.correctness.resuming import _was_killed
 from paceline_course.assess.correctness.runs import ended
 from paceline_course.assess.correctness.stopping import _deceiving, _new_level, _parts_differ, _stops_after
-from paceline_course.assess.inside import EVALUATE, TRAIN
 from paceline_course.assess.kit import signals
 from paceline_course.assess.oracle import Setting, Truth
+from paceline_course.assess.submission_process import EVALUATE, TRAIN
 from paceline_course.checking import Wrong
 
 SAMPLES, BATCH, WORLD, EPOCHS = 101, 16, 3, 3

@@ -14,13 +14,13 @@ from typing import Any
 import pytest
 
 from paceline.records.errors import Exit, PacelineError
+from paceline_course.answer_process import load_file
 from paceline_course.assess import task_folder
 from paceline_course.assess.kit import kit_folder
 from paceline_course.assess.planted import planted
 from paceline_course.assess.rubric import content_folder, load_rubric
 from paceline_course.assess.task_folder import FolderState, begin_final, read_state, start, write_state
 from paceline_course.content import load_course
-from paceline_course.inside import load_file
 
 GIVEN = {"TASK.md", "answers.toml", "config.toml", "measure.py", "signals.py", "sync_norm.py", "train.py"}
 

@@ -16,10 +16,10 @@ from paceline_course.assess.accuracy import Trained, Trainings, judge_accuracy, 
 from paceline_course.assess.box import Block, Box, Ran, RankSeen
 from paceline_course.assess.efficiency import judge_evaluation, judge_traffic
 from paceline_course.assess.grade import Curve
-from paceline_course.assess.inside import EVALUATE
 from paceline_course.assess.kit import signals
 from paceline_course.assess.rubric import load_rubric
 from paceline_course.assess.submission import Configuration, Submission
+from paceline_course.assess.submission_process import EVALUATE
 from paceline_course.checking import Wrong
 
 RUBRIC = load_rubric()

@@ -14,6 +14,7 @@ from course.tests.instructor.people import NAMES, make_class
 
 from paceline.cli.main import call
 from paceline_course.assess.grade import Grade, Line, State, write_grade
+from paceline_course.browser import chromium
 from paceline_course.content import Course
 from paceline_course.instructor import overview
 from paceline_course.instructor.classroom import Classroom
@@ -22,7 +23,6 @@ from paceline_course.instructor.meaning import meaning
 from paceline_course.instructor.standing import Standing, look, read_quietly
 from paceline_course.overview import labs_of
 from paceline_course.progress import ExerciseProgress, Prediction, Progress
-from paceline_course.slides.browser import chromium
 
 
 class Cells(html.parser.HTMLParser):

@@ -16,9 +16,9 @@ import pytest
 
 from paceline.cli.main import call
 from paceline.records.errors import PacelineError
+from paceline_course.browser import chromium
 from paceline_course.instructor.survey import RATINGS, SKILLS, TEXTS, form_page, form_text, read_answers, write_form
 from paceline_course.instructor.survey_summary import as_page, as_text, change, covered, summarise
-from paceline_course.slides.browser import chromium
 
 
 def answer(folder: Path, name: str, before: int, after: int, code: str = "", text: str = "") -> None:

@@ -17,9 +17,9 @@ from functools import cache
 from pathlib import Path
 
 from paceline.records.errors import PacelineError
+from paceline_course.answer_process import load_file
 from paceline_course.assess.rubric import content_folder
 from paceline_course.assess.submission import PROGRAM
-from paceline_course.inside import load_file
 
 CHEAT, TRAP = "cheat", "trap"
 """Kinds of `Wrong` beside the ids of faults: an attempt to deceive; something right that looks wrong."""

@@ -15,12 +15,12 @@ from paceline_course.assess.box import Box, Ran
 from paceline_course.assess.correctness.runs import ended
 from paceline_course.assess.grade import Curve
 from paceline_course.assess.held import held, reached
-from paceline_course.assess.inside import OTHER, TRAIN, Start
 from paceline_course.assess.judged import Scored, share_between
 from paceline_course.assess.kit import EVAL_SEED, signals
 from paceline_course.assess.oracle import right_answers
 from paceline_course.assess.rubric import Rubric
 from paceline_course.assess.submission import Configuration
+from paceline_course.assess.submission_process import OTHER, TRAIN, Start
 from paceline_course.checking import Wrong
 
 _SAME = 1e-5

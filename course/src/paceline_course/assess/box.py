@@ -27,10 +27,10 @@ from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
 from paceline.records.lines import JsonLines
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.verify.oracle import State
-from paceline_course.assess.inside import SEEN, Start, run_program
 from paceline_course.assess.kit import GIVEN, kit_folder
 from paceline_course.assess.rubric import LimitNumbers
 from paceline_course.assess.submission import Submission, read_rows
+from paceline_course.assess.submission_process import SEEN, Start, run_program
 from paceline_course.checking import Wrong
 from paceline_course.sandbox.foreign_files import read_foreign
 from paceline_course.sandbox.limits import Limits, free_user

@@ -11,10 +11,10 @@ from paceline.observe.collective_trace import CollectiveTrace
 from paceline_course.assess.accuracy import Trainings, gradient_bytes, judge_choice
 from paceline_course.assess.box import Box
 from paceline_course.assess.correctness.runs import ended
-from paceline_course.assess.inside import EVALUATE, Start
 from paceline_course.assess.judged import Scored, share_between
 from paceline_course.assess.rubric import Rubric, content_folder
 from paceline_course.assess.submission import Configuration, freeze
+from paceline_course.assess.submission_process import EVALUATE, Start
 from paceline_course.checking import Wrong
 
 _NO_DATA = ("barrier",)

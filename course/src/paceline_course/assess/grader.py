@@ -27,7 +27,7 @@ from paceline.parallel.host import device_name
 from paceline.parallel.placement import usable_cores
 from paceline_course.answer import scratch_folder
 from paceline_course.assess.accuracy import Trainings, gradient_bytes, judge_accuracy, judge_again, judge_samples
-from paceline_course.assess.analysis.facts import Facts, reruns
+from paceline_course.assess.analysis.context import Facts, reruns
 from paceline_course.assess.analysis.judge import judge
 from paceline_course.assess.answers import read_answers
 from paceline_course.assess.box import Box

@@ -11,8 +11,8 @@ from types import ModuleType
 
 import torch
 
+from paceline_course.answer_process import load_file
 from paceline_course.assess.rubric import content_folder
-from paceline_course.inside import load_file
 
 GIVEN = ("signals.py", "sync_norm.py")
 """Files beside a submission's own; the grader's copies take the place of whatever is handed in."""

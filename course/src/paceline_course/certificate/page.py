@@ -75,7 +75,7 @@ def write_pdf(page: Path, to: Path) -> None:
     Raises:
         PacelineError: there is none, or it failed.
     """
-    from paceline_course.slides.browser import print_pdf
+    from paceline_course.browser import print_pdf
 
     with tempfile.TemporaryDirectory(prefix="paceline-certificate-") as folder:
         made = Path(folder) / "certificate.pdf"

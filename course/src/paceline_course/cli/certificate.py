@@ -92,8 +92,8 @@ def _pages(stem: Path) -> tuple[Path, Path]:
 def _show(page: str, stem: Path) -> None:
     """Write the page, and its PDF where that can be made."""
     from paceline.records.rundir import write_atomic
+    from paceline_course.browser import chromium
     from paceline_course.certificate.page import write_pdf
-    from paceline_course.slides.browser import chromium
 
     html, pdf = _pages(stem)
     write_atomic(html, page.encode())

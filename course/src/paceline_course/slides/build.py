@@ -9,8 +9,8 @@ from typing import Literal, get_args
 
 from paceline.records.errors import Exit, PacelineError, choices
 from paceline.records.rundir import write_atomic
+from paceline_course.browser import chromium, overflowing, print_pdf
 from paceline_course.content import Course
-from paceline_course.slides.browser import chromium, overflowing, print_pdf
 from paceline_course.slides.deck import read_deck
 from paceline_course.slides.fill import FilledDeck, fill
 from paceline_course.slides.html import as_html

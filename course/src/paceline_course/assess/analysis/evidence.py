@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from paceline_course.assess.analysis.facts import SEEDS, Facts
+from paceline_course.assess.analysis.context import SEEDS, Facts
 from paceline_course.assess.analysis.judged import Part, line_of, number_of, run_of, untested
 from paceline_course.assess.answers import Answers
 from paceline_course.assess.grade import Curve, Line

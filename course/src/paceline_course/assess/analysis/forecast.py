@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from paceline_course.assess.analysis.facts import Facts
+from paceline_course.assess.analysis.context import Facts
 from paceline_course.assess.analysis.judged import Part, line_of, near, number_of
 from paceline_course.assess.answers import Answers
 from paceline_course.assess.grade import Line

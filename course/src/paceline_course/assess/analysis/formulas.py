@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from paceline_course.assess.analysis.facts import Facts
+from paceline_course.assess.analysis.context import Facts
 from paceline_course.assess.analysis.judged import Part, first_match, line_of, near, number_of
 from paceline_course.assess.answers import Answers
 from paceline_course.assess.grade import Line

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from paceline_course.assess.analysis.facts import Facts
+from paceline_course.assess.analysis.context import Facts
 from paceline_course.assess.analysis.judged import Part, line_of, number_of, untested, word_of
 from paceline_course.assess.answers import Answers
 from paceline_course.assess.grade import Line

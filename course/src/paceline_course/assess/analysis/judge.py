@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from paceline_course.assess.analysis.context import Facts
 from paceline_course.assess.analysis.evidence import judge_evidence
-from paceline_course.assess.analysis.facts import Facts
 from paceline_course.assess.analysis.forecast import judge_forecast
 from paceline_course.assess.analysis.formulas import judge_bytes, judge_rates
 from paceline_course.assess.analysis.hanging import judge_hang

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from paceline_course.assess.analysis.facts import Facts
+from paceline_course.assess.analysis.context import Facts
 from paceline_course.assess.analysis.messages import MESSAGES
 from paceline_course.assess.answers import FILE, Answers
 from paceline_course.assess.grade import Line, State

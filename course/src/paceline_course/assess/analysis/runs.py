@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from paceline_course.assess.analysis.facts import Facts
+from paceline_course.assess.analysis.context import Facts
 from paceline_course.assess.analysis.judged import Part, line_of, number_of, run_of, untested, word_of
 from paceline_course.assess.answers import Answers
 from paceline_course.assess.grade import Curve, Line

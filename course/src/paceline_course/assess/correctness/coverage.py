@@ -10,8 +10,8 @@ from numpy.typing import NDArray
 from paceline_course.assess.box import Ran, RankSeen
 from paceline_course.assess.correctness.drawing import Trial
 from paceline_course.assess.correctness.runs import Trials
-from paceline_course.assess.inside import EVALUATE, TRAIN
 from paceline_course.assess.kit import signals
+from paceline_course.assess.submission_process import EVALUATE, TRAIN
 from paceline_course.checking import Wrong
 
 Numbers = NDArray[np.int64]

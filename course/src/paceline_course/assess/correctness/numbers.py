@@ -9,8 +9,8 @@ from paceline_course.assess.box import Ran
 from paceline_course.assess.correctness.drawing import Trial
 from paceline_course.assess.correctness.files import weights_of
 from paceline_course.assess.correctness.runs import Trials
-from paceline_course.assess.inside import EVALUATE
 from paceline_course.assess.oracle import count_right
+from paceline_course.assess.submission_process import EVALUATE
 from paceline_course.checking import Wrong
 
 COLUMNS = ("epoch", "samples", "steps", "lr", "loss", "right", "counted", "seconds")

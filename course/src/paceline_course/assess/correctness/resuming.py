@@ -10,7 +10,7 @@ from paceline_course.assess.correctness.drawing import Trial
 from paceline_course.assess.correctness.files import weights_of
 from paceline_course.assess.correctness.numbers import read_log
 from paceline_course.assess.correctness.runs import Failed, Trials, ended
-from paceline_course.assess.inside import TRAIN, Start
+from paceline_course.assess.submission_process import TRAIN, Start
 from paceline_course.checking import Wrong
 
 _KILLED_IN = 2

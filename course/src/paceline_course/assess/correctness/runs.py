@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from paceline_course.assess.box import Box, Ran
 from paceline_course.assess.correctness.drawing import Drawn, Trial
-from paceline_course.assess.inside import Start
 from paceline_course.assess.oracle import Truth, truth
+from paceline_course.assess.submission_process import Start
 from paceline_course.checking import Wrong
 
 _MISMATCH = ("op.preamble.length <= op.nbytes", "Received data size doesn't match expected size")

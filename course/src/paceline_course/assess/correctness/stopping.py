@@ -12,8 +12,8 @@ from paceline_course.assess.box import Ran
 from paceline_course.assess.correctness.drawing import Trial
 from paceline_course.assess.correctness.files import check_files
 from paceline_course.assess.correctness.runs import Failed, Trials, ended
-from paceline_course.assess.inside import TRAIN, Start
 from paceline_course.assess.oracle import which_right
+from paceline_course.assess.submission_process import TRAIN, Start
 from paceline_course.checking import Wrong
 
 _LIMIT_S, _JUMP_S, _SLOW_S = 600.0, 10_000.0, 0.02

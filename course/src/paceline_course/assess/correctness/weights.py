@@ -15,8 +15,8 @@ from paceline_course.assess.box import Ran
 from paceline_course.assess.correctness.drawing import Trial
 from paceline_course.assess.correctness.files import weights_of
 from paceline_course.assess.correctness.runs import Trials
-from paceline_course.assess.inside import noted
 from paceline_course.assess.oracle import truth
+from paceline_course.assess.submission_process import noted
 from paceline_course.checking import Wrong
 
 _SAME = 1e-6

@@ -33,8 +33,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from paceline.observe.collective_trace import CollectiveTrace
 from paceline.parallel.digest import digest
 from paceline.pool.mount_view import adopt_orphans
+from paceline_course.answer_process import load_file
 from paceline_course.assess.kit import EVAL_SEED, GIVEN
-from paceline_course.inside import load_file
 
 SEEN = "seen"
 """Folder of what is noted, beside the program."""

@@ -28,7 +28,9 @@ def overflowing(page: Path) -> list[int]:
     Raises:
         PacelineError: the browser failed.
     """
-    said = _run(["--window-size=1280,720", "--virtual-time-budget=4000", "--dump-dom", f"{page.as_uri()}#check"])
+    said = _run(
+        ["--window-size=1280,720", "--virtual-time-budget=4000", "--dump-dom", f"{page.resolve().as_uri()}#check"]
+    )
     found = re.search(r'<body[^>]* data-overflow="([\d ]*)"', said)
     if found is None:
         raise PacelineError(f"whether {page.name} overflows was not found out", why=said[-300:])
@@ -41,7 +43,7 @@ def print_pdf(page: Path, to: Path) -> None:
     Raises:
         PacelineError: the browser failed.
     """
-    _run(["--no-pdf-header-footer", f"--print-to-pdf={to}", page.as_uri()])
+    _run(["--no-pdf-header-footer", f"--print-to-pdf={to}", page.resolve().as_uri()])
     if not to.is_file():
         raise PacelineError(f"{to} was not made", hint="print the HTML from a browser instead")
 

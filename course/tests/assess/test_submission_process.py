@@ -9,9 +9,9 @@ from course.tests.assess.test_submission import handed_in
 
 from paceline_course.assess.box import Box, Ran
 from paceline_course.assess.correctness.runs import ended
-from paceline_course.assess.inside import Start
 from paceline_course.assess.rubric import load_rubric
 from paceline_course.assess.submission import freeze
+from paceline_course.assess.submission_process import Start
 from paceline_course.checking import Wrong
 
 pytestmark = pytest.mark.serial
