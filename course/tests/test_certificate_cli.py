@@ -78,7 +78,7 @@ def test_an_instructor_attests_and_revokes(place: Path, capsys: pytest.CaptureFi
     assert certificate(*check, "--revoked", "list.json") == 0
     assert certificate("revoke", "list.json", "--id", name, "--reason", "graded twice", "--key", keys[0]) == 0
     capsys.readouterr()
-    assert certificate(*check, "--revoked", "list.json", "--json") == 17
+    assert certificate(*check, "--revoked", "list.json", "--format", "json") == 17
 
     found = json.loads(capsys.readouterr().out)
     assert (found["state"], found["exit_code"], found["level"], found["id"]) == ("revoked", 17, "attested", name)

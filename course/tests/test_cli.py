@@ -63,13 +63,13 @@ def test_a_learner_goes_from_an_empty_folder_to_a_solved_exercise(learn: Learn, 
     assert "residual = w * x + b - y" in learn(folder, "solution", "L1.1")
     assert "next: L1.2" in learn(folder, "status")
     assert "L1.2 · When to stop" in learn(folder, "next")
-    known = json.loads(learn(folder, "status", "--json"))["exercises"]["L1.1"]
+    known = json.loads(learn(folder, "status", "--format", "json"))["exercises"]["L1.1"]
     assert (known["attempts"], known["attempts_to_pass"], known["hints"]) == (2, 2, 1)
 
 
 def test_a_check_for_programs_is_one_json_object(learn: Learn, folder: Path) -> None:
     """With the exit code 1 where the answer is not right."""
-    found = json.loads(learn(folder, "check", "L1.1", "--json", "--seed", "3", code=1))
+    found = json.loads(learn(folder, "check", "L1.1", "--format", "json", "--seed", "3", code=1))
 
     assert (found["exercise"], found["passed"], found["seed"]) == ("L1.1", False, 3)
     assert found["verdicts"][0]["message"] == "todo"

@@ -104,7 +104,7 @@ def test_the_command_grades_in_a_quarantine_and_writes_record_and_page(tmp_path:
     (result,) = (tmp_path / "assessment" / "graded").iterdir()
     assert {path.name for path in result.iterdir()} == {"grade.json", "report.html"}
     assert read_grade(result).nonce == "practice-5"
-    again = paceline("--practice", "--until", "A.runs", "--json", "--dir", "assessment", cwd=tmp_path)
+    again = paceline("--practice", "--until", "A.runs", "--format", "json", "--dir", "assessment", cwd=tmp_path)
     assert json.loads(again.stdout)["kind"] == "practice"
 
 

@@ -27,7 +27,12 @@ class _Verb(TyperCommand):
         if any(word in HELP for word in flags):
             sys.stdout.write(self.get_help(ctx))
             raise typer.Exit
-        return super().parse_args(ctx, args)
+        return super().parse_args(ctx, [word for each in args for word in _renamed(each)])
+
+
+def _renamed(word: str) -> tuple[str, ...]:
+    """The words that took an option's place; `--json` goes with the next release."""
+    return ("--format", "json") if word == "--json" else (word,)
 
 
 def click_command(command: Command, run: Callable[..., object], group: Group | None = None) -> Any:

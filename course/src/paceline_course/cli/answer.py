@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.cli.output_format import Format, OutputFormat
 from paceline.records.errors import Exit, PacelineError
-from paceline_course.cli.options import Dir, Json, Name, Patience, open_workspace
+from paceline_course.cli.options import Dir, Name, Patience, open_workspace
 
 if TYPE_CHECKING:
     from paceline_course.content import Exercise
@@ -26,7 +27,7 @@ def check(
     ] = None,
     seed: Annotated[int | None, typer.Option(metavar="N", help="Use the random numbers of an earlier check.")] = None,
     patience: Patience = 1.0,
-    as_json: Json = False,
+    output_format: OutputFormat = Format.TEXT,
     directory: Dir = None,
 ) -> None:
     """Run your answer on fresh random numbers and report what is right and wrong.
@@ -35,8 +36,8 @@ def check(
     """
     workspace = open_workspace(directory)
     exercise = _named(workspace, name)
-    outcome = _check(workspace, exercise, seed, patience, quiet=as_json)
-    if as_json:
+    outcome = _check(workspace, exercise, seed, patience, quiet=output_format is Format.JSON)
+    if output_format is Format.JSON:
         import msgspec
 
         print(json.dumps(msgspec.to_builtins(outcome)))

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.cli.output_format import Format, OutputFormat
 from paceline.records.errors import Exit, PacelineError
-from paceline_course.cli.options import Json, Patience
+from paceline_course.cli.options import Patience
 
 if TYPE_CHECKING:
     from paceline_course.assess.grade import Grade
@@ -39,7 +40,7 @@ def grade(
         int | None, typer.Option(metavar="N", help="Use the numbers of an earlier practice.", min=0)
     ] = None,
     patience: Patience = 1.0,
-    as_json: Json = False,
+    output_format: OutputFormat = Format.TEXT,
     directory: Folder = None,
 ) -> None:
     """Grade the submission in the folder.
@@ -66,8 +67,8 @@ def grade(
         raise typer.Exit(_quarantined(folder, "final" if final else "practice"))
     kind = "final" if final else "practice"
     results = Path(os.environ.get(RESULTS) or _results(folder, kind))
-    found = _graded(folder, results, kind, every, until, seed, patience, quiet=as_json)
-    _tell(found, results, as_json=as_json)
+    found = _graded(folder, results, kind, every, until, seed, patience, quiet=output_format is Format.JSON)
+    _tell(found, results, output_format)
     if not found.passed:
         raise typer.Exit(int(Exit.FAILED))
 
@@ -207,10 +208,10 @@ def _graded(
     return found
 
 
-def _tell(found: Grade, results: Path, *, as_json: bool) -> None:
+def _tell(found: Grade, results: Path, output_format: Format) -> None:
     from paceline_course.assess.text import as_text
 
-    if as_json:
+    if output_format is Format.JSON:
         import msgspec
 
         print(msgspec.json.encode(found).decode())

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paceline.cli.output_format import Format, OutputFormat
 from paceline.records.errors import PacelineError
 
 if TYPE_CHECKING:
@@ -125,7 +126,7 @@ def verify(
         ),
     ] = None,
     revoked: Annotated[Path | None, typer.Option("--revoked", metavar="LIST", help="Issuer's revocation list.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")] = False,
+    output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Check a certificate and report what it proves.
 
@@ -143,7 +144,7 @@ def verify(
         verdict = verify_code(raw.decode("utf-8", "replace"), trusted)
     else:
         verdict = check(raw, trusted, None if revoked is None else _bytes(revoked))
-    print(json.dumps(_as_object(verdict), ensure_ascii=False) if as_json else _as_text(verdict))
+    print(json.dumps(_as_object(verdict), ensure_ascii=False) if output_format is Format.JSON else _as_text(verdict))
     if verdict.exit_code:
         raise typer.Exit(verdict.exit_code)
 

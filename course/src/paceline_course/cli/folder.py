@@ -11,8 +11,9 @@ from typing import Annotated
 
 import typer
 
+from paceline.cli.output_format import Format, OutputFormat
 from paceline.records.errors import PacelineError
-from paceline_course.cli.options import Dir, Json, Name, TrackName, open_workspace
+from paceline_course.cli.options import Dir, Name, TrackName, open_workspace
 
 
 def start(
@@ -109,7 +110,7 @@ def status(
     merge: Annotated[
         Path | None, typer.Option(metavar="FILE", help="Add the progress of another progress.json.")
     ] = None,
-    as_json: Json = False,
+    output_format: OutputFormat = Format.TEXT,
     directory: Dir = None,
 ) -> None:
     """Show your progress."""
@@ -125,7 +126,7 @@ def status(
             merged = progress.merge(known, progress.read(merge)[0])
             known.exercises, known.quizzes = merged.exercises, merged.quizzes
             known.predictions, known.started_at = merged.predictions, merged.started_at
-        shown = json.dumps(progress.plain(known)) if as_json else status_text(labs, known)
+        shown = json.dumps(progress.plain(known)) if output_format is Format.JSON else status_text(labs, known)
     if note:
         sys.stderr.write(f"note: {note}\n")
     print(shown)

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from paceline.cli.output_format import Format, OutputFormat
 from paceline.records.errors import PacelineError
-from paceline_course.cli.options import Json, TrackName
+from paceline_course.cli.options import TrackName
 
 if TYPE_CHECKING:
     from paceline_course.checking import Message
@@ -53,7 +54,7 @@ def schedule(
         str | None, typer.Option(metavar="ZONE", help="Time zone for --ics, for example Europe/Vienna.")
     ] = None,
     ics: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a calendar file.")] = None,
-    as_json: Json = False,
+    output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Plan the day: times, labs, breaks, slides, and what to leave out if it does not fit."""
     from paceline.records.rundir import write_atomic
@@ -89,7 +90,7 @@ def schedule(
             raise PacelineError("a calendar needs the day", hint="--date 2027-03-01")
         write_atomic(ics, schedule.as_calendar(plan, place, datetime.datetime.now(datetime.UTC)))
         sys.stderr.write(f"written: {ics}" + ("" if place else ", without a time zone (--timezone)") + "\n")
-    if as_json:
+    if output_format is Format.JSON:
         import msgspec
 
         print(json.dumps(msgspec.to_builtins(plan) | {"over_min": plan.over_min}))
@@ -113,7 +114,7 @@ def roster(
         str | None, typer.Argument(metavar="[import]", help="The word import, to add people from a file.")
     ] = None,
     source: Annotated[Path | None, typer.Argument(metavar="[FILE.csv]", help="CSV file to import.")] = None,
-    as_json: Json = False,
+    output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Show who is in the class, or import people from a CSV file.
 
@@ -134,7 +135,7 @@ def roster(
         sys.stderr.write("\n".join([*said, PRIVATE]) + "\n")
     else:
         people = read_roster(open_class(folder))
-    if as_json:
+    if output_format is Format.JSON:
         import msgspec
 
         print(json.dumps([msgspec.to_builtins(person) for person in people]))
@@ -303,7 +304,7 @@ def room(
         Path | None,
         typer.Argument(metavar="[FOLDER]", help="Folder with the output of paceline learn doctor from each machine."),
     ] = None,
-    as_json: Json = False,
+    output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Check that every machine of the class is ready.
 
@@ -317,6 +318,8 @@ def room(
         print(SCRIPT)
         return
     machines = read_room(folder)
-    print(json.dumps({each.name: each.parts for each in machines}) if as_json else as_text(machines))
+    print(
+        json.dumps({each.name: each.parts for each in machines}) if output_format is Format.JSON else as_text(machines)
+    )
     if not all(machine.ready for machine in machines):
         raise typer.Exit(int(Exit.FAILED))

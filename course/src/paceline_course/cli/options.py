@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 Dir = Annotated[
     Path | None, typer.Option("--dir", metavar="DIR", help="Course folder. [default: this one, or ./paceline-course]")
 ]
-Json = Annotated[bool, typer.Option("--json", help="Print one JSON object instead of text.")]
 TrackName = Annotated[
     str | None,
     typer.Option("--track", metavar="NAME", help="Only the labs of this track: half-day, one-day or two-days."),

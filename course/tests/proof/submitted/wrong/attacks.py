@@ -319,8 +319,9 @@ while True:
             program(
                 _OWN_TOP,
                 "\nimport sys\n\n"
-                'sys.modules["paceline_course.assess.submission_process"]._Reads.note = lambda *a, **k: None\n'
-                'sys.modules["paceline_course.assess.submission_process"]._Steps._after = lambda *a, **k: None\n\n\ndef parse():\n',
+                'watch = sys.modules["paceline_course.assess.submission_process"]\n'
+                "watch._Reads.note = lambda *a, **k: None\n"
+                "watch._Steps._after = lambda *a, **k: None\n\n\ndef parse():\n",
             ),
         ),
         fault=CHEAT,
