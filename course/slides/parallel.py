@@ -39,25 +39,26 @@ class Board:
         return cls(canvas, canvas.blank(6.2, 5.0))
 
     def box(
-        self, x: float, y: float, width: float, height: float, text: str = "", *, colour: str = GREY, size: float = 13,
+        self, where: tuple[float, float, float, float], text: str = "", *, colour: str = GREY, size: float = 13,
         fill: float = 0.22, step: int = 0, bold: bool = False, dashed: bool = False,
     ) -> None:  # fmt: skip
-        """A box from its lower left corner, with words in its middle."""
+        """A box with words in its middle; `where` is x and y of its lower left corner, width and height."""
+        x, y, width, height = where
         frame = FancyBboxPatch(
             (x, y), width, height, boxstyle="round,pad=0,rounding_size=0.06", linewidth=1.6,
             facecolor=(*_rgb(colour), fill), edgecolor=colour, linestyle="--" if dashed else "-",
         )  # fmt: skip
         self._add(frame, step)
         if text:
-            self.words(x + width / 2, y + height / 2, text, size=size, step=step, bold=bold)
+            self.words((x + width / 2, y + height / 2), text, size=size, step=step, bold=bold)
 
     def words(
-        self, x: float, y: float, text: str, *, size: float = 13, step: int = 0, bold: bool = False,
+        self, at: tuple[float, float], text: str, *, size: float = 13, step: int = 0, bold: bool = False,
         colour: str = INK, ha: str = "center", va: str = "center",
     ) -> None:  # fmt: skip
-        """Words at a place."""
+        """Words at x and y."""
         weight = "bold" if bold else "normal"
-        said = self.axes.text(x, y, text, ha=ha, va=va, fontsize=size, weight=weight, color=colour, linespacing=1.15)
+        said = self.axes.text(*at, text, ha=ha, va=va, fontsize=size, weight=weight, color=colour, linespacing=1.15)
         if step:
             self.canvas.step(said, step)
 
