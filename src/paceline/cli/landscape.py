@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from paceline.cli.options import command_from
-from paceline.landscape.config import LandscapeConfig, check, for_resume, from_dict, is_run, to_dict
+from paceline.landscape.config import LandscapeConfig, check, is_run
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, new_run_dir, read_info, run_lock
 from paceline.tasks.names import check_task_name
@@ -36,7 +37,7 @@ def run_landscape(given: dict[str, Any]) -> None:
     raise typer.Exit(_launch(config, run))
 
 
-COMMAND = command_from(LandscapeConfig, "target", run_landscape, HELP)
+COMMAND = command_from(LandscapeConfig, run_landscape, HELP)
 
 
 def settle_request(given: dict[str, Any]) -> tuple[LandscapeConfig, RunDir]:
@@ -102,7 +103,8 @@ def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[LandscapeConfig, Run
     info = read_info(run.path)
     if info.verb != "landscape":
         raise PacelineError(f"{run.path} is a run of paceline {info.verb}", hint=_resume_of_other(info, run))
-    config = for_resume(from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)})
+    where = {"resume": str(run.path), "run_dir": str(run.path)}
+    config = LandscapeConfig.from_dict(info.config).resumed_with({**given, **where})
     check(config)
     _check_target(config)
     return config, run
@@ -131,7 +133,7 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
         env, workers = worker_environment(config.workers)
         _try_task(config)
         handover = {
-            "config": to_dict(config),
+            "config": dataclasses.asdict(config),
             "run_dir": str(run.path.absolute()),
             "command": ["paceline", *sys.argv[1:]],
         }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shlex
 import sys
@@ -16,8 +17,8 @@ from paceline.cli.options import command_from
 from paceline.cli.train_request import settle_request, tensorboard_export
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, run_lock
-from paceline.train.choices import save_signal
-from paceline.train.config import TrainConfig, to_dict
+from paceline.train.choices import SAVE_SIGNALS
+from paceline.train.config import TrainConfig
 
 if TYPE_CHECKING:
     from paceline.cli.follow import Follower
@@ -49,7 +50,7 @@ def run_train(given: dict[str, Any]) -> None:
     raise typer.Exit(code)
 
 
-COMMAND = command_from(TrainConfig, "task", run_train, HELP)
+COMMAND = command_from(TrainConfig, run_train, HELP)
 
 
 def _launch(config: TrainConfig, run: RunDir) -> int:
@@ -69,7 +70,7 @@ def _launch(config: TrainConfig, run: RunDir) -> int:
                     logs=run.logs,
                     env=env,
                     grace_s=config.grace,
-                    save_signal=save_signal(config.save_signal),
+                    save_signal=SAVE_SIGNALS[config.save_signal],
                     stands=lambda: what_stands(run),
                 )
             )
@@ -87,7 +88,7 @@ def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str
     env, workers = worker_environment(config.workers)
     validation = validate_task(config, RankEnv(0, 0, workers, workers, 1), run)
     handover = Handover(
-        config=to_dict(config),
+        config=dataclasses.asdict(config),
         run_dir=str(run.path.absolute()),
         command=["paceline", *sys.argv[1:]],
         validation=validation,

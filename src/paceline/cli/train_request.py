@@ -14,7 +14,7 @@ from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
 from paceline.tasks.targets import check_target
 from paceline.train.checks import check, check_takes_part, require_shared
-from paceline.train.config import TrainConfig, for_resume, from_dict
+from paceline.train.config import TrainConfig, for_resume
 
 if TYPE_CHECKING:
     from paceline.report.tensorboard import TensorBoardExport
@@ -62,7 +62,9 @@ def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[TrainConfig, RunDir]
     info = read_info(run.path)
     if info.verb != "train":
         raise PacelineError(f"{run.path} is a run of paceline {info.verb}", hint="only paceline train can resume it")
-    config = for_resume(from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)})
+    config = for_resume(
+        TrainConfig.from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)}
+    )
     check_task_name(config.task)
     check(config)
     return config, run
