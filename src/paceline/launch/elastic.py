@@ -6,7 +6,8 @@ to the ranks, and its log stays out of the terminal.
 
 **No handler raises.** torch's own handlers raise an exception wherever the signal meets the agent: in a `finally`, in a
 logging call, or between `acquire` and `try` in `Popen.poll`, whose lock is then never released, so that the agent does
-not see its ranks end. Ours set a flag, and the agent looks at it each time it looks after its ranks.
+not see its ranks end. Ours set a flag, and the agent looks at it each time it looks after its ranks. The agent runs in
+a thread of its own: only in the main thread does torch set handlers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -31,7 +33,6 @@ from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous
 
-from paceline.launch.environment import with_variables
 from paceline.parallel.seat import SAVE_SIGNALS
 
 
@@ -119,6 +120,11 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 class _Agent(LocalElasticAgent):
     orders: _Orders
 
+    def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
+        super()._setup_local_watchdog(envs)
+        for each in envs.values():
+            each.update(self.orders.job.env)
+
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         # A new process inherits what is blocked: a save signal that meets a rank before it listens stays pending.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SAVE_SIGNALS)
@@ -172,10 +178,10 @@ def run_job(job: Job) -> Ended:
     )
     agent = _Agent(spec, logs_specs=logs, start_method="spawn")
     result: RunResult | None = None
-    with _Orders(job) as orders, with_variables({**job.env, **_NO_HANDLERS_OF_TORCH}), _quiet(job.logs):
+    with _Orders(job) as orders, _quiet(job.logs), ThreadPoolExecutor(1, "agent") as thread:
         agent.orders = orders
         with contextlib.suppress(SignalException):  # orders.stop says which
-            result = agent.run()
+            result = thread.submit(agent.run).result()
         # The rendezvous is not shut down: nobody else meets there, and torch's `shutdown` walks through the source of
         # all loaded modules to name itself in a log that nobody reads. On a busy machine ranks were gone, and the
         # launcher was still in there and in the interpreter's own end a minute later.
@@ -184,8 +190,6 @@ def run_job(job: Job) -> Ended:
 
 
 _NEVER_S = 10**8
-_NO_HANDLERS_OF_TORCH = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "none"}
-"""No signal has this name: torch notes that in its log, and leaves ours alone."""
 
 
 def signal_behind(error: BaseException) -> signal.Signals | None:

@@ -14,7 +14,7 @@ from paceline.settings.legal import ABOVE_ZERO
 class TrendsConfig(VerbSettings):
     """All settings of `paceline plan trends`."""
 
-    run_dir: str | None = run_dir_setting("plan-trends-resnet-50", group="Output")
+    run_dir: str | None = run_dir_setting("plan-trends-resnet-50")
     format: str = format_setting()
 
 
