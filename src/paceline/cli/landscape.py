@@ -189,10 +189,10 @@ def _conclude(config: LandscapeConfig, run: RunDir, follower: Follower, ended: E
         sys.stderr.write(f"stopped: {_stands(run)}\n")
         remove_litter(run)
         return int(code)
-    if ended.failures:
+    if ended.failure is not None:
         from paceline.audits.job_failure import failure_of
 
-        raise failure_of(ended, _resume_command(run) if run.exists() else "")
+        raise failure_of(ended.failure, ended.logs, _resume_command(run) if run.exists() else "")
     from paceline.cli.landscape_card import show_landscape
 
     show_landscape(run, config.format)

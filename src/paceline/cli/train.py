@@ -15,7 +15,7 @@ from paceline.cli import signals
 from paceline.cli.job import obtain_data, remove_litter, stopped_code, tidy, worker_environment
 from paceline.cli.options import command_from
 from paceline.cli.train_request import settle_request, tensorboard_export
-from paceline.records.errors import Exit, PacelineError
+from paceline.records.errors import Exit
 from paceline.records.rundir import RunDir, run_lock
 from paceline.train.choices import SAVE_SIGNALS
 from paceline.train.config import TrainConfig
@@ -108,8 +108,10 @@ def _conclude(config: TrainConfig, run: RunDir, follower: Follower, ended: Ended
         sys.stderr.write(f"stopped: {stands}\n")
         remove_litter(run)
         return int(code)
-    if ended.failures:
-        raise _failure(ended, _resume_command(run) if run.exists() else "")
+    if ended.failure is not None:
+        from paceline.audits.job_failure import failure_of
+
+        raise failure_of(ended.failure, ended.logs, _resume_command(run) if run.exists() else "")
     _show_result(config, run)
     return int(Exit.OK)
 
@@ -125,12 +127,6 @@ def what_stands(run: RunDir) -> str:
 
 def _resume_command(run: RunDir) -> str:
     return f"paceline train --resume {shlex.quote(str(run.path))}"
-
-
-def _failure(ended: Ended, resume: str) -> PacelineError:
-    from paceline.audits.job_failure import failure_of
-
-    return failure_of(ended, resume)
 
 
 def _show_result(config: TrainConfig, run: RunDir) -> None:

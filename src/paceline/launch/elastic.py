@@ -29,11 +29,12 @@ from typing import Any, NoReturn
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
-from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous
 
+from paceline.launch.rank_ends import attempt_of
 from paceline.parallel.seat import SAVE_SIGNALS
+from paceline.records.launched import Attempt
 
 
 @dataclass(frozen=True)
@@ -65,12 +66,12 @@ class Ended:
 
     Attributes:
         stopped_by: the signal that stopped it, None when it ended by itself.
-        failures: of ranks, by global rank; empty after success.
+        failure: the ranks that failed; None after success.
         logs: the directory that holds `<local_rank>/{stdout.log,stderr.log,error.json}`; None when nothing started.
     """
 
     stopped_by: signal.Signals | None
-    failures: Mapping[int, ProcessFailure]
+    failure: Attempt | None
     logs: Path | None
 
 
@@ -185,24 +186,11 @@ def run_job(job: Job) -> Ended:
         # The rendezvous is not shut down: nobody else meets there, and torch's `shutdown` walks through the source of
         # all loaded modules to name itself in a log that nobody reads. On a busy machine ranks were gone, and the
         # launcher was still in there and in the interpreter's own end a minute later.
-    failures = result.failures if result is not None and result.is_failed() else {}
-    return Ended(orders.stop if result is None or failures else None, failures, newest_attempt(job.logs))
+    failure = attempt_of(result.failures) if result is not None and result.is_failed() else None
+    return Ended(orders.stop if result is None or failure else None, failure, newest_attempt(job.logs))
 
 
 _NEVER_S = 10**8
-
-
-def signal_behind(error: BaseException) -> signal.Signals | None:
-    """The signal that came while torch read the clock for its own metrics, which then trips over a time it has not got.
-
-    torch's decorator (elastic.metrics.api.prof) reads it inside of its `try`, and uses it in the `finally`.
-    """
-    behind = error.__context__
-    while behind is not None:
-        if isinstance(behind, SignalException):
-            return behind.sigval
-        behind = behind.__context__
-    return None
 
 
 def newest_attempt(logs: Path) -> Path | None:
