@@ -67,7 +67,6 @@ class Explained:
         about: for a consequence, of what.
         raised: its exception; None when none was found (sys.exit, a signal).
         ended_it: `raised` ended the process; else it is the last that stands in the log.
-        source: where `raised` was found: "error.json", the log's name, or "".
         aborted_after_success: it finished its work and was aborted while the interpreter went down.
         last_lines: of its stderr, when there is no exception to show.
         log: the file or directory to look into; None when nothing was kept.
@@ -79,7 +78,6 @@ class Explained:
     about: Consequence | None = None
     raised: Raised | None = None
     ended_it: bool = False
-    source: str = ""
     aborted_after_success: bool = False
     last_lines: tuple[str, ...] = ()
     log: Path | None = None
@@ -165,7 +163,6 @@ def _others(found: Sequence[Explained], first: Explained) -> tuple[Explained, ..
 def _explain(end: RankExit, began: float, evidence: Evidence, *, alone: bool) -> Explained:
     code = end.exit_code or 0
     log = evidence.log or evidence.folder
-    name = evidence.log.name if evidence.log else ""
     stopped = _stopped(end, code, alone=alone)
     at_exit = code == -signal.SIGABRT and _ABORT_AT_EXIT in evidence.stderr
     recorded = _recorded(evidence.error)
@@ -184,7 +181,6 @@ def _explain(end: RankExit, began: float, evidence: Evidence, *, alone: bool) ->
         about=about,
         raised=raised,
         ended_it=ended_it,
-        source="" if raised is None else "error.json" if recorded is not None else name,
         aborted_after_success=at_exit and raised is None,
         last_lines=lines if raised is None else (),
         log=log,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import contextlib
 import datetime
 import platform
-import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import typer
@@ -18,13 +17,11 @@ import typer
 import paceline
 from paceline.cli import signals
 from paceline.cli.exits import numbers_first
+from paceline.cli.run_directory import fresh_run, made_by, require_one_directory, resume_command
 from paceline.records.errors import PacelineError
-from paceline.records.rundir import RunDir, new_run_dir, read_info, write_info
+from paceline.records.rundir import RunDir, read_info, write_info
 from paceline.records.schema import SCHEMA, RunInfo
 from paceline.settings.declare import VerbSettings
-
-if TYPE_CHECKING:
-    from paceline.cli.live import LiveProgress
 
 Config = TypeVar("Config", bound=VerbSettings)
 
@@ -45,9 +42,7 @@ def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | No
     if resume is not None:
         _info_of(kind, resume)
         return RunDir(resume)
-    run = RunDir(run_dir) if run_dir is not None else new_run_dir(f"plan-{kind}-{name}")
-    if run.exists():
-        raise PacelineError(f"{run.path} already holds a run", hint="choose another --run-dir")
+    run = fresh_run(run_dir, f"plan-{kind}-{name}")
     write_info(
         run,
         RunInfo(
@@ -67,11 +62,10 @@ def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | No
 def _info_of(kind: str, path: str) -> RunInfo:
     """run.json of a plan; refuses what is no plan of this kind."""
     info = read_info(Path(path))
-    made_by = f"plan {info.facts.get('kind')}" if info.verb == "plan" else info.verb
-    if made_by != f"plan {kind}":
+    if made_by(info) != f"plan {kind}":
         raise PacelineError(
             f"{path} is no plan of this kind",
-            why=f"it was made by: paceline {made_by}",
+            why=f"it was made by: paceline {made_by(info)}",
             hint=f"--resume takes a directory of paceline plan {kind}",
         )
     return info
@@ -87,7 +81,7 @@ def to_be_resumed(kind: str, run: RunDir) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        command = f"paceline plan {kind} --resume {shlex.quote(str(run.path))}"
+        command = resume_command(f"plan {kind}", run)
         sys.stderr.write(f"\nstopped: what was trained is kept\n  next: {command}\n")
         raise typer.Exit(signals.exit_code(stop)) from None
 
@@ -107,10 +101,7 @@ def settled(kind: str, settings: type[Config], given: Mapping[str, Any]) -> Conf
     if path is None:
         return settings(**given)
     stored = _info_of(kind, path).config
-    if given.get("run_dir") is not None and Path(given["run_dir"]) != Path(path):
-        raise PacelineError(
-            f"--resume {path} and --run-dir {given['run_dir']} name two directories", hint="leave --run-dir out"
-        )
+    require_one_directory(path, given)
     return settings.from_dict(stored).resumed_with(given)
 
 
@@ -140,28 +131,14 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal's stderr; what it gives is called with how much is done, and of how much."""
     from rich.console import Console
 
-    from paceline.cli.live import LiveProgress
+    from paceline.cli.live import CountLine, LiveProgress
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda done, total: None
         return
     with LiveProgress(console) as progress:
-        yield moving(progress, what)
-
-
-def moving(progress: LiveProgress, name: str) -> Callable[..., None]:
-    """A line of a display, which is called with how much is done, of how much, and what goes on now."""
-    from paceline.cli.live import RecentRate, clock
-
-    task, rate = progress.add_task(name, total=None), RecentRate()
-
-    def move(done: int, total: int, what: str = "") -> None:
-        rate.add(time.monotonic(), done)
-        parts = [f"{done:,}/{total:,}", clock(rate.left_s(total)), what]
-        progress.update(task, completed=done, total=total, parts=parts)
-
-    return move
+        yield CountLine(progress, what)
 
 
 @contextlib.contextmanager
@@ -169,7 +146,7 @@ def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, i
     """Which training runs: a bar on a terminal, else a line each; nothing with json."""
     from rich.console import Console
 
-    from paceline.cli.live import LiveProgress
+    from paceline.cli.live import CountLine, LiveProgress
 
     console = Console(stderr=True, highlight=False, markup=False)
     if format_ == "json":
@@ -190,5 +167,4 @@ def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, i
         yield line
         return
     with LiveProgress(console) as progress:
-        move = moving(progress, "trainings")
-        yield move
+        yield CountLine(progress, "trainings")

@@ -41,6 +41,8 @@ from paceline.records.rundir import RunDir, make_dirs, make_run_dir, run_lock, w
 from paceline.records.schema import SCHEMA, End, RunInfo, Start
 from paceline.records.writer import EventWriter
 
+Reason = Literal["finished", "interrupted", "failed"]
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -55,7 +57,7 @@ class Outcome:
     """
 
     exit_code: int
-    reason: Literal["finished", "interrupted", "failed"]
+    reason: Reason
     message: str = ""
     title: str = ""
     cause: Cause | None = None
@@ -89,32 +91,21 @@ def execute(plan: LaunchPlan, say: Callable[[str], None], judge: Judge) -> Outco
     Raises:
         PacelineError: torch's launcher failed.
     """
-    run = RunDir(plan.run_dir)
+    run, started = RunDir(plan.run_dir), time.monotonic()
     with EventWriter(_event_file(run)) as events:
-        return _recorded(plan, run, events, say, judge)
 
+        def end(exit_code: int, reason: Reason, message: str) -> None:
+            elapsed_s = time.monotonic() - started
+            events.write(End(step=0, reason=reason, exit_code=exit_code, elapsed_s=elapsed_s, message=message))
 
-def _recorded(plan: LaunchPlan, run: RunDir, events: EventWriter, say: Callable[[str], None], judge: Judge) -> Outcome:
-    """The launch between its two events."""
-    started = time.monotonic()
-    events.write(Start(session=1, time_unix_s=time.time(), world=plan.world, step=0, pid=os.getpid()))
-    try:
-        outcome = _launch(plan, run, events, say, judge)
-    except PacelineError as error:
-        events.write(_end(Outcome(error.exit_code, "failed", str(error), error.what), started))
-        raise
-    events.write(_end(outcome, started))
+        events.write(Start(session=1, time_unix_s=time.time(), world=plan.world, step=0, pid=os.getpid()))
+        try:
+            outcome = _launch(plan, run, events, say, judge)
+        except PacelineError as error:
+            end(error.exit_code, "failed", error.what)
+            raise
+        end(outcome.exit_code, outcome.reason, outcome.title)
     return outcome
-
-
-def _end(outcome: Outcome, started: float) -> End:
-    return End(
-        step=0,
-        reason=outcome.reason,
-        exit_code=outcome.exit_code,
-        elapsed_s=time.monotonic() - started,
-        message=outcome.title,
-    )
 
 
 def _write_info(plan: LaunchPlan, run: RunDir) -> None:
