@@ -10,9 +10,10 @@ import pytest
 
 from paceline.audits.cause_card import card
 from paceline.audits.consequences import consequence_of
-from paceline.audits.root_cause import RankEnd, diagnose
+from paceline.audits.root_cause import diagnose
 from paceline.audits.tracebacks import parse_trace
-from paceline.launch.rank_ends import EndWatcher
+from paceline.launch.rank_ends import RunningRanks
+from tests.audits.ends import attempt, ended
 
 LOST = [
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.1.1]:31513",
@@ -85,11 +86,6 @@ def logs(tmp_path):
     return write
 
 
-def ended(rank, code, at=0.0, *, stopped=False):
-    """A rank that ended some seconds after 2027."""
-    return RankEnd(rank, rank, 70 + rank, code, 4e9 + at, stopped)
-
-
 @pytest.mark.parametrize("summary", LOST)
 def test_a_lost_connection_is_a_consequence(summary):
     """Of somebody else's end."""
@@ -131,7 +127,7 @@ def test_a_traceback_behind_a_progress_bar_is_found():
 @pytest.mark.parametrize("how", ["sys.exit(0)", "return", "fewer steps"])
 def test_a_rank_that_left_with_code_0_is_named_instead_of_its_victim(logs, how):
     """However it left: the launcher sees the same."""
-    text = card(diagnose([ended(0, 1, 5.4), ended(1, 0, 5.0)], logs(trace(LOST[0]), "")))
+    text = card(diagnose(attempt(ended(0, 1, 5.4), ended(1, 0, 5.0), started=4e9), logs(trace(LOST[0]), "")))
 
     assert "-- rank 1 left early, while others waited for it --" in text
     assert "process 71 exited with code 0, 0.4 s before the others" in text
@@ -140,7 +136,7 @@ def test_a_rank_that_left_with_code_0_is_named_instead_of_its_victim(logs, how):
 
 def test_a_rank_that_left_long_before_a_lost_connection_is_only_probably_the_cause(logs):
     """It may have been meant to end first."""
-    text = card(diagnose([ended(0, 1, 500.0), ended(1, 0, 5.0)], logs(trace(LOST[0]), "")))
+    text = card(diagnose(attempt(ended(0, 1, 500.0), ended(1, 0, 5.0), started=4e9), logs(trace(LOST[0]), "")))
 
     assert "rank 1 probably left early" in text
 
@@ -148,9 +144,9 @@ def test_a_rank_that_left_long_before_a_lost_connection_is_only_probably_the_cau
 def test_a_rank_that_left_may_end_after_the_others_noticed(logs):
     """Its connections are closed first, then its interpreter goes down."""
     folder = logs(trace(LOST[0]), "")
-    found = diagnose([ended(0, 1, 5.0), ended(1, 0, 7.0)], folder)
-    handled = diagnose([ended(0, 1, 5.0), ended(1, 0, 7.0, stopped=True)], folder)
-    elsewhere = diagnose([ended(0, 1, 5.0), ended(1, 0, 7.0)], folder, whole_job=False)
+    found = diagnose(attempt(ended(0, 1, 5.0), ended(1, 0, 7.0), started=4e9), folder)
+    handled = diagnose(attempt(ended(0, 1, 5.0), ended(1, 0, 7.0, stopped=True), started=4e9), folder)
+    elsewhere = diagnose(attempt(ended(0, 1, 5.0), ended(1, 0, 7.0), world=3, started=4e9), folder)
 
     assert "rank 1 left early" in card(found)
     assert "2.0 s after the others noticed" in card(found)
@@ -162,7 +158,8 @@ def test_a_wait_that_timed_out_names_who_left_however_long_ago(logs):
     """Timeouts are half an hour."""
     text = card(
         diagnose(
-            [ended(0, 1, 1800.0), ended(1, 0, 5.0), ended(2, 1, 1801.0)], logs(trace(WAITED[0]), "", trace(LOST[0]))
+            attempt(ended(0, 1, 1800.0), ended(1, 0, 5.0), ended(2, 1, 1801.0), started=4e9),
+            logs(trace(WAITED[0]), "", trace(LOST[0])),
         )
     )
 
@@ -173,14 +170,14 @@ def test_a_swallowed_error_of_the_rank_that_left_is_shown_as_what_it_printed(log
     """logging.exception and sys.exit(0): the last words are the reason."""
     swallowed = trace("FileNotFoundError: shard-00017.tar")
 
-    text = card(diagnose([ended(0, 1, 5.4), ended(1, 0, 5.0)], logs(trace(LOST[0]), swallowed)))
+    text = card(diagnose(attempt(ended(0, 1, 5.4), ended(1, 0, 5.0), started=4e9), logs(trace(LOST[0]), swallowed)))
 
     assert "printed FileNotFoundError: shard-00017.tar" in text
 
 
 def test_an_error_of_its_own_outweighs_a_rank_that_left(logs):
     """A rank may end with code 0 in peace."""
-    cause = diagnose([ended(0, 1, 9.0), ended(1, 0, 5.0)], logs(trace("ValueError: boom"), ""))
+    cause = diagnose(attempt(ended(0, 1, 9.0), ended(1, 0, 5.0), started=4e9), logs(trace("ValueError: boom"), ""))
 
     assert (cause.kind, cause.first.end.rank) == ("failed", 0)
 
@@ -189,7 +186,8 @@ def test_an_error_of_its_own_outweighs_a_rank_that_left(logs):
 def test_in_a_chain_of_victims_the_first_end_is_the_cause(logs, code):
     """Three ranks: one ends without a word, the others complain, in whatever order the launcher lists them."""
     cause = diagnose(
-        [ended(0, 1, 5.2), ended(1, 1, 5.1), ended(2, code, 5.0)], logs(trace(LOST[3]), trace(LOST[0]), "step 20\n")
+        attempt(ended(0, 1, 5.2), ended(1, 1, 5.1), ended(2, code, 5.0), started=4e9),
+        logs(trace(LOST[3]), trace(LOST[0]), "step 20\n"),
     )
 
     assert (cause.kind, cause.first.end.rank) == ("failed", 2)
@@ -199,7 +197,7 @@ def test_a_culprit_that_goes_down_slowly_is_named_although_victims_end_first(log
     """Its traceback was written before; the launcher's SIGTERM met it while it went down."""
     folder = logs(trace(LOST[0]), "[rank1]: " + trace("KeyError: 'shard'").replace("\n", "\n[rank1]: "))
     for stopped in (ended(1, 1, 8.0, stopped=True), ended(1, -15, 8.0, stopped=True)):
-        cause = diagnose([ended(0, 1, 5.0), stopped], folder)
+        cause = diagnose(attempt(ended(0, 1, 5.0), stopped, started=4e9), folder)
 
         assert (cause.kind, cause.first.raised.summary) == ("failed", "KeyError: 'shard'")
 
@@ -208,7 +206,7 @@ def test_a_victim_that_swallowed_its_error_and_chose_a_code_is_no_cause(logs):
     """It says what it lost in its last lines; the other was killed."""
     words = "giving up: [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1\n"
 
-    cause = diagnose([ended(0, 5, 5.0), ended(1, 0, 4.9)], logs(words, ""))
+    cause = diagnose(attempt(ended(0, 5, 5.0), ended(1, 0, 4.9), started=4e9), logs(words, ""))
 
     assert (cause.kind, cause.first.end.rank) == ("left", 1)
 
@@ -220,14 +218,16 @@ def test_an_abort_by_a_thread_of_torch_is_a_consequence(logs):
         "  what():  [../gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.0.1]:1\n"
     )
 
-    cause = diagnose([ended(0, -signal.SIGABRT, 5.1), ended(1, 0, 5.0)], logs(words, ""))
+    cause = diagnose(attempt(ended(0, -signal.SIGABRT, 5.1), ended(1, 0, 5.0), started=4e9), logs(words, ""))
 
     assert (cause.kind, cause.first.end.rank) == ("left", 1)
 
 
 def test_where_all_ranks_only_lost_each_other_no_rank_is_blamed(logs):
     """False blame costs most."""
-    cause = diagnose([ended(0, 1, 5.0), ended(1, -15, 5.2, stopped=True)], logs(trace(LOST[0]), "step 20\n"))
+    cause = diagnose(
+        attempt(ended(0, 1, 5.0), ended(1, -15, 5.2, stopped=True), started=4e9), logs(trace(LOST[0]), "step 20\n")
+    )
     text = card(cause)
 
     assert cause.kind == "unknown"
@@ -237,14 +237,20 @@ def test_where_all_ranks_only_lost_each_other_no_rank_is_blamed(logs):
 
 def test_a_rank_that_never_came_leaves_a_timeout_without_a_culprit(logs):
     """An endless loop on rank 1: rank 0 waited, rank 1 still ran."""
-    text = card(diagnose([ended(0, 1, 1800.0), ended(1, -15, 1801.0, stopped=True)], logs(trace(WAITED[0]), "")))
+    text = card(
+        diagnose(
+            attempt(ended(0, 1, 1800.0), ended(1, -15, 1801.0, stopped=True), started=4e9), logs(trace(WAITED[0]), "")
+        )
+    )
 
     assert "rank 0 waited for another rank in vain; the first cause is not known" in text
 
 
 def test_too_few_processes_ask_for_the_world_size(logs):
     """The store counts who came."""
-    text = card(diagnose([ended(0, 1, 60.0), ended(1, 1, 60.3)], logs(trace(WAITED[3]), trace(WAITED[3]))))
+    text = card(
+        diagnose(attempt(ended(0, 1, 60.0), ended(1, 1, 60.3), started=4e9), logs(trace(WAITED[3]), trace(WAITED[3])))
+    )
 
     assert "1 of 2 processes came: does the script set world_size itself?" in text
 
@@ -254,32 +260,32 @@ def test_the_same_exception_on_all_ranks_blames_none_of_them(logs):
     folder = logs(trace("OSError: no data"), trace("OSError: no data"))
 
     assert "ranks 0 and 1 failed with the same exception" in card(
-        diagnose([ended(0, 1, 5.0), ended(1, 1, 5.01)], folder)
+        diagnose(attempt(ended(0, 1, 5.0), ended(1, 1, 5.01), started=4e9), folder)
     )
 
 
 def test_different_failures_at_the_same_time_are_not_put_in_order():
     """Two ranks that were killed within a few milliseconds."""
-    text = card(diagnose([ended(0, -9, 5.0), ended(1, -9, 5.01)], None))
+    text = card(diagnose(attempt(ended(0, -9, 5.0), ended(1, -9, 5.01), started=4e9), None))
 
     assert "ranks 0 and 1 failed at the same time; which was first is not known" in text
 
 
 def test_sigterm_before_the_launcher_stopped_anybody_came_from_outside():
     """Then it is the cause."""
-    cause = diagnose([ended(0, -15, 5.0), ended(1, -15, 5.4, stopped=True)], None)
+    cause = diagnose(attempt(ended(0, -15, 5.0), ended(1, -15, 5.4, stopped=True), started=4e9), None)
 
     assert (cause.kind, cause.first.end.rank) == ("failed", 0)
 
 
 def test_a_taken_port_leads_to_scripts_that_start_their_own_processes(logs):
     """mp.spawn with a fixed port, once in each rank."""
-    assert "start it with python instead" in card(diagnose([ended(0, 1, 5.0)], logs(trace(OWN[4]))))
+    assert "start it with python instead" in card(diagnose(attempt(ended(0, 1, 5.0), started=4e9), logs(trace(OWN[4]))))
 
 
 def test_a_narrow_card_is_name_and_value_and_breaks_no_word(logs):
     """Below 60 columns; no line is longer than the terminal, but for words that are."""
-    cause = diagnose([ended(0, 1, 5.4), ended(1, 0, 5.0)], logs(trace(LOST[0]), ""))
+    cause = diagnose(attempt(ended(0, 1, 5.4), ended(1, 0, 5.0), started=4e9), logs(trace(LOST[0]), ""))
 
     lines = card(cause, width=40).splitlines()
 
@@ -291,15 +297,16 @@ def test_ends_are_seen_in_order_and_left_for_the_agent_to_collect():
     """Also ends with code 0, and by a signal, 0.2 s apart."""
     programs = ["import time; time.sleep(0.6)", "import sys; sys.exit(3)", "import time; time.sleep(60)"]
     ranks = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
-    watcher = EndWatcher({rank: process.pid for rank, process in enumerate(ranks)})
+    running = RunningRanks(time.time(), {0: 0, 1: 1, 2: 2}, {rank: process.pid for rank, process in enumerate(ranks)})
 
     deadline = time.monotonic() + 30
-    while len(watcher.ends) < 2 and time.monotonic() < deadline:
+    while len(running.ends()) < 2 and time.monotonic() < deadline:
         time.sleep(0.01)
     ranks[2].kill()
-    while len(watcher.ends) < 3 and time.monotonic() < deadline:
+    while len(running.ends()) < 3 and time.monotonic() < deadline:
         time.sleep(0.01)
-    watcher.stop()
+    exits = running.exits({})
 
-    assert [(rank, end.exit_code) for rank, end in watcher.ends.items()] == [(1, 3), (0, 0), (2, -9)]
+    assert [(rank, code) for rank, (_, code) in running.ends().items()] == [(1, 3), (0, 0), (2, -9)]
+    assert [each.exit_code for each in exits] == [0, 3, -9]
     assert [process.wait() for process in ranks] == [0, 3, -9]

@@ -11,9 +11,10 @@ from torch.distributed.elastic.multiprocessing.errors.error_handler import Error
 
 from paceline.audits.cause_card import card
 from paceline.audits.process_ends import advice, ending
-from paceline.audits.root_cause import RankEnd, diagnose
+from paceline.audits.root_cause import diagnose
 from paceline.audits.tracebacks import Raised, parse_trace
 from paceline.records.place import Place
+from tests.audits.ends import attempt, ended
 
 LOST_PEER = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234"
 
@@ -120,20 +121,19 @@ def test_the_exception_is_read_from_the_stderr_log(tmp_path):
     """Without `@record` the log is all there is."""
     folder = leave(tmp_path, 1, trace("ValueError: boom"))
 
-    cause = diagnose([RankEnd(1, 1, 77, 1)], tmp_path)
+    cause = diagnose(attempt(ended(1, 1)), tmp_path)
 
     assert cause.first.raised == Raised("ValueError: boom", place("train.py", 12, "main"))
-    assert (cause.first.source, cause.first.log) == ("stderr.log", folder / "stderr.log")
+    assert cause.first.log == folder / "stderr.log"
 
 
 def test_error_json_is_believed_before_the_log(tmp_path):
     """The script's own record is whole; a log may be cut."""
     leave(tmp_path, 0, trace("OSError: from the log"), recorded("ValueError: from the record"))
 
-    cause = diagnose([RankEnd(0, 0, 77, 1)], tmp_path)
+    cause = diagnose(attempt(ended(0, 1)), tmp_path)
 
     assert cause.first.raised == Raised("ValueError: from the record", place("recorded.py", 3, "main"))
-    assert cause.first.source == "error.json"
 
 
 def test_what_torchs_own_record_writes_is_understood(tmp_path, monkeypatch):
@@ -145,9 +145,8 @@ def test_what_torchs_own_record_writes_is_understood(tmp_path, monkeypatch):
     except ValueError as error:
         ErrorHandler().record_exception(error)
 
-    cause = diagnose([RankEnd(0, 0, 77, 1)], tmp_path)
+    cause = diagnose(attempt(ended(0, 1)), tmp_path)
 
-    assert cause.first.source == "error.json"
     assert cause.first.raised.summary == "ValueError: invalid literal for int() with base 10: 'x'"
     assert cause.first.raised.at.path == __file__
     assert cause.first.log == folder
@@ -155,9 +154,9 @@ def test_what_torchs_own_record_writes_is_understood(tmp_path, monkeypatch):
 
 def test_a_torn_error_json_is_passed_over(tmp_path):
     """The rank was killed while it wrote; the log still says something."""
-    leave(tmp_path, 0, trace("ValueError: boom"), recorded("ValueError: boom")[:40])
+    leave(tmp_path, 0, trace("ValueError: boom"), recorded("ValueError: torn")[:40])
 
-    assert diagnose([RankEnd(0, 0, 77, 1)], tmp_path).first.source == "stderr.log"
+    assert diagnose(attempt(ended(0, 1)), tmp_path).first.raised.summary == "ValueError: boom"
 
 
 def test_the_rank_that_failed_by_itself_is_the_cause_not_the_one_that_was_stopped(tmp_path):
@@ -165,7 +164,7 @@ def test_the_rank_that_failed_by_itself_is_the_cause_not_the_one_that_was_stoppe
     leave(tmp_path, 0, "")
     leave(tmp_path, 1, trace("ValueError: boom"))
 
-    cause = diagnose([RankEnd(0, 0, 70, -15, at_unix_s=1.0), RankEnd(1, 1, 71, 1, at_unix_s=2.0)], tmp_path)
+    cause = diagnose(attempt(ended(0, -15, 1.0, stopped=None), ended(1, 1, 2.0, stopped=None)), tmp_path)
 
     assert cause.first.end.rank == 1
     assert "rank 1 failed first" in card(cause)
@@ -177,7 +176,7 @@ def test_a_rank_that_lost_its_peer_is_not_the_cause(tmp_path):
     leave(tmp_path, 0, trace(LOST_PEER))
     leave(tmp_path, 1, "")
 
-    cause = diagnose([RankEnd(0, 0, 70, 1, at_unix_s=1.0), RankEnd(1, 1, 71, -9, at_unix_s=2.0)], tmp_path)
+    cause = diagnose(attempt(ended(0, 1, 1.0, stopped=None), ended(1, -9, 2.0, stopped=None)), tmp_path)
 
     assert cause.first.end.rank == 1
 
@@ -188,7 +187,7 @@ def test_among_equals_the_first_to_write_its_traceback_is_the_cause(tmp_path):
         folder = leave(tmp_path, rank, trace(f"ValueError: on {rank}"))
         os.utime(folder / "stderr.log", (written, written))
 
-    cause = diagnose([RankEnd(rank, rank, 70 + rank, 1, at_unix_s=1002.0) for rank in range(3)], tmp_path)
+    cause = diagnose(attempt(*(ended(rank, 1, 1002.0, stopped=None) for rank in range(3))), tmp_path)
 
     assert cause.first.raised.summary == "ValueError: on 1"
     assert [each.end.rank for each in cause.others] == [0, 2]
@@ -196,7 +195,7 @@ def test_among_equals_the_first_to_write_its_traceback_is_the_cause(tmp_path):
 
 def test_the_earlier_failure_is_the_cause():
     """Without logs the launcher's times are what there is."""
-    cause = diagnose([RankEnd(0, 0, 70, 1, at_unix_s=20.0), RankEnd(1, 1, 71, 1, at_unix_s=10.0)], None)
+    cause = diagnose(attempt(ended(0, 1, 20.0, stopped=None), ended(1, 1, 10.0, stopped=None)), None)
 
     assert cause.first.end.rank == 1
     assert cause.first.log is None
@@ -207,7 +206,7 @@ def test_the_newest_attempt_is_read(tmp_path):
     leave(tmp_path, 0, trace("ValueError: old"), attempt=2)
     leave(tmp_path, 0, trace("ValueError: new"), attempt=10)
 
-    assert diagnose([RankEnd(0, 0, 70, 1)], tmp_path).first.raised.summary == "ValueError: new"
+    assert diagnose(attempt(ended(0, 1)), tmp_path).first.raised.summary == "ValueError: new"
 
 
 def test_the_directory_of_one_attempt_will_do_as_well(tmp_path):
@@ -215,7 +214,7 @@ def test_the_directory_of_one_attempt_will_do_as_well(tmp_path):
     folder = leave(tmp_path, 0, trace("ValueError: first"), attempt=0)
     leave(tmp_path, 0, trace("ValueError: second"), attempt=1)
 
-    cause = diagnose([RankEnd(0, 0, 70, 1), RankEnd(1, 1, 71, -15)], folder.parent)
+    cause = diagnose(attempt(ended(0, 1), ended(1, -15)), folder.parent)
 
     assert cause.first.raised.summary == "ValueError: first"
 
@@ -224,7 +223,7 @@ def test_an_abort_after_success_is_called_that(tmp_path):
     """gloo's abort at interpreter exit is no failure of the training, and the card says so."""
     leave(tmp_path, 0, "epoch 3 done\nterminate called without an active exception\n")
 
-    cause = diagnose([RankEnd(0, 0, 70, -signal.SIGABRT)], tmp_path)
+    cause = diagnose(attempt(ended(0, -signal.SIGABRT)), tmp_path)
 
     assert cause.first.aborted_after_success
     assert "after its work was done" in card(cause)
@@ -236,7 +235,7 @@ def test_an_abort_after_an_exception_is_no_success(tmp_path):
     text = trace("ValueError: boom") + "terminate called without an active exception\n"
     leave(tmp_path, 0, text)
 
-    cause = diagnose([RankEnd(0, 0, 70, -signal.SIGABRT)], tmp_path)
+    cause = diagnose(attempt(ended(0, -signal.SIGABRT)), tmp_path)
 
     assert not cause.first.aborted_after_success
     assert cause.first.raised.summary == "ValueError: boom"
@@ -246,7 +245,7 @@ def test_a_handled_exception_is_not_blamed_for_a_kill(tmp_path):
     """A script may print tracebacks and go on; what ended it was the signal."""
     leave(tmp_path, 0, trace("OSError: retried") + "going on\n")
 
-    cause = diagnose([RankEnd(0, 0, 70, -signal.SIGKILL)], tmp_path)
+    cause = diagnose(attempt(ended(0, -signal.SIGKILL)), tmp_path)
 
     assert cause.first.raised is None
     assert "killed by SIGKILL" in card(cause)
@@ -257,7 +256,7 @@ def test_sys_exit_shows_the_last_words(tmp_path):
     """There is no exception to show, so the end of stderr is shown."""
     leave(tmp_path, 0, "".join(f"line {number}\n" for number in range(50)))
 
-    text = card(diagnose([RankEnd(0, 0, 70, 3)], tmp_path))
+    text = card(diagnose(attempt(ended(0, 3)), tmp_path))
 
     assert "line 49" in text
     assert "line 43" not in text
@@ -269,13 +268,13 @@ def test_a_card_has_which_what_where_and_the_log(tmp_path):
     """All that a reader needs, in lines that stand out from the output above."""
     folder = leave(tmp_path, 1, trace("ValueError: boom"))
 
-    lines = card(diagnose([RankEnd(1, 1, 77, 1)], tmp_path)).splitlines()
+    lines = card(diagnose(attempt(ended(1, 1)), tmp_path)).splitlines()
 
     assert lines[0].startswith("-- rank 1 failed --")
     assert lines[1:5] == [
         "  raised  ValueError: boom",
         "  at      train.py:12, in main",
-        "  ended   process 77 exited with code 1",
+        "  ended   process 71 exited with code 1",
         f"  log     {folder / 'stderr.log'}",
     ]
     assert lines[5].startswith("  next    ")
@@ -283,9 +282,9 @@ def test_a_card_has_which_what_where_and_the_log(tmp_path):
 
 
 def test_no_failure_is_no_cause():
-    """A caller's mistake is said."""
-    with pytest.raises(ValueError, match="no root cause"):
-        diagnose([], None)
+    """Where all ranks of this machine ended well."""
+    assert diagnose(attempt(), None) is None
+    assert diagnose(attempt(ended(0, 0, 1.0)), None) is None
 
 
 @pytest.mark.parametrize("code", [1, 2, 3, -signal.SIGKILL, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGUSR1, -63])

@@ -1,5 +1,6 @@
 """The ladder: what climbs, what is kept, that both sides are searched equally hard, and what the confirmation says."""
 
+import dataclasses
 import typing
 
 import pytest
@@ -8,7 +9,7 @@ from bench.studies.cells import Study
 from bench.studies.rungs import BASELINE, EPOCHS, LARGE, LARGE_START, SCREEN_EPOCHS, SIDES, Rung, changed
 from bench.studies.search import Side, as_result, climb, planned
 
-from paceline.landscape.config import LandscapeConfig, flag_of
+from paceline.landscape.config import LandscapeConfig
 from paceline.landscape.config import check as check_landscape
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import BUILT_IN
@@ -157,7 +158,7 @@ def test_every_command_of_the_studies_is_one_that_the_trainer_accepts():
 def test_every_measurement_of_the_studies_is_one_that_landscape_accepts():
     """Measures, flags and values are legal by the verb's own check, so that no hour of training ends in a refusal."""
     types = typing.get_type_hints(LandscapeConfig)
-    names = {flag_of(name): name for name in types}
+    names = {LandscapeConfig.flag(field.name): field.name for field in dataclasses.fields(LandscapeConfig)}
     looks = [cell for cell in minima.cells([0]) if cell.verb == "landscape"]
 
     for cell in looks:

@@ -183,9 +183,7 @@ def test_elsewhere_than_on_a_terminal_there_is_a_line_for_what_matters(tmp_path:
         "epoch    1 · step      2 · accuracy 0.9000 of 1,797 · loss 0.5000 · 12.3 s",
     ]
     assert got == events
-    assert follower.started
     assert follower.end == END
-    assert follower.last_checkpoint == CHECKPOINT
     assert follower.info == INFO
 
 
@@ -220,7 +218,7 @@ def test_a_job_that_never_starts_leaves_nothing_but_itself_to_wait_for(tmp_path:
     text, follower, got = followed(RunDir(tmp_path))
 
     assert text == ""
-    assert (follower.started, follower.end, got) == (False, None, [])
+    assert (follower.info, follower.end, got) == (None, None, [])
 
 
 def test_a_damaged_run_json_is_said_and_the_rest_is_shown(tmp_path: Path) -> None:

@@ -9,8 +9,7 @@ import pytest
 from rich.console import Console
 
 from paceline.cli.landscape_progress import MeasureProgress
-from paceline.cli.live import LiveProgress, RecentRate, clock, fitting
-from paceline.cli.plan_frame import moving
+from paceline.cli.live import CountLine, LiveProgress, RecentRate, clock, fitting
 from paceline.records.schema import Measuring
 
 WIDTHS = [20, 30, 40, 59, 60, 80, 200]
@@ -104,7 +103,7 @@ def test_progress_of_a_measurement_and_of_a_plan_fits(width: int) -> None:
         assert progress._progress is not None
         progress._progress.refresh()
     with LiveProgress(console) as live:
-        moving(live, "trainings")(1, 20, "global batch 4096, seed 1")
+        CountLine(live, "trainings")(1, 20, "global batch 4096, seed 1")
         live.refresh()
 
     lines = [line for line in re.split(r"[\r\n]|\x1b\[[0-9;?]*[a-zA-Z]", out.getvalue()) if line.strip()]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -14,26 +14,22 @@ from paceline.cli.options import command_from
 from paceline.cli.parser import parse_and_run
 from paceline.cli.verbs import Command
 from paceline.records.errors import PacelineError
+from paceline.settings.declare import VerbSettings, argument, setting
 from paceline.train.config import TrainConfig
 
 
-def option(default: Any, text: str = "A setting.") -> Any:
-    """A field with a help text."""
-    return field(default=default, metadata={"help": text})
-
-
 @dataclass(frozen=True)
-class Config:
+class Config(VerbSettings):
     """One field of every kind that settings have."""
 
-    target: str = field(metadata={"help": "What to do."})
-    plain: str = option("blue")
-    maybe_text: str | None = option(None)
-    maybe_number: int | None = option(None)
-    some_count: int = option(3)
-    rate: float = option(0.5)
-    maybe_rate: float | None = option(None)
-    switch: bool = option(False)
+    target: str = argument("What to do.")
+    plain: str = setting("blue", "A setting.")
+    maybe_text: str | None = setting(None, "A setting.")
+    maybe_number: int | None = setting(None, "A setting.")
+    some_count: int = setting(3, "A setting.")
+    rate: float = setting(0.5, "A setting.")
+    maybe_rate: float | None = setting(None, "A setting.")
+    switch: bool = setting(False, "A setting.")
 
 
 @dataclass(frozen=True)
@@ -44,10 +40,10 @@ class Result:
     exit_code: int
 
 
-def run(*arguments: str, config: type = Config, positional: str = "target") -> tuple[list[dict[str, Any]], Result]:
+def run(*arguments: str, config: type[VerbSettings] = Config) -> tuple[list[dict[str, Any]], Result]:
     """What the function got, and the result of the command line."""
     given: list[dict[str, Any]] = []
-    function = command_from(config, positional, given.append, "Do a thing.")
+    function = command_from(config, given.append, "Do a thing.")
     out = io.StringIO()
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(out):
         try:
@@ -119,11 +115,11 @@ def test_what_cannot_be_parsed_never_reaches_the_function(arguments: list[str]) 
 
 
 @pytest.mark.parametrize("config", [Config, TrainConfig])
-def test_help_has_every_field_with_its_text_and_default(config: type) -> None:
+def test_help_has_every_field_with_its_text_and_default(config: type[VerbSettings]) -> None:
     """None and off are no defaults worth a word."""
     positional = dataclasses.fields(config)[0].name
 
-    _, result = run("--help", config=config, positional=positional)
+    _, result = run("--help", config=config)
 
     text = " ".join(result.output.split())
     assert "Do a thing." in text
@@ -144,7 +140,7 @@ def test_help_has_every_field_with_its_text_and_default(config: type) -> None:
 
 def test_numbers_in_help_are_short() -> None:
     """30.0 seconds are 30."""
-    _, result = run("--help", config=TrainConfig, positional="task")
+    _, result = run("--help", config=TrainConfig)
 
     assert "[default: 30]" in result.output
     assert "[default: 1ep]" in result.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from paceline.cli.job import refuse_torchrun
 from paceline.cli.main import call
 from paceline.cli.parser import click_command
-from paceline.cli.plan_frame import config_from, open_plan, progress_of_trainings, resumed
+from paceline.cli.plan_frame import open_plan, progress_of_trainings, settled
 from paceline.cli.plan_trends import run_trends
 from paceline.cli.verbs import find
 from paceline.plan.batch_config import BatchConfig
@@ -19,17 +20,9 @@ from paceline.plan.data_config import DataConfig
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import RunInfo
-from paceline.train.config import TrainConfig, to_dict
+from paceline.train.config import TrainConfig
 
-STORED = {
-    "task": "digits",
-    "holdout": 5000,
-    "epochs": None,
-    "lr": 0.1,
-    "confirm": True,
-    "workers": "2",
-    "run_dir": None,
-}
+STORED = dataclasses.asdict(DataConfig("digits", holdout=5000, lr=0.1, workers="2"))
 
 
 @pytest.fixture
@@ -42,18 +35,17 @@ def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_what_is_not_said_anew_is_what_it_was(plan: str) -> None:
     """And what may change is what was given; saying again what was so is no change."""
-    given = {"resume": plan, "workers": "1", "holdout": 5000, "confirm": True, "run_dir": "./P"}
+    given = {"resume": plan, "workers": "1", "holdout": 5000, "run_dir": "./P"}
 
-    settings = resumed("data", given, ("workers",))
+    settings = settled("data", DataConfig, given)
 
-    assert settings == {**STORED, "workers": "1", "resume": "P", "run_dir": "./P"}
+    assert dataclasses.asdict(settings) == {**STORED, "workers": "1", "resume": "P", "run_dir": "./P"}
 
 
 @pytest.mark.parametrize(
     ("given", "had", "asked"),
     [
         ({"holdout": 0}, "--holdout 5000", "--holdout 0"),
-        ({"confirm": False}, "--confirm", "--no-confirm"),
         ({"epochs": 3}, "no --epochs", "--epochs 3"),
         ({"lr": 0.0}, "--lr 0.1", "--lr 0.0"),
         ({"task": "linear"}, "TASK digits", "TASK linear"),
@@ -64,39 +56,41 @@ def test_every_change_of_what_decides_the_result_is_refused(
 ) -> None:
     """Zero and no among them, in the words in which it is typed."""
     with pytest.raises(PacelineError) as refused:
-        resumed("data", {"resume": plan, **given}, ("workers",))
+        settled("data", DataConfig, {"resume": plan, **given})
 
     assert refused.value.what == f"the plan to be resumed has {had}, not {asked}"
     assert refused.value.exit_code == Exit.USAGE
 
 
-def test_arguments_are_compared_as_well_and_none_are_no_change(tmp_path: Path) -> None:
-    """A list of runs that was left out is empty, not another one."""
+def test_arguments_and_switches_are_compared_as_well(tmp_path: Path) -> None:
+    """A list of runs that is left out is what it was."""
     path = str(tmp_path / "B")
-    open_plan("batch", "digits", {"targets": ["a", "b"]}, path, None)
+    open_plan("batch", "digits", dataclasses.asdict(BatchConfig(["a", "b"], confirm=True)), path, None)
 
-    settings = resumed("batch", {"targets": [], "resume": path}, ())
+    settings = settled("batch", BatchConfig, {"resume": path})
 
-    assert settings["targets"] == ["a", "b"]
+    assert settings.targets == ["a", "b"]
     with pytest.raises(PacelineError, match="has TARGETS a b, not TARGETS c"):
-        resumed("batch", {"targets": ["c"], "resume": path}, ())
+        settled("batch", BatchConfig, {"targets": ["c"], "resume": path})
+    with pytest.raises(PacelineError, match="has --confirm, not --no-confirm"):
+        settled("batch", BatchConfig, {"confirm": False, "resume": path})
 
 
 def test_two_directories_are_refused(plan: str) -> None:
     """One to go on in and one to write to: neither is ignored."""
     with pytest.raises(PacelineError, match="--resume P and --run-dir Q name two directories"):
-        resumed("data", {"resume": plan, "run_dir": "Q"}, ())
+        settled("data", DataConfig, {"resume": plan, "run_dir": "Q"})
 
 
 def test_another_kind_of_run_is_refused_before_its_settings_are_read(plan: str) -> None:
     """A training's settings are no plan's; and a plan of data is none of batch sizes."""
-    config = to_dict(TrainConfig(task="digits"))
+    config = dataclasses.asdict(TrainConfig(task="digits"))
     info = RunInfo(schema=1, verb="train", name="digits", command=[], started_at="", versions={}, config=config)
     write_info(RunDir("T"), info)
 
     for kind, path, made_by in (("data", "T", "paceline train"), ("batch", plan, "paceline plan data")):
         with pytest.raises(PacelineError, match="is no plan of this kind") as refused:
-            resumed(kind, {"resume": path, "seeds": 2}, ())
+            settled(kind, DataConfig, {"resume": path, "seeds": 2})
 
         assert refused.value.why == f"it was made by: {made_by}"
         assert f"paceline plan {kind}" in refused.value.hint
@@ -107,10 +101,10 @@ def test_settings_of_another_version_are_refused_in_one_message(change: dict[str
     """Unknown ones may have decided the result; values of another type cannot be used."""
     settings = {"task": "digits", "seeds": 2, "lr": 1}
 
-    assert config_from(DataConfig, settings) == DataConfig(task="digits", seeds=2, lr=1.0)
-    assert config_from(BatchConfig, {"targets": ["a"]}) == BatchConfig(targets=["a"])
+    assert DataConfig.from_dict(settings) == DataConfig(task="digits", seeds=2, lr=1.0)
+    assert BatchConfig.from_dict({"targets": ["a"]}) == BatchConfig(targets=["a"])
     with pytest.raises(PacelineError, match="cannot be read"):
-        config_from(DataConfig, settings | change)
+        DataConfig.from_dict(settings | change)
 
 
 def test_time_left_is_reckoned_from_what_this_call_has_done(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from paceline.cli.train_request import settle_request
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import SCHEMA, RunInfo
-from paceline.train.config import TrainConfig, to_dict
+from paceline.train.config import TrainConfig
 
 
 @pytest.fixture
@@ -25,7 +26,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> RunDir:
         command=["paceline"],
         started_at="2026-01-01T00:00:00+00:00",
         versions={},
-        config=to_dict(TrainConfig("digits", epochs=3)),
+        config=dataclasses.asdict(TrainConfig("digits", epochs=3)),
     )
     write_info(RunDir("out"), info)
     return RunDir("out")

@@ -18,7 +18,7 @@ from paceline.tasks.data.arrays import Draws, Like, plain
 from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Arrays, Loss, Task, accuracy
 from paceline.train import settled_request, setup
-from paceline.train.config import from_dict
+from paceline.train.config import TrainConfig
 from paceline.train.loop import train
 
 
@@ -83,7 +83,7 @@ def trained(
         built = small_task(task[0], tokens=task[1]) if isinstance(task, tuple) else task
         settled_request.load_task = lambda spec, options: built if isinstance(built, Task) else built(options)  # type: ignore[assignment]
     seat = take_seat(["test"])
-    job = setup.build(from_dict(config), seat, RunDir(Path(run_dir)), StopRequest())
+    job = setup.build(TrainConfig.from_dict(config), seat, RunDir(Path(run_dir)), StopRequest())
     outcome = train(job)
     job.recorder.close()
     parameters = [p.detach() for p in job.model.parameters()]

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.landscape.choices import MEASURES
-from paceline.landscape.config import LandscapeConfig, check, flag_of, for_resume, from_dict, is_run, to_dict
+from paceline.landscape.config import LandscapeConfig, check, is_run
 from paceline.landscape.estimate import Extent, cost, cost_lines, work_units
 from paceline.landscape.measures import TAKE
 from paceline.landscape.session import Pace
@@ -80,14 +80,14 @@ def test_what_cannot_be_right_is_refused_with_what_is(settings: dict[str, Any], 
     with pytest.raises(PacelineError) as refused:
         check(config(**settings))
 
-    assert any(flag_of(name) in refused.value.what for name in settings)
+    assert any(LandscapeConfig.flag(name) in refused.value.what for name in settings)
     assert hint in refused.value.hint
     check(config(seed=2**63 - 1))
 
 
 def test_the_second_runs_flag_is_called_with() -> None:
     """A word of Python's own, which no field can have."""
-    assert [flag_of(name) for name in ("other", "other_checkpoint", "curvature_samples", "target")] == [
+    assert [LandscapeConfig.flag(name) for name in ("other", "other_checkpoint", "curvature_samples", "target")] == [
         "--with",
         "--with-checkpoint",
         "--curvature-samples",
@@ -99,9 +99,9 @@ def test_settings_survive_their_record() -> None:
     """To run.json and back; what another version knew is refused by name."""
     settings = config(points=7, rho=0.5, measure="sam")
 
-    assert from_dict(to_dict(settings)) == settings
+    assert LandscapeConfig.from_dict(dataclasses.asdict(settings)) == settings
     with pytest.raises(PacelineError, match="cannot be read") as refused:
-        from_dict({**to_dict(settings), "colour": "red"})
+        LandscapeConfig.from_dict({**dataclasses.asdict(settings), "colour": "red"})
     assert "colour" in refused.value.why
 
 
@@ -114,16 +114,16 @@ def test_no_setting_that_decides_a_number_changes_on_resume(name: str) -> None:
     stored = config(other="B")
     other = {int: 77, float: 0.123, str: "other", type(None): "other"}[type(getattr(stored, name))]
 
-    for_resume(stored, {name: getattr(stored, name)})
+    stored.resumed_with({name: getattr(stored, name)})
     with pytest.raises(PacelineError) as refused:
-        for_resume(stored, {name: other})
+        stored.resumed_with({name: other})
 
-    assert flag_of(name) in refused.value.what
+    assert LandscapeConfig.flag(name) in refused.value.what
 
 
 def test_how_it_is_carried_out_may_change_on_resume() -> None:
     """Workers, the place of the data, the format."""
-    resumed = for_resume(config(), {"workers": "3", "format": "json", "data_dir": "d"})
+    resumed = config().resumed_with({"workers": "3", "format": "json", "data_dir": "d"})
 
     assert (resumed.workers, resumed.format, resumed.data_dir) == ("3", "json", "d")
 

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from paceline.landscape.choices import MEASURES
-from paceline.landscape.config import LandscapeConfig, flag_of
+from paceline.landscape.config import LandscapeConfig
 from paceline.records.landscape import ARRAY_NAMES
 
 PAGE = (Path(__file__).parents[2] / "docs" / "reference" / "landscape.md").read_text()
@@ -18,7 +18,7 @@ def test_every_flag_stands_in_the_page_with_its_default() -> None:
     rows = dict(re.findall(r"^\| `(--[a-z-]+|TARGET)[^|]*\|([^|]*)\|", PAGE, flags=re.MULTILINE))
 
     for field in dataclasses.fields(LandscapeConfig):
-        shown = rows[flag_of(field.name)].strip(" `").replace(",", "")
+        shown = rows[LandscapeConfig.flag(field.name)].strip(" `").replace(",", "")
         if isinstance(field.default, int | float):
             assert float(shown.split()[0]) == field.default, field.name
         elif isinstance(field.default, str):

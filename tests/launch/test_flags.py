@@ -1,12 +1,13 @@
 """The recorded table of flags, against the parser of the installed torch."""
 
 import argparse
+from collections.abc import Iterable
 
 import pytest
 import torch
 from torch.distributed.run import get_args_parser
 
-from paceline.launch.flags import OURS, all_flags, differences, flags_before_script, help_text, since
+from paceline.launch.flags import OURS, TORCHRUN, all_flags, flags_before_script, help_text, since
 from paceline.launch.torchrun_flags import build_parser
 
 WORD_FOR = {
@@ -21,6 +22,45 @@ WORD_FOR = {
     "shutdown_timeout": "5",
     "print_completion": "bash",
 }
+
+
+def differences(parser: argparse.ArgumentParser, version: str) -> list[str]:
+    """Where the table disagrees with a parser of torchrun; empty when it does not.
+
+    Args:
+        parser: `torch.distributed.run.get_args_parser()`.
+        version: of the torch that made it; flags that came later are not missed.
+    """
+    actual = {
+        _dashed(action.option_strings): "" if action.nargs == 0 else "value"
+        for action in parser._actions
+        if action.option_strings
+    }
+    release = _release(version)
+    table = {
+        flag.names: flag for group in TORCHRUN.values() for flag in group if _release(flag.since or "0") <= release
+    }
+    found = [f"{'/'.join(names)} is not in the table" for names in actual if names not in table]
+    found += [f"{'/'.join(names)} is not a flag of torch {version}" for names in table if names not in actual]
+    found += [
+        f"{'/'.join(names)} {'takes a value' if actual[names] else 'is a switch'}"
+        for names, flag in table.items()
+        if names in actual and bool(flag.value) != bool(actual[names])
+    ]
+    return found
+
+
+def _dashed(names: Iterable[str]) -> tuple[str, ...]:
+    return tuple(name for name in names if "_" not in name)
+
+
+def _release(version: str) -> tuple[int, ...]:
+    numbers = []
+    for part in version.split("+")[0].split(".")[:2]:
+        if not part.isdigit():
+            break
+        numbers.append(int(part))
+    return tuple(numbers)
 
 
 def torch_actions():

@@ -16,7 +16,7 @@ from paceline.plan.step_time import Coefficients
 from paceline.records.errors import PacelineError
 from paceline.records.plan_results import BatchResult, Branch, SpeedDraw
 from paceline.records.target import parse_target
-from paceline.studies.flag_text import parse_flags
+from paceline.settings.flag_text import parse_flags
 from paceline.studies.train_flags import recipe_flags, used
 from paceline.tasks.table import BUILT_IN
 from paceline.train.config import TrainConfig
@@ -242,7 +242,7 @@ def test_the_recommended_command_is_one_that_train_takes(tmp_path: Path, sweep: 
     for result in (from_runs(sweep, QUESTION), from_noise(noisy(tmp_path / "a"), WITHOUT_TARGET)):
         advice = result.recommendation
 
-        given = parse_flags(advice.command.removeprefix("paceline train digits "), "the command", ())
+        given = parse_flags(TrainConfig, advice.command.removeprefix("paceline train digits "), "the command", ())
 
         config = resolve(TrainConfig(task="digits", **given), BUILT_IN["digits"].defaults)
         assert config.global_batch == advice.batch

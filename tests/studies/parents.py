@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ from paceline.checkpoint import manifest
 from paceline.records.rundir import RunDir
 from paceline.records.schema import GradientNorms, TaskFacts
 from paceline.tasks.table import BUILT_IN
-from paceline.train.config import TrainConfig, to_dict
+from paceline.train.config import TrainConfig
 from paceline.train.resolve import Recipe, recipe, resolve
 from tests.plan.runs import training
 
@@ -35,7 +36,7 @@ def parent(
         name="digits", parameters=9, train_samples=samples, eval_samples=9, steps_per_epoch=epoch, total_steps=6_000
     )
     made = recipe(config)
-    training(path, micro=batch, config=to_dict(config), task=task, facts=facts_of(config, made))
+    training(path, micro=batch, config=dataclasses.asdict(config), task=task, facts=facts_of(config, made))
     if noise is not None:
         # Two groups of half a batch, gradients of length 1: |g_j|^2 = 1 + noise / n_j, without any scatter.
         square, reduced = 1 + noise / (batch / 2), 1 + noise / batch

@@ -8,6 +8,7 @@ hyperbola, with --init-from at a loss that grows with the batch above 128, and o
 law of --train-samples.
 """
 
+import dataclasses
 import json
 import math
 import os
@@ -24,7 +25,7 @@ from paceline.records.rundir import RunDir, read_info, write_info
 from paceline.records.schema import SCHEMA, Batch, End, Evaluation, Measure, RunInfo, Start, TaskFacts, Topology
 from paceline.records.writer import EventWriter
 from paceline.tasks.table import BUILT_IN
-from paceline.train.config import TrainConfig, to_dict
+from paceline.train.config import TrainConfig
 from paceline.train.resolve import recipe, resolve
 
 
@@ -90,7 +91,7 @@ def info_of(flags, arguments):
         command=["paceline", *arguments],
         started_at="2026-03-01T09:30:00+00:00",
         versions={},
-        config=to_dict(config),
+        config=dataclasses.asdict(config),
         topology=Topology(
             world=1,
             nodes=1,

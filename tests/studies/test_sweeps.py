@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from paceline.studies.batch_sweep import Sweep, check_sweep, prepare_sweep, requ
 from paceline.studies.train_flags import recipe_flags
 from paceline.tasks.table import BUILT_IN
 from paceline.train.checks import check
-from paceline.train.config import TrainConfig, from_dict, to_dict
+from paceline.train.config import TrainConfig
 from paceline.train.resolve import recipe, resolve
 
 
@@ -27,7 +28,7 @@ def parsed(flags: tuple[str, ...]) -> TrainConfig:
     """As `paceline train digits` reads and checks them."""
     found: list[dict[str, Any]] = []
     app = typer.Typer()
-    app.command()(command_from(TrainConfig, "task", found.append, ""))
+    app.command()(command_from(TrainConfig, found.append, ""))
     app(["digits", *flags], standalone_mode=False)
     config = TrainConfig(**found[0])
     check(config)
@@ -47,7 +48,7 @@ def test_a_recipe_comes_back_as_the_flags_that_make_it() -> None:
         train_samples=700,
     )  # fmt: skip
 
-    flags = recipe_flags(to_dict(config), seed=None)
+    flags = recipe_flags(dataclasses.asdict(config), seed=None)
 
     assert flags == (
         "--lr", "0.3", "--momentum", "0.8", "--nesterov", "--augment", "flip", "--train-samples", "700",
@@ -56,7 +57,7 @@ def test_a_recipe_comes_back_as_the_flags_that_make_it() -> None:
 
 def test_changes_stand_beside_or_instead_of_what_was() -> None:
     """A value replaces, None leaves out."""
-    config = to_dict(TrainConfig("digits", lr=0.3, optimizer="adamw"))
+    config = dataclasses.asdict(TrainConfig("digits", lr=0.3, optimizer="adamw"))
 
     assert recipe_flags(config, lr="0.6", steps=12) == ("--lr", "0.6", "--optimizer", "adamw", "--steps", "12")
     assert recipe_flags(config, lr=None, optimizer=None) == ()
@@ -65,10 +66,10 @@ def test_changes_stand_beside_or_instead_of_what_was() -> None:
 def test_flags_of_a_recipe_are_flags_of_paceline_train() -> None:
     """Read back, they give the same settings."""
     config = TrainConfig("digits", lr=0.3, warmup="2ep", batch_norm="ghost", clip_norm=1.0)
-    flags = as_dict(recipe_flags(to_dict(config)))
+    flags = as_dict(recipe_flags(dataclasses.asdict(config)))
 
     read = {name.removeprefix("--").replace("-", "_"): value for name, value in flags.items()}
-    again = from_dict({"task": "digits"} | read | {"lr": 0.3, "clip_norm": 1.0})
+    again = TrainConfig.from_dict({"task": "digits"} | read | {"lr": 0.3, "clip_norm": 1.0})
     assert again == config
 
 

@@ -16,11 +16,12 @@ from typer.testing import CliRunner
 
 from paceline.cli.options import command_from
 from paceline.records.errors import PacelineError
+from paceline.settings.declare import FORMATS
 from paceline.tasks.table import AUGMENTATIONS, BUILT_IN, Defaults, TaskOptions
 from paceline.train.checks import BESIDE, check, check_takes_part, require_shared
-from paceline.train.choices import AVERAGES, FORMATS, PRECISIONS, SAVE_SIGNALS, parse_augment
+from paceline.train.choices import AVERAGES, PRECISIONS, SAVE_SIGNALS, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
-from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
+from paceline.train.config import TrainConfig, for_resume
 from paceline.train.norms.batch_norms import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.resolve import resolve
@@ -112,7 +113,7 @@ def parsed(arguments: list[str]) -> dict[str, Any]:
     """What the command line makes of it."""
     seen: list[dict[str, Any]] = []
     app = typer.Typer(rich_markup_mode=None)
-    app.command()(command_from(TrainConfig, "task", seen.append, "help"))
+    app.command()(command_from(TrainConfig, seen.append, "help"))
     result = CliRunner().invoke(app, arguments)
     assert result.exit_code == 0, result.output
     return seen[0]
@@ -123,8 +124,8 @@ def test_every_field_is_tried_here() -> None:
     assert VALUES.keys() == FIELDS.keys()
     for field in FIELDS.values():
         assert field.metadata["help"].endswith((".", "]"))
-        assert field.name == "task" or field.metadata["group"]
         assert isinstance(field.metadata["recipe"], bool)
+    assert "" not in TrainConfig.groups()
 
 
 @settings(max_examples=60)
@@ -134,7 +135,7 @@ def test_flags_settings_and_run_json_are_three_forms_of_the_same(given: dict[str
     values = parsed(as_flags(given))
     config = TrainConfig(**values)
 
-    again = from_dict(json.loads(json.dumps(to_dict(config))))
+    again = TrainConfig.from_dict(json.loads(json.dumps(dataclasses.asdict(config))))
 
     assert values == given
     assert again == config
@@ -470,8 +471,9 @@ def test_a_resumed_run_takes_new_controls_and_refuses_another_recipe(name: str) 
     if FIELDS[name].metadata["recipe"]:
         with pytest.raises(PacelineError) as caught:
             for_resume(STORED, {name: OTHER[name]})
-        flag = "TASK" if name == "task" else "--" + name.replace("_", "-")
-        assert f"has {flag} {getattr(STORED, name)}, not {OTHER[name]}" in caught.value.what
+        had, asked = (TrainConfig.typed(name, value) for value in (getattr(STORED, name), OTHER[name]))
+        assert caught.value.what == f"the run to be resumed has {had}, not {asked}"
+        assert ("TASK" if name == "task" else "-" + name.replace("_", "-")) in asked
     else:
         assert for_resume(STORED, {name: OTHER[name]}) == dataclasses.replace(STORED, **{name: OTHER[name]})
 
@@ -515,7 +517,7 @@ def test_an_automatic_precision_stays_what_it_came_to() -> None:
 def test_settings_of_a_run_that_cannot_be_read_are_refused(values: dict[str, Any], why: str) -> None:
     """Unknown ones may have decided the result; wrong types come from an edited file."""
     with pytest.raises(PacelineError, match="the run's settings cannot be read") as caught:
-        from_dict(values)
+        TrainConfig.from_dict(values)
 
     assert caught.value.why == why
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.audits.process_ends import advice, ending, signal_name
-from paceline.audits.root_cause import Explained, RankEnd, RootCause, diagnose
+from paceline.audits.root_cause import Explained, RootCause, diagnose
 from paceline.records.launched import Attempt, Cause
 from paceline.records.wrap import wrap
 
@@ -50,21 +50,8 @@ def cause_of(attempt: Attempt, logs: Path | None) -> Cause | None:
         attempt: as its launcher records it.
         logs: the directory that holds `<local_rank>/`; None when none was kept.
     """
-    ends = [
-        RankEnd(
-            rank=each.rank,
-            local_rank=each.local_rank,
-            pid=each.pid,
-            exit_code=each.exit_code,
-            at_unix_s=0.0 if each.after_s is None else attempt.started_unix_s + each.after_s,
-            after_stop=None if each.after_s is None else each.stopped,
-        )
-        for each in attempt.ranks
-        if each.exit_code is not None
-    ]
-    if not any(each.exit_code for each in ends):
-        return None
-    return as_record(diagnose(ends, logs, whole_job=len(ends) == attempt.world))
+    cause = diagnose(attempt, logs)
+    return None if cause is None else as_record(cause)
 
 
 def as_record(cause: RootCause) -> Cause:

@@ -3,36 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
-from paceline.audits.cause_card import card
-from paceline.audits.root_cause import RankEnd, diagnose
+from paceline.audits.cause_card import cause_of, draw
 from paceline.records.errors import Exit, PacelineError
-
-
-class Failure(Protocol):
-    """A rank's failure, as torch elastic tells it."""
-
-    local_rank: int
-    pid: int
-    exitcode: int
-    timestamp: int
-
-
-class EndedJob(Protocol):
-    """A job of ours that has ended."""
-
-    @property
-    def failures(self) -> Mapping[int, Failure]:
-        """Of ranks, by global rank."""
-        ...
-
-    @property
-    def logs(self) -> Path | None:
-        """The directory that holds `<local_rank>/`."""
-        ...
+from paceline.records.launched import Attempt
 
 
 class RankFailed(PacelineError):  # noqa: N818  # it reads as what happened
@@ -46,27 +22,19 @@ class RankFailed(PacelineError):  # noqa: N818  # it reads as what happened
         return f"{self.text}\n  next: {self.hint}" if self.hint else self.text
 
 
-def failure_of(ended: EndedJob, resume: str) -> PacelineError:
+def failure_of(attempt: Attempt, logs: Path | None, resume: str) -> PacelineError:
     """The message for a job that ended with failures.
 
     Args:
-        ended: what the launcher knows.
+        attempt: the ranks that failed.
+        logs: the directory that holds `<local_rank>/`; None when there is none.
         resume: the command that goes on from the last checkpoint; empty when there is none.
     """
-    said = _in_their_words(ended.logs)
+    said = _in_their_words(logs)
     if said is not None:
         return said
-    failures = [
-        RankEnd(
-            rank=rank,
-            local_rank=failure.local_rank,
-            pid=failure.pid,
-            exit_code=failure.exitcode,
-            at_unix_s=float(failure.timestamp),
-        )
-        for rank, failure in sorted(ended.failures.items())
-    ]
-    return RankFailed(card(diagnose(failures, ended.logs)), resume)
+    cause = cause_of(attempt, logs)
+    return RankFailed(draw(cause) if cause is not None else "a rank failed", resume)
 
 
 def _in_their_words(logs: Path | None) -> PacelineError | None:

@@ -29,9 +29,9 @@ _ADVICE = {
 }
 
 
-def signal_name(exit_code: int) -> str:
-    """The name of the signal that killed a process, "" when none did."""
-    if exit_code >= 0:
+def signal_name(exit_code: int | None) -> str:
+    """The name of the signal that killed a process, "" when none did or it was not seen to end."""
+    if exit_code is None or exit_code >= 0:
         return ""
     try:
         return signal.Signals(-exit_code).name
@@ -39,7 +39,7 @@ def signal_name(exit_code: int) -> str:
         return f"signal {-exit_code}"
 
 
-def ending(exit_code: int) -> str:
+def ending(exit_code: int | None) -> str:
     """How a process ended: "exited with code 3", or "killed by SIGKILL (...)" with its usual meaning for -9."""
     name = signal_name(exit_code)
     if not name:
@@ -48,7 +48,7 @@ def ending(exit_code: int) -> str:
     return f"killed by {name} ({meaning})" if meaning else f"killed by {name}"
 
 
-def advice(exit_code: int) -> str:
+def advice(exit_code: int | None) -> str:
     """What to do about an end without an exception."""
     name = signal_name(exit_code)
     if name:
@@ -56,13 +56,3 @@ def advice(exit_code: int) -> str:
     if exit_code == 2:
         return "code 2 without an exception is usually a bad option, or a script that python could not open"
     return f"no exception was seen: look for sys.exit({exit_code}) or os._exit({exit_code}) in the script"
-
-
-def stopped_by_launcher(exit_code: int, *, alone: bool) -> bool:
-    """Whether the end looks like the launcher's work, which stops all ranks once one has failed.
-
-    Args:
-        exit_code: as of subprocess.
-        alone: no other rank failed; then nobody gave the launcher a reason.
-    """
-    return not alone and exit_code in {-signal.SIGTERM, 128 + signal.SIGTERM}

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from paceline.audits.consequences import Consequence, consequence_of, consequence_of_abort, mentioned_in
-from paceline.audits.process_ends import stopped_by_launcher
 from paceline.audits.tracebacks import Raised, parse_trace, without_rank
+from paceline.records.launched import Attempt, RankExit
 
 _TAIL_BYTES = 256 * 1024
 _TAIL_LINES = 6
@@ -36,27 +36,6 @@ _LEFT_LONG_BEFORE_S = 60.0
 """A rank that left so long before a connection was lost need not be the reason."""
 _TEARDOWN_S = 30.0
 """An interpreter may take so long to go down after its connections were closed."""
-
-
-@dataclass(frozen=True)
-class RankEnd:
-    """How one rank's process ended, as a launcher knows it.
-
-    Attributes:
-        rank: global.
-        local_rank: on its machine; names the directory of its logs.
-        pid: its process id.
-        exit_code: of the process; below 0 the negative number of the signal that killed it.
-        at_unix_s: when it ended, to the precision that the launcher has; 0 when not known.
-        after_stop: it ended after the launcher told it to stop; None when not known.
-    """
-
-    rank: int
-    local_rank: int
-    pid: int
-    exit_code: int
-    at_unix_s: float = 0.0
-    after_stop: bool | None = None
 
 
 @dataclass(frozen=True)
@@ -88,19 +67,17 @@ class Explained:
         about: for a consequence, of what.
         raised: its exception; None when none was found (sys.exit, a signal).
         ended_it: `raised` ended the process; else it is the last that stands in the log.
-        source: where `raised` was found: "error.json", the log's name, or "".
         aborted_after_success: it finished its work and was aborted while the interpreter went down.
         last_lines: of its stderr, when there is no exception to show.
         log: the file or directory to look into; None when nothing was kept.
         failed_unix_s: when it failed, at the latest; infinite when not known.
     """
 
-    end: RankEnd
+    end: RankExit
     kind: Literal["failed", "consequence", "left", "stopped"]
     about: Consequence | None = None
     raised: Raised | None = None
     ended_it: bool = False
-    source: str = ""
     aborted_after_success: bool = False
     last_lines: tuple[str, ...] = ()
     log: Path | None = None
@@ -129,23 +106,21 @@ class RootCause:
     ahead_s: float | None = None
 
 
-def diagnose(ends: Sequence[RankEnd], logs_dir: Path | None, *, whole_job: bool = True) -> RootCause:
-    """Find the cause among the ends of one attempt.
+def diagnose(attempt: Attempt, logs_dir: Path | None) -> RootCause | None:
+    """Find the cause among the ends of one attempt; None when no rank of this machine failed.
 
     Args:
-        ends: at least one with a code other than 0; those with 0 as well where they are known.
+        attempt: as its launcher knows it. Ranks that were not seen to end say nothing.
         logs_dir: the directory that the launcher was given for logs, with torch elastic's layout below it, or the
             directory of one attempt; None when there are no logs.
-        whole_job: `ends` are those of all ranks; else others ran on other machines.
-
-    Raises:
-        ValueError: no rank failed.
     """
+    ends = [each for each in attempt.ranks if each.exit_code is not None]
     failures = sum(each.exit_code != 0 for each in ends)
     if not failures:
-        raise ValueError("a job without failures has no root cause")
+        return None
+    began, alone = attempt.started_unix_s, failures == 1
     found = sorted(
-        (_explain(each, gather(logs_dir, each.local_rank), alone=failures == 1) for each in ends),
+        (_explain(each, began, gather(logs_dir, each.local_rank), alone=alone) for each in ends),
         key=lambda each: (each.failed_unix_s, each.end.rank),
     )
     failed = [each for each in found if each.kind == "failed"]
@@ -161,12 +136,12 @@ def diagnose(ends: Sequence[RankEnd], logs_dir: Path | None, *, whole_job: bool 
     ]
     left = [each for each in found if each.kind == "left"]
     if left and victims[0].kind == "consequence":
-        first = min(left, key=lambda each: (each.end.at_unix_s or math.inf, each.end.rank))
-        gap = victims[0].failed_unix_s - first.end.at_unix_s
-        known = math.isfinite(gap) and first.end.at_unix_s > 0
+        first = min(left, key=lambda each: (each.failed_unix_s, each.end.rank))
+        gap = victims[0].failed_unix_s - first.failed_unix_s
+        known = math.isfinite(gap)
         # Its connections close before its process ends, so the others may notice first.
         near = -_TEARDOWN_S < gap < _LEFT_LONG_BEFORE_S or (gap > 0 and victims[0].about == "waited")
-        sure = known and near and whole_job and not first.end.after_stop
+        sure = known and near and len(ends) == attempt.world and not first.end.stopped
         return RootCause("left", first, _others(found, first), sure=sure, ahead_s=gap if known else None)
     return RootCause("unknown", victims[0], _others(found, victims[0]), sure=False)
 
@@ -185,30 +160,27 @@ def _others(found: Sequence[Explained], first: Explained) -> tuple[Explained, ..
     return tuple(sorted((each for each in found if each is not first), key=lambda each: each.end.rank))
 
 
-def _explain(end: RankEnd, evidence: Evidence, *, alone: bool) -> Explained:
+def _explain(end: RankExit, began: float, evidence: Evidence, *, alone: bool) -> Explained:
+    code = end.exit_code or 0
     log = evidence.log or evidence.folder
-    name = evidence.log.name if evidence.log else ""
-    stopped = _stopped(end, alone=alone)
-    at_exit = end.exit_code == -signal.SIGABRT and _ABORT_AT_EXIT in evidence.stderr
+    stopped = _stopped(end, code, alone=alone)
+    at_exit = code == -signal.SIGABRT and _ABORT_AT_EXIT in evidence.stderr
     recorded = _recorded(evidence.error)
     raised = recorded or parse_trace(evidence.stderr)
     # A traceback in the log says nothing of a kill, nor of a rank that went on after it.
-    ended_it = raised is not None and (
-        recorded is not None or end.exit_code == 1 or at_exit or (stopped and raised.uncaught)
-    )
-    if raised is not None and not ended_it and not (end.exit_code > 1 or (end.exit_code == 0 and raised.last)):
+    ended_it = raised is not None and (recorded is not None or code == 1 or at_exit or (stopped and raised.uncaught))
+    if raised is not None and not ended_it and not (code > 1 or (code == 0 and raised.last)):
         raised = None
     lines = tuple(line for line in without_rank(evidence.stderr).splitlines() if line.strip())[-_TAIL_LINES:]
-    about = _about(end, raised, evidence.stderr, lines) if end.exit_code != 0 else None
+    about = _about(code, raised, evidence.stderr, lines) if code != 0 else None
     traced = ended_it and evidence.written_unix_s > 0
-    ended_at = end.at_unix_s or math.inf
+    ended_at = math.inf if end.after_s is None else began + end.after_s
     return Explained(
         end=end,
-        kind=_kind(end, about, stopped=stopped and not ended_it),
+        kind=_kind(code, about, stopped=stopped and not ended_it),
         about=about,
         raised=raised,
         ended_it=ended_it,
-        source="" if raised is None else "error.json" if recorded is not None else name,
         aborted_after_success=at_exit and raised is None,
         last_lines=lines if raised is None else (),
         log=log,
@@ -216,28 +188,29 @@ def _explain(end: RankEnd, evidence: Evidence, *, alone: bool) -> Explained:
     )
 
 
-def _about(end: RankEnd, raised: Raised | None, stderr: str, lines: Sequence[str]) -> Consequence | None:
+def _about(code: int, raised: Raised | None, stderr: str, lines: Sequence[str]) -> Consequence | None:
     if raised is not None and (found := consequence_of(raised)):
         return found
-    if end.exit_code == -signal.SIGABRT:
+    if code == -signal.SIGABRT:
         return consequence_of_abort(stderr)
-    return mentioned_in("\n".join(lines)) if raised is None and end.exit_code > 0 else None
+    return mentioned_in("\n".join(lines)) if raised is None and code > 0 else None
 
 
 def _kind(
-    end: RankEnd, about: Consequence | None, *, stopped: bool
+    code: int, about: Consequence | None, *, stopped: bool
 ) -> Literal["failed", "consequence", "left", "stopped"]:
-    if end.exit_code == 0:
+    if code == 0:
         return "left"
     if stopped:
         return "stopped"
     return "consequence" if about else "failed"
 
 
-def _stopped(end: RankEnd, *, alone: bool) -> bool:
-    if end.after_stop is None:
-        return stopped_by_launcher(end.exit_code, alone=alone)
-    return end.after_stop and (end.exit_code < 0 or end.exit_code in (128 + signal.SIGTERM, 128 + signal.SIGINT))
+def _stopped(end: RankExit, code: int, *, alone: bool) -> bool:
+    """Whether the launcher ended the rank. Where that was not seen: it sends SIGTERM once another rank has failed."""
+    if end.stopped is None or end.after_s is None:
+        return not alone and code in (-signal.SIGTERM, 128 + signal.SIGTERM)
+    return end.stopped and (code < 0 or code in (128 + signal.SIGTERM, 128 + signal.SIGINT))
 
 
 def _recorded(error: dict[str, Any] | None) -> Raised | None:

@@ -5,6 +5,7 @@ The ranks never draw. This reads what rank 0 has written, in a thread of the pro
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from collections.abc import Callable
@@ -77,7 +78,6 @@ class Follower:
 
     Attributes:
         end: the End event, once it came.
-        last_checkpoint: the newest one of this session.
     """
 
     def __init__(self, run: RunDir, console: Console, extra: Callable[[AnyEvent], None] | None = None) -> None:
@@ -85,8 +85,6 @@ class Follower:
         self.console = console
         self.extra = extra
         self.end: End | None = None
-        self.last_checkpoint: Checkpoint | None = None
-        self.started = False
         self.info: RunInfo | None = None
         self._tail = Tail(run.events(0))
         self._over = threading.Event()
@@ -110,7 +108,7 @@ class Follower:
 
     def _follow(self) -> None:
         try:
-            with self.console.status("starting the workers") if self.console.is_terminal else _Nothing():
+            with self.console.status("starting the workers") if self.console.is_terminal else contextlib.nullcontext():
                 events: list[AnyEvent] = []
                 while not events and not self._over.wait(_POLL_S):
                     events = self._tail.read()
@@ -134,11 +132,10 @@ class Follower:
                 case Evaluation():
                     self._pause(event.duration_s)
                     self._print(evaluation_line(event))
-                case Note():
-                    self._print(f"note: {event.message}", style="yellow" if event.level == "warning" else "dim")
                 case Checkpoint():
                     self._pause(event.duration_s)
-                    self.last_checkpoint = event
+                case Note():
+                    self._print(f"note: {event.message}", style="yellow" if event.level == "warning" else "dim")
                 case End():
                     self.end = event
         last = next((event for event in reversed(events) if isinstance(event, Step)), None)
@@ -146,7 +143,6 @@ class Follower:
             self._draw_step(last)
 
     def _draw_start(self, event: Start) -> None:
-        self.started = True
         try:
             self.info = read_info(self.run.path)
         except PacelineError as error:
@@ -196,12 +192,6 @@ def print_line(console: Console, text: str, style: str | None = None) -> None:
 
 def _shown(rate_: RecentRate) -> str:
     return NO_RATE if rate_.value is None else rate(rate_.value)
-
-
-class _Nothing:
-    def __enter__(self) -> None: ...
-
-    def __exit__(self, *of: object) -> None: ...
 
 
 def evaluation_line(event: Evaluation) -> str:

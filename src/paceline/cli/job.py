@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import shutil
-from collections.abc import Collection, Iterator
+import sys
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from paceline.cli import signals
+from paceline.cli.run_directory import resume_command
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir
 from paceline.tasks.table import BUILT_IN
 
 if TYPE_CHECKING:
-    from paceline.launch.elastic import Ended
-    from paceline.records.schema import End
+    from rich.console import Console
+
+    from paceline.launch.elastic import Job
+    from paceline.records.schema import AnyEvent, End
 
 
 def refuse_torchrun(what: str) -> None:
@@ -99,15 +104,59 @@ def _require_memory(workers: int, flag: str) -> None:
         require_memory(workers, psutil.Process().memory_full_info().uss, total, flag)
 
 
-def stopped_code(ended: Ended, end: End | None) -> Exit | None:
-    """The exit code of a job that was stopped, by a signal here or by the agreement of its ranks; None if it was not.
+def follow_job(
+    verb: str,
+    job: Job,
+    run: RunDir,
+    console: Console,
+    extra: Callable[[AnyEvent], None] | None,
+    stands: Callable[[End | None], str],
+) -> int | None:
+    """Start a job, draw it until it has ended, and say what stopped it.
 
     Args:
-        ended: how its processes ended.
-        end: rank 0's last event, if it wrote one.
+        verb: that resumes it.
+        job: what to start.
+        run: its directory.
+        console: where to draw.
+        extra: also gets each event.
+        stands: what is on disk, given rank 0's last event if the ranks agreed to stop.
+
+    Returns:
+        The exit code of a job that was stopped, by a signal here or by the agreement of its ranks; None after success.
+
+    Raises:
+        PacelineError: a rank failed.
     """
-    if ended.stopped_by is not None:
-        return Exit.INTERRUPTED if ended.stopped_by.name == "SIGINT" else Exit.TERMINATED
-    if end is not None and end.reason == "interrupted":
-        return Exit(end.exit_code)
+    from paceline.cli.follow import Follower
+
+    with Follower(run, console, extra) as follower:
+        from paceline.launch.elastic import run_job
+
+        ended = run_job(job)
+    end = follower.end if follower.end is not None and follower.end.reason == "interrupted" else None
+    if ended.stopped_by is not None or end is not None:
+        sys.stderr.write(f"stopped: {stands(end)}\n")
+        remove_litter(run)
+        if ended.stopped_by is None:
+            return end.exit_code if end is not None else None
+        return int(Exit.INTERRUPTED if ended.stopped_by.name == "SIGINT" else Exit.TERMINATED)
+    if ended.failure is not None:
+        from paceline.audits.job_failure import failure_of
+
+        raise failure_of(ended.failure, ended.logs, resume_command(verb, run) if run.exists() else "")
     return None
+
+
+def what_next(verb: str, run: RunDir, kept: str, nothing: str) -> str:
+    """What there is to go on from, and the command that does.
+
+    Args:
+        verb: of the run.
+        run: its directory.
+        kept: what is on disk, once the run has begun.
+        nothing: the same before.
+    """
+    if not run.exists():
+        return f"{nothing}\n  next: {shlex.join(['paceline', *sys.argv[1:]])}"
+    return f"{kept}\n  next: {resume_command(verb, run)}"

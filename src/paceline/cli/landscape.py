@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shlex
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
 from paceline.cli.options import command_from
-from paceline.landscape.config import LandscapeConfig, check, for_resume, from_dict, is_run, to_dict
+from paceline.cli.run_directory import fresh_run, run_to_resume
+from paceline.landscape.config import LandscapeConfig, check, is_run
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.rundir import RunDir, new_run_dir, read_info, run_lock
+from paceline.records.rundir import RunDir, read_info, run_lock
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
-
-if TYPE_CHECKING:
-    from paceline.cli.follow import Follower
-    from paceline.launch.elastic import Ended
-    from paceline.records.schema import RunInfo
 
 HELP = """Measure the loss around trained weights: surface, eigenvalues, trace, sharpness.
 
@@ -36,7 +33,7 @@ def run_landscape(given: dict[str, Any]) -> None:
     raise typer.Exit(_launch(config, run))
 
 
-COMMAND = command_from(LandscapeConfig, "target", run_landscape, HELP)
+COMMAND = command_from(LandscapeConfig, run_landscape, HELP)
 
 
 def settle_request(given: dict[str, Any]) -> tuple[LandscapeConfig, RunDir]:
@@ -54,15 +51,8 @@ def settle_request(given: dict[str, Any]) -> tuple[LandscapeConfig, RunDir]:
     config = LandscapeConfig(**given)
     check(config)
     name = _check_target(config)
-    if config.run_dir is not None:
-        run = RunDir(config.run_dir)
-        if run.exists():
-            raise PacelineError(
-                f"{run.path} already holds a run",
-                hint=f"--resume {shlex.quote(str(run.path))} goes on with a measurement; or choose another --run-dir",
-            )
-        return config, run
-    return config, new_run_dir(f"landscape-{name}")
+    hint = f"--resume {shlex.quote(str(config.run_dir))} goes on with a measurement; or choose another --run-dir"
+    return config, fresh_run(config.run_dir, f"landscape-{name}", hint)
 
 
 def _check_target(config: LandscapeConfig) -> str:
@@ -95,60 +85,48 @@ def _require_train(path: Path, flag: str) -> str:
 
 
 def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[LandscapeConfig, RunDir]:
-    if given.get("run_dir") not in (None, str(run.path)):
-        raise PacelineError(
-            f"--resume {run.path} and --run-dir {given['run_dir']} name two directories", hint="leave --run-dir out"
-        )
-    info = read_info(run.path)
-    if info.verb != "landscape":
-        raise PacelineError(f"{run.path} is a run of paceline {info.verb}", hint=_resume_of_other(info, run))
-    config = for_resume(from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)})
+    info = run_to_resume(run, given, "landscape")
+    where = {"resume": str(run.path), "run_dir": str(run.path)}
+    config = LandscapeConfig.from_dict(info.config).resumed_with({**given, **where})
     check(config)
     _check_target(config)
     return config, run
 
 
-def _resume_of_other(info: RunInfo, run: RunDir) -> str:
-    """The command that resumes a run of another verb."""
-    if info.verb == "run":
-        return "paceline run starts a script anew; resuming is up to the script"
-    verb = f"plan {info.facts.get('kind')}" if info.verb == "plan" else info.verb
-    return f"paceline {verb} --resume {shlex.quote(str(run.path))}"
-
-
 def _launch(config: LandscapeConfig, run: RunDir) -> int:
     import msgspec
 
-    from paceline.cli.follow import Follower, console_for
-    from paceline.cli.job import obtain_data, tidy, worker_environment
+    from paceline.cli.follow import console_for
+    from paceline.cli.job import follow_job, obtain_data, tidy, what_next, worker_environment
     from paceline.cli.landscape_progress import MeasureProgress
     from paceline.landscape.choices import HANDOVER
 
     console = console_for(config.format)
     with run_lock(run), tidy(run):
-        task, data_dir = _task_of(config)
-        obtain_data(task, data_dir)
+        obtain_data(*_task_of(config))
         env, workers = worker_environment(config.workers)
         _try_task(config)
         handover = {
-            "config": to_dict(config),
+            "config": dataclasses.asdict(config),
             "run_dir": str(run.path.absolute()),
             "command": ["paceline", *sys.argv[1:]],
         }
         env[HANDOVER] = msgspec.json.encode(handover).decode()
-        with MeasureProgress(console) as progress, Follower(run, console, progress) as follower:
-            from paceline.launch.elastic import Job, run_job
 
-            ended = run_job(
-                Job(
-                    module="paceline.landscape.worker",
-                    workers=workers,
-                    logs=run.logs,
-                    env=env,
-                    stands=lambda: _stands(run),
-                )
-            )
-        return _conclude(config, run, follower, ended)
+        def stands() -> str:
+            return what_next("landscape", run, "what was computed is kept", "nothing had been computed")
+
+        with MeasureProgress(console) as progress:
+            from paceline.launch.elastic import Job
+
+            job = Job("paceline.landscape.worker", workers, run.logs, env, stands=stands)
+            stopped = follow_job("landscape", job, run, console, progress, lambda end: stands())
+        if stopped is not None:
+            return stopped
+        from paceline.cli.landscape_card import show_landscape
+
+        show_landscape(run, config.format)
+        return int(Exit.OK)
 
 
 def _try_task(config: LandscapeConfig) -> None:
@@ -166,32 +144,3 @@ def _task_of(config: LandscapeConfig) -> tuple[str, str | None]:
         return config.target, config.data_dir
     stored = read_info(Path(config.target)).config
     return str(stored.get("task")), config.data_dir or stored.get("data_dir")
-
-
-def _resume_command(run: RunDir) -> str:
-    return f"paceline landscape --resume {shlex.quote(str(run.path))}"
-
-
-def _stands(run: RunDir) -> str:
-    """What there is to go on from, and the command that does."""
-    if not run.exists():
-        return f"nothing had been computed\n  next: {shlex.join(['paceline', *sys.argv[1:]])}"
-    return f"what was computed is kept\n  next: {_resume_command(run)}"
-
-
-def _conclude(config: LandscapeConfig, run: RunDir, follower: Follower, ended: Ended) -> int:
-    from paceline.cli.job import remove_litter, stopped_code
-
-    code = stopped_code(ended, follower.end)
-    if code is not None:
-        sys.stderr.write(f"stopped: {_stands(run)}\n")
-        remove_litter(run)
-        return int(code)
-    if ended.failures:
-        from paceline.audits.job_failure import failure_of
-
-        raise failure_of(ended, _resume_command(run) if run.exists() else "")
-    from paceline.cli.landscape_card import show_landscape
-
-    show_landscape(run, config.format)
-    return int(Exit.OK)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from types import TracebackType
 
 from rich.console import Console
-from rich.progress import TaskID
 
 from paceline.cli.follow import print_line
-from paceline.cli.live import LiveProgress, RecentRate, clock
+from paceline.cli.live import CountLine, LiveProgress
 from paceline.records.schema import AnyEvent, Measured, Measuring
 from paceline.report.words import duration
 
@@ -23,8 +22,7 @@ class MeasureProgress:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._progress: LiveProgress | None = None
-        self._bars: dict[str, TaskID] = {}
-        self._rates: dict[str, RecentRate] = {}
+        self._lines: dict[str, CountLine] = {}
 
     def __enter__(self) -> MeasureProgress:
         return self
@@ -48,17 +46,14 @@ class MeasureProgress:
         if self._progress is None:
             self._progress = LiveProgress(self._console)
             self._progress.start()
-        if event.measure not in self._bars:
-            self._bars[event.measure] = self._progress.add_task(event.measure, total=event.total)
-            self._rates[event.measure] = RecentRate()
-        rate = self._rates[event.measure]
-        rate.add(event.elapsed_s, event.done)
-        parts = [f"{event.done:,}/{event.total:,} {event.unit}", clock(rate.left_s(event.total)), event.shown]
-        self._progress.update(self._bars[event.measure], completed=event.done, total=event.total, parts=parts)
+        if event.measure not in self._lines:
+            self._lines[event.measure] = CountLine(self._progress, event.measure)
+        draw = self._lines[event.measure]
+        draw(event.done, event.total, event.shown, unit=event.unit, at_s=event.elapsed_s)
 
     def _finish(self, event: Measured) -> None:
-        if self._progress is not None and event.measure in self._bars:
-            self._progress.remove_task(self._bars.pop(event.measure))
+        if event.measure in self._lines:
+            self._lines.pop(event.measure).remove()
         line = f"{event.measure}: {event.summary} ({duration(event.duration_s)})"
         style = "yellow" if event.level == "warning" else None
         print_line(self._console, line, style)

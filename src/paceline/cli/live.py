@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import deque
 from collections.abc import Iterable, Sequence
 
@@ -117,3 +118,21 @@ def fitting(parts: Sequence[str], width: int) -> str:
             break
         line += f"  {part}"
     return line
+
+
+class CountLine:
+    """A line of a display: how much is done, of how much, and the time that is left at the recent rate."""
+
+    def __init__(self, progress: LiveProgress, name: str) -> None:
+        self._progress, self._rate = progress, RecentRate()
+        self._task = progress.add_task(name, total=None)
+
+    def __call__(self, done: int, total: int, shown: str = "", *, unit: str = "", at_s: float | None = None) -> None:
+        """Draw it; `shown` is what goes on now, `at_s` a time of the clock that counts."""
+        self._rate.add(time.monotonic() if at_s is None else at_s, done)
+        parts = [f"{done:,}/{total:,} {unit}".strip(), clock(self._rate.left_s(total)), shown]
+        self._progress.update(self._task, completed=done, total=total, parts=parts)
+
+    def remove(self) -> None:
+        """Take it off the display."""
+        self._progress.remove_task(self._task)

@@ -26,17 +26,17 @@ HELP = """Recommend a batch size, a number of workers and a learning rate.
 Runs to a target at several batches give steps and time to the target. One run gives a first indication, from the
 noise of its gradients.
 """
-CONTROL = ("format", "train_workers", "workers", "data_dir", "speed", "efficiency")
 
 
 def run_batch(given: dict[str, Any]) -> None:
     """Carry out `paceline plan batch` with what the user gave."""
     from paceline.cli.job import refuse_torchrun
-    from paceline.cli.plan_frame import config_from, open_plan, resumed, show_plan, to_be_resumed
+    from paceline.cli.plan_frame import open_plan, settled, show_plan, to_be_resumed
     from paceline.records.plan_results import write_plan
     from paceline.records.rundir import run_lock
 
-    config: BatchConfig = config_from(BatchConfig, resumed("batch", {"targets": [], **given}, CONTROL))
+    named: dict[str, Any] = {} if "resume" in given else {"targets": []}
+    config = settled("batch", BatchConfig, {**named, **given})
     check(config)
     if config.trains:
         refuse_torchrun("paceline plan batch")
@@ -47,7 +47,7 @@ def run_batch(given: dict[str, Any]) -> None:
     show_plan(run, config.format)
 
 
-COMMAND = command_from(BatchConfig, "targets", run_batch, HELP)
+COMMAND = command_from(BatchConfig, run_batch, HELP)
 
 
 def _prepared(config: BatchConfig) -> tuple[str, Answer]:

@@ -21,8 +21,6 @@ HELP = """Predict how much more data and computing a target needs.
 
 Trains on parts of the training set and fits how the error falls with the number of samples.
 """
-CONTROL = ("format", "workers", "data_dir", "metric", "target", "peak", "utilisation", "price")
-"""What may change when a plan is gone on with: no training depends on it."""
 
 
 def run_data(given: dict[str, Any]) -> None:
@@ -46,17 +44,16 @@ def run_data(given: dict[str, Any]) -> None:
     show_plan(run, config.format)
 
 
-COMMAND = command_from(DataConfig, "task", run_data, HELP)
+COMMAND = command_from(DataConfig, run_data, HELP)
 
 
 def _settled(given: dict[str, Any]) -> DataConfig:
     """What was given, with what the plan to be resumed had, checked."""
-    from paceline.cli.plan_frame import config_from, resumed
+    from paceline.cli.plan_frame import settled
 
-    settings = resumed("data", given, CONTROL)
-    if "task" not in settings:
+    if "task" not in given and "resume" not in given:
         raise PacelineError("no task was named", hint=f"one of {', '.join(BUILT_IN)}, or a Python file with task()")
-    config: DataConfig = config_from(DataConfig, settings)
+    config = settled("data", DataConfig, given)
     if any(target.metric != config.asked_metric for target in config.targets):
         # Of the two, a stored one is an answer to an older question: what is asked now counts.
         if "metric" in given and "target" not in given:

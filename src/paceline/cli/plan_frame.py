@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import datetime
 import platform
-import shlex
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import typer
@@ -19,16 +17,13 @@ import typer
 import paceline
 from paceline.cli import signals
 from paceline.cli.exits import numbers_first
+from paceline.cli.run_directory import fresh_run, made_by, require_one_directory, resume_command
 from paceline.records.errors import PacelineError
-from paceline.records.rundir import RunDir, new_run_dir, read_info, write_info
+from paceline.records.rundir import RunDir, read_info, write_info
 from paceline.records.schema import SCHEMA, RunInfo
+from paceline.settings.declare import VerbSettings
 
-if TYPE_CHECKING:
-    from paceline.cli.live import LiveProgress
-
-Config = TypeVar("Config")
-_ARGUMENTS = ("task", "targets")
-"""Settings that are typed without a flag."""
+Config = TypeVar("Config", bound=VerbSettings)
 
 
 def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> RunDir:
@@ -47,9 +42,7 @@ def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | No
     if resume is not None:
         _info_of(kind, resume)
         return RunDir(resume)
-    run = RunDir(run_dir) if run_dir is not None else new_run_dir(f"plan-{kind}-{name}")
-    if run.exists():
-        raise PacelineError(f"{run.path} already holds a run", hint="choose another --run-dir")
+    run = fresh_run(run_dir, f"plan-{kind}-{name}")
     write_info(
         run,
         RunInfo(
@@ -69,11 +62,10 @@ def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | No
 def _info_of(kind: str, path: str) -> RunInfo:
     """run.json of a plan; refuses what is no plan of this kind."""
     info = read_info(Path(path))
-    made_by = f"plan {info.facts.get('kind')}" if info.verb == "plan" else info.verb
-    if made_by != f"plan {kind}":
+    if made_by(info) != f"plan {kind}":
         raise PacelineError(
             f"{path} is no plan of this kind",
-            why=f"it was made by: paceline {made_by}",
+            why=f"it was made by: paceline {made_by(info)}",
             hint=f"--resume takes a directory of paceline plan {kind}",
         )
     return info
@@ -89,73 +81,28 @@ def to_be_resumed(kind: str, run: RunDir) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt as stop:
-        command = f"paceline plan {kind} --resume {shlex.quote(str(run.path))}"
+        command = resume_command(f"plan {kind}", run)
         sys.stderr.write(f"\nstopped: what was trained is kept\n  next: {command}\n")
         raise typer.Exit(signals.exit_code(stop)) from None
 
 
-def resumed(kind: str, given: Mapping[str, Any], control: Sequence[str]) -> dict[str, Any]:
-    """What was given, with what the plan to be resumed had; anything but `control` must be what it was.
+def settled(kind: str, settings: type[Config], given: Mapping[str, Any]) -> Config:
+    """The settings that were given, with those that the plan to be resumed had.
 
     Args:
         kind: of the plan.
-        given: by field name, only what was given; an empty list of `targets` is not.
-        control: names of what may change, since no training depends on it.
+        settings: their class.
+        given: by field name, only what was given.
 
     Raises:
         PacelineError: there is no such plan, or a setting that decides the result was changed.
     """
     path = given.get("resume")
     if path is None:
-        return dict(given)
+        return settings(**given)
     stored = _info_of(kind, path).config
-    if given.get("run_dir") is not None and Path(given["run_dir"]) != Path(path):
-        raise PacelineError(
-            f"--resume {path} and --run-dir {given['run_dir']} name two directories", hint="leave --run-dir out"
-        )
-    asked = {name: value for name, value in given.items() if name != "targets" or value}
-    for name, value in asked.items():
-        if name in (*control, "resume", "run_dir") or stored.get(name) == value:
-            continue
-        raise PacelineError(
-            f"the plan to be resumed has {_typed(name, stored.get(name))}, not {_typed(name, value)}",
-            why="a resumed plan goes on with the settings that decide its result",
-            hint=f"leave that out, or start a new plan: paceline plan {kind}",
-        )
-    return {**stored, **asked}
-
-
-def _typed(name: str, value: Any) -> str:
-    """A setting as people type it."""
-    if name in _ARGUMENTS:
-        return f"{name.upper()} {' '.join(value) if isinstance(value, list) else value}"
-    flag = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{flag}" if value else f"--no-{flag}"
-    return f"no --{flag}" if value is None else f"--{flag} {value}"
-
-
-def config_from(kind: type[Config], settings: Mapping[str, Any]) -> Config:
-    """Settings as their dataclass.
-
-    Args:
-        kind: a dataclass, for instance DataConfig.
-        settings: by field name, some of them perhaps from the run.json of a plan to be resumed.
-
-    Raises:
-        PacelineError: run.json holds settings that this version does not know, or values of another type.
-    """
-    unknown = sorted(set(settings) - {field.name for field in dataclasses.fields(kind)})  # type: ignore[arg-type]
-    try:
-        if unknown:
-            raise msgspec.ValidationError(f"unknown to this version: {', '.join(unknown)}")
-        return msgspec.convert(dict(settings), kind)
-    except msgspec.ValidationError as error:
-        raise PacelineError(
-            "the settings of the plan cannot be read",
-            why=str(error),
-            hint="use the version of Paceline that wrote them (see versions in its run.json), or start a new plan",
-        ) from error
+    require_one_directory(path, given)
+    return settings.from_dict(stored).resumed_with(given)
 
 
 def show_plan(run: RunDir, format_: str) -> None:
@@ -184,28 +131,14 @@ def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
     """A bar on a terminal's stderr; what it gives is called with how much is done, and of how much."""
     from rich.console import Console
 
-    from paceline.cli.live import LiveProgress
+    from paceline.cli.live import CountLine, LiveProgress
 
     console = Console(stderr=True)
     if not console.is_terminal:
         yield lambda done, total: None
         return
     with LiveProgress(console) as progress:
-        yield moving(progress, what)
-
-
-def moving(progress: LiveProgress, name: str) -> Callable[..., None]:
-    """A line of a display, which is called with how much is done, of how much, and what goes on now."""
-    from paceline.cli.live import RecentRate, clock
-
-    task, rate = progress.add_task(name, total=None), RecentRate()
-
-    def move(done: int, total: int, what: str = "") -> None:
-        rate.add(time.monotonic(), done)
-        parts = [f"{done:,}/{total:,}", clock(rate.left_s(total)), what]
-        progress.update(task, completed=done, total=total, parts=parts)
-
-    return move
+        yield CountLine(progress, what)
 
 
 @contextlib.contextmanager
@@ -213,7 +146,7 @@ def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, i
     """Which training runs: a bar on a terminal, else a line each; nothing with json."""
     from rich.console import Console
 
-    from paceline.cli.live import LiveProgress
+    from paceline.cli.live import CountLine, LiveProgress
 
     console = Console(stderr=True, highlight=False, markup=False)
     if format_ == "json":
@@ -234,5 +167,4 @@ def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, i
         yield line
         return
     with LiveProgress(console) as progress:
-        move = moving(progress, "trainings")
-        yield move
+        yield CountLine(progress, "trainings")

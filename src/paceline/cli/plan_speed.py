@@ -69,7 +69,7 @@ def run_speed(given: dict[str, Any]) -> None:
     show_plan(run, config.format)
 
 
-COMMAND = command_from(SpeedConfig, "runs", run_speed, HELP)
+COMMAND = command_from(SpeedConfig, run_speed, HELP)
 
 
 def _require_sizes(timings: list[Timing]) -> None:

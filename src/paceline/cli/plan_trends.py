@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from paceline.cli.options import command_from
-from paceline.plan.cost_config import CostConfig, check
+from paceline.plan.cost_config import CostConfig, TrendsConfig, check
 
 COST_HELP = """Compute what a training costs in FLOP, PF/s-days, hours and money.
 
@@ -18,27 +16,20 @@ For a dense transformer give --parameters and --tokens, for any other model --fo
 """
 
 
-def run_trends(
-    run_dir: Annotated[
-        str | None,
-        typer.Option(
-            metavar="DIR", help="Use exactly this directory instead of runs/<date>_<time>_plan-trends-resnet-50."
-        ),
-    ] = None,
-    output_format: Annotated[
-        str, typer.Option("--format", metavar="NAME", help="text, or json for one JSON object at the end.")
-    ] = "text",
-) -> None:
-    """Show published training times of ResNet-50 on ImageNet and how they scale."""
+TRENDS_HELP = "Show published training times of ResNet-50 on ImageNet and how they scale."
+
+
+def show_trends(given: dict[str, Any]) -> None:
+    """Carry out `paceline plan trends` with what the user gave."""
     from paceline.cli.plan_frame import open_plan, show_plan
-    from paceline.plan.choices import check_format
     from paceline.plan.trends import trends
     from paceline.records.plan_results import write_plan
 
-    check_format(output_format)
-    run = open_plan("trends", "resnet-50", {}, run_dir, None)
+    config = TrendsConfig(**given)
+    config.check_fields()
+    run = open_plan("trends", "resnet-50", {}, config.run_dir, None)
     write_plan(run, trends())
-    show_plan(run, output_format)
+    show_plan(run, config.format)
 
 
 def run_cost(given: dict[str, Any]) -> None:
@@ -73,4 +64,5 @@ def run_cost(given: dict[str, Any]) -> None:
         sys.stdout.write(f"{label:<13} {value}\n")
 
 
-COST = command_from(CostConfig, "", run_cost, COST_HELP)
+COST = command_from(CostConfig, run_cost, COST_HELP)
+run_trends = command_from(TrendsConfig, show_trends, TRENDS_HELP)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
-import shlex
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -11,17 +11,17 @@ import typer
 
 from paceline.checkpoint.manifest import standing
 from paceline.cli import signals
-from paceline.cli.job import obtain_data, remove_litter, stopped_code, tidy, worker_environment
+from paceline.cli.job import follow_job, obtain_data, tidy, what_next, worker_environment
 from paceline.cli.options import command_from
+from paceline.cli.run_directory import resume_command
 from paceline.cli.train_request import settle_request, tensorboard_export
-from paceline.records.errors import Exit, PacelineError
+from paceline.records.errors import Exit
 from paceline.records.rundir import RunDir, run_lock
-from paceline.train.choices import save_signal
-from paceline.train.config import TrainConfig, to_dict
+from paceline.train.choices import SAVE_SIGNALS
+from paceline.train.config import TrainConfig
 
 if TYPE_CHECKING:
-    from paceline.cli.follow import Follower
-    from paceline.launch.elastic import Ended
+    from paceline.records.schema import End
 
 HELP = """Train a task on every device of this machine and show the result.
 
@@ -49,31 +49,34 @@ def run_train(given: dict[str, Any]) -> None:
     raise typer.Exit(code)
 
 
-COMMAND = command_from(TrainConfig, "task", run_train, HELP)
+COMMAND = command_from(TrainConfig, run_train, HELP)
 
 
 def _launch(config: TrainConfig, run: RunDir) -> int:
-    from paceline.cli.follow import Follower, console_for
+    from paceline.cli.follow import console_for
 
-    console = console_for(config.format)
     with run_lock(run), tidy(run):
         obtain_data(config.task, config.data_dir)
         env, workers = _worker_environment(config, run)
-        with tensorboard_export(config, run) as extra, Follower(run, console, extra) as follower:
-            from paceline.launch.elastic import Job, run_job
+        with tensorboard_export(config, run) as extra:
+            from paceline.launch.elastic import Job
 
-            ended = run_job(
-                Job(
-                    module="paceline.train.worker",
-                    workers=workers,
-                    logs=run.logs,
-                    env=env,
-                    grace_s=config.grace,
-                    save_signal=save_signal(config.save_signal),
-                    stands=lambda: what_stands(run),
-                )
+            job = Job(
+                module="paceline.train.worker",
+                workers=workers,
+                logs=run.logs,
+                env=env,
+                grace_s=config.grace,
+                save_signal=SAVE_SIGNALS[config.save_signal],
+                stands=lambda: _stands(run),
             )
-        return _conclude(config, run, follower, ended)
+            stopped = follow_job("train", job, run, console_for(config.format), extra, lambda end: _saved(run, end))
+        if stopped is not None:
+            return stopped
+        from paceline.cli.result import show_result
+
+        show_result(run, config.format)
+        return int(Exit.OK)
 
 
 def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str], int]:
@@ -87,7 +90,7 @@ def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str
     env, workers = worker_environment(config.workers)
     validation = validate_task(config, RankEnv(0, 0, workers, workers, 1), run)
     handover = Handover(
-        config=to_dict(config),
+        config=dataclasses.asdict(config),
         run_dir=str(run.path.absolute()),
         command=["paceline", *sys.argv[1:]],
         validation=validation,
@@ -96,43 +99,14 @@ def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str
     return env, workers
 
 
-def _conclude(config: TrainConfig, run: RunDir, follower: Follower, ended: Ended) -> int:
-    code = stopped_code(ended, follower.end)
-    if code is not None:
-        agreed = follower.end is not None and follower.end.reason == "interrupted"
-        if agreed and follower.end is not None:
-            stands = f"checkpoint at step {follower.end.step:,}\n  next: {_resume_command(run)}"
-        else:
-            stands = f"no new checkpoint; {what_stands(run)}"
-        sys.stderr.write(f"stopped: {stands}\n")
-        remove_litter(run)
-        return int(code)
-    if ended.failures:
-        raise _failure(ended, _resume_command(run) if run.exists() else "")
-    _show_result(config, run)
-    return int(Exit.OK)
+def _saved(run: RunDir, end: End | None) -> str:
+    """What a training that was stopped has left; `end` is of ranks that agreed to stop."""
+    if end is None:
+        return f"no new checkpoint; {_stands(run)}"
+    return f"checkpoint at step {end.step:,}\n  next: {resume_command('train', run)}"
 
 
-def what_stands(run: RunDir) -> str:
-    """What there is to go on from, and the command that does."""
-    if not run.exists():
-        return f"nothing was written yet\n  next: {shlex.join(['paceline', *sys.argv[1:]])}"
+def _stands(run: RunDir) -> str:
     there = standing(run.checkpoints)
-    where = f"the newest checkpoint is of step {there[0].step:,}" if there else "there is no checkpoint yet"
-    return f"{where}\n  next: {_resume_command(run)}"
-
-
-def _resume_command(run: RunDir) -> str:
-    return f"paceline train --resume {shlex.quote(str(run.path))}"
-
-
-def _failure(ended: Ended, resume: str) -> PacelineError:
-    from paceline.audits.job_failure import failure_of
-
-    return failure_of(ended, resume)
-
-
-def _show_result(config: TrainConfig, run: RunDir) -> None:
-    from paceline.cli.result import show_result
-
-    show_result(run, config.format)
+    kept = f"the newest checkpoint is of step {there[0].step:,}" if there else "there is no checkpoint yet"
+    return what_next("train", run, kept, "nothing was written yet")

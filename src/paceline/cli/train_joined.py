@@ -21,7 +21,7 @@ from paceline.parallel.seat import join as join_group
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, run_lock
 from paceline.records.validation import Validation
-from paceline.train.choices import save_signal
+from paceline.train.choices import SAVE_SIGNALS
 from paceline.train.config import TrainConfig
 from paceline.train.setup import build
 from paceline.train.worker import PATIENCE_S, finish
@@ -57,7 +57,7 @@ def _run(given: dict[str, Any], stop: StopRequest) -> int:
             if seat.env.rank == 0:
                 extra = drawing.enter_context(tensorboard_export(config, run))
                 drawing.enter_context(Follower(run, console_for(config.format), extra))
-            code = finish(build(config, seat, run, stop, validation), save_signal(config.save_signal))
+            code = finish(build(config, seat, run, stop, validation), SAVE_SIGNALS[config.save_signal])
         if seat.env.rank == 0 and code == Exit.OK:
             show_result(run, config.format)
     return code

@@ -7,14 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.cli.run_directory import fresh_run, run_to_resume
 from paceline.records.errors import PacelineError
-from paceline.records.rundir import DEFAULT_ROOT, RunDir, new_run_dir, read_info
+from paceline.records.rundir import DEFAULT_ROOT, RunDir, read_info
 from paceline.records.target import parse_target
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
 from paceline.tasks.targets import check_target
 from paceline.train.checks import check, check_takes_part, require_shared
-from paceline.train.config import TrainConfig, for_resume, from_dict
+from paceline.train.config import TrainConfig, for_resume
 
 if TYPE_CHECKING:
     from paceline.report.tensorboard import TensorBoardExport
@@ -43,26 +44,15 @@ def settle_request(given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
     config = TrainConfig(**given)
     check(config)
     check_takes_part(given)
-    if config.run_dir is not None:
-        run = RunDir(config.run_dir)
-        if run.exists() and resume is None:
-            raise PacelineError(
-                f"{run.path} already holds a run",
-                hint="--resume auto goes on with it; or choose another --run-dir",
-            )
-        return config, run
-    return config, new_run_dir(Path(config.task).stem)
+    hint = "--resume auto goes on with it; or choose another --run-dir"
+    return config, fresh_run(config.run_dir, Path(config.task).stem, hint)
 
 
 def _resume_of(run: RunDir, given: dict[str, Any]) -> tuple[TrainConfig, RunDir]:
-    if "run_dir" in given and Path(given["run_dir"]).resolve() != run.path.resolve():
-        raise PacelineError(
-            f"--resume {run.path} and --run-dir {given['run_dir']} name two directories", hint="leave --run-dir out"
-        )
-    info = read_info(run.path)
-    if info.verb != "train":
-        raise PacelineError(f"{run.path} is a run of paceline {info.verb}", hint="only paceline train can resume it")
-    config = for_resume(from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)})
+    info = run_to_resume(run, given, "train")
+    config = for_resume(
+        TrainConfig.from_dict(info.config), {**given, "resume": str(run.path), "run_dir": str(run.path)}
+    )
     check_task_name(config.task)
     check(config)
     return config, run

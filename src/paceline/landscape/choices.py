@@ -38,7 +38,6 @@ DIRECTIONS = ("filter", "raw")
 PLANES = ("random", "pca")
 BATCH_NORMS = ("batch", "saved")
 PRECISIONS = ("fp32", "fp64")
-FORMATS = ("text", "json")
 
 NOT_INVARIANT = (
     "Plain sharpness (eigenvalues, trace, density, Keskar, SAM) is not a property of what a network computes: multiply "

@@ -1,124 +1,102 @@
-"""The settings of `paceline landscape`: one frozen dataclass from which the flags, the record in run.json and the rules
-of `--resume` are derived. Nothing here imports torch.
-"""
+"""The settings of `paceline landscape`. Nothing here imports torch."""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import msgspec
-
-from paceline.landscape.choices import BATCH_NORMS, DATA, DIRECTIONS, FORMATS, MEASURES, PLANES, PRECISIONS
+from paceline.landscape.choices import BATCH_NORMS, DATA, DIRECTIONS, MEASURES, PLANES, PRECISIONS
 from paceline.parallel.placement import parse_workers
 from paceline.records.errors import PacelineError, choices
 from paceline.records.rundir import RunDir
+from paceline.settings.declare import VerbSettings, argument, control, format_setting, run_dir_setting, setting
+from paceline.settings.legal import ABOVE_ZERO, COUNT, NOT_NEGATIVE, PER_DEVICE, SEED, Range, one_of
 from paceline.tasks.table import BUILT_IN
 
-LEAST_PROBES = 8
-
-
-def _result(default: Any, group: str, text: str, value: str = "", flag: str = "") -> Any:
-    """A field that decides the numbers: a resumed measurement must have the same.
-
-    Args:
-        default: None takes what the help says.
-        group: where help lists the flag.
-        text: what it does.
-        value: what help calls its value.
-        flag: its name, where that is not the field's.
-    """
-    return field(default=default, metadata={"help": text, "group": group, "value": value, "recipe": True, "flag": flag})
-
-
-def _control(default: Any, group: str, text: str, value: str = "") -> Any:
-    """A field that decides how it is carried out."""
-    return field(default=default, metadata={"help": text, "group": group, "value": value, "recipe": False})
-
-
-SUBJECT = "What to measure"
-SAMPLES = "Samples and precision"
-SLICES = "Surface, line and interpolation"
-CURVATURE = "Curvature and sharpness"
-OUTPUT = "Workers, resuming and output"
+LEAST_BETWEEN = 3
+"""Points of an interpolation: without one between the two runs there is no barrier."""
 
 
 @dataclass(frozen=True)
-class LandscapeConfig:
+class LandscapeConfig(VerbSettings):
     """All settings of a measurement."""
 
-    target: str = field(
-        metadata={"help": "A run directory, or a task, which is measured at its initial weights.", "recipe": True}
-    )
+    noun = "measurement"
 
-    measure: str | None = _result(
+    target: str = argument("A run directory, or a task, which is measured at its initial weights.")
+
+    measure: str | None = setting(
         None,
-        SUBJECT,
-        f"Comma-separated list of: {', '.join(MEASURES)}. [default: surface,eigenvalues,trace; interpolation with "
+        f"Comma-separated list of: {choices(MEASURES)}. [default: surface,eigenvalues,trace; interpolation with "
         "--with]",
-        "NAMES",
+        value="NAMES",
+        group="What to measure",
     )
-    other: str | None = _result(
-        None, SUBJECT, "Second run of the same task, for the straight line between both and its barrier.", "RUN", "with"
+    other: str | None = setting(
+        None,
+        "Second run of the same task, for the straight line between both and its barrier.",
+        value="RUN",
+        flag="with",
     )
-    checkpoint: int | None = _result(None, SUBJECT, "Step of the checkpoint to measure. [default: the newest]", "STEP")
-    other_checkpoint: int | None = _result(
-        None, SUBJECT, "Step of the checkpoint of the second run. [default: the newest]", "STEP", "with-checkpoint"
+    checkpoint: int | None = setting(
+        None, "Step of the checkpoint to measure. [default: the newest]", NOT_NEGATIVE, value="STEP"
+    )
+    other_checkpoint: int | None = setting(
+        None,
+        "Step of the checkpoint of the second run. [default: the newest]",
+        NOT_NEGATIVE,
+        value="STEP",
+        flag="with-checkpoint",
     )
 
-    samples: int | None = _result(None, SAMPLES, "Samples for slices. [default: 10000, or all there are]", "N")
-    curvature_samples: int = _result(2000, SAMPLES, "Samples for curvature and sharpness.", "N")
-    on: str = _result("train", SAMPLES, f"Samples to use: {' or '.join(DATA)}.", "SET")
-    chunk: int = _result(
+    samples: int | None = setting(
+        None, "Samples for slices. [default: 10000, or all there are]", COUNT, group="Samples and precision"
+    )
+    curvature_samples: int = setting(2000, "Samples for curvature and sharpness.", COUNT)
+    on: str = setting("train", "Samples to use: train or eval.", DATA, value="SET")
+    chunk: int = setting(
         250,
-        SAMPLES,
         "Most samples per forward pass; cut into equal parts (401: 201 + 200). With --batch-norm batch it changes the "
         "result.",
-        "N",
+        COUNT,
     )
-    batch_norm: str = _result(
-        "batch", SAMPLES, "Batch norm statistics: batch (of each chunk) or saved (the running ones).", "NAME"
+    batch_norm: str = setting(
+        "batch", "Batch norm statistics: batch (of each chunk) or saved (the running ones).", BATCH_NORMS
     )
-    precision: str = _result("fp32", SAMPLES, f"Precision: {' or '.join(PRECISIONS)}.", "NAME")
-    seed: int = _result(0, SAMPLES, "Seed of directions, probes, starting vectors, and a task's initial weights.", "N")
+    precision: str = setting("fp32", "Precision: fp32 or fp64.", PRECISIONS)
+    seed: int = setting(0, "Seed of directions, probes, starting vectors, and a task's initial weights.", SEED)
 
-    points: int = _result(25, SLICES, "Points along each direction.", "N")
-    span: float = _result(1.0, SLICES, "Distance to go in both ways, in lengths of the direction.", "X")
-    directions: str = _result(
+    points: int = setting(25, "Points along each direction.", Range(2), group="Surface, line and interpolation")
+    span: float = setting(1.0, "Distance to go in both ways, in lengths of the direction.", ABOVE_ZERO)
+    directions: str = setting(
         "filter",
-        SLICES,
         "Scaling of random directions: filter (each filter to its norm) or raw (the whole vector).",
-        "NAME",
+        DIRECTIONS,
     )
-    plane: str = _result(
-        "random", SLICES, "Plane of the surface: random, or pca (the main directions of the run's checkpoints).", "NAME"
+    plane: str = setting(
+        "random", "Plane of the surface: random, or pca (the main directions of the run's checkpoints).", PLANES
     )
 
-    top: int = _result(5, CURVATURE, "Number of eigenvalues.", "N")
-    tolerance: float = _result(1e-3, CURVATURE, "Relative residual at which an eigenvalue counts as converged.", "X")
-    steps: int = _result(100, CURVATURE, "Maximum Lanczos steps; the density takes at most 60.", "N")
-    probes: int = _result(
-        100, CURVATURE, "Maximum random vectors for the trace; the density takes a thirtieth of them.", "N"
+    top: int = setting(5, "Number of eigenvalues.", COUNT, group="Curvature and sharpness")
+    tolerance: float = setting(
+        1e-3, "Relative residual at which an eigenvalue counts as converged.", Range(0, 1, above=True)
     )
-    epsilon: float = _result(1e-3, CURVATURE, "Size of Keskar's box, epsilon * (|w| + 1).", "X")
-    rho: float = _result(0.05, CURVATURE, "Radius of the ball of SAM sharpness.", "X")
+    steps: int = setting(100, "Maximum Lanczos steps; the density takes at most 60.", COUNT)
+    probes: int = setting(100, "Maximum random vectors for the trace; the density takes a thirtieth of them.", Range(8))
+    epsilon: float = setting(1e-3, "Size of Keskar's box, epsilon * (|w| + 1).", ABOVE_ZERO)
+    rho: float = setting(0.05, "Radius of the ball of SAM sharpness.", ABOVE_ZERO)
 
-    workers: str = _control(
+    workers: str = control(
         "auto",
-        OUTPUT,
-        "Worker processes on this machine: a number, or auto for one per GPU, else one per CPU core.",
-        "N",
+        f"Worker processes on this machine: {PER_DEVICE}",
+        parse_workers,
+        value="N",
+        group="Workers, resuming and output",
     )
-    resume: str | None = _control(None, OUTPUT, "Resume a stopped measurement from its run directory.", "RUN")
-    run_dir: str | None = _control(
-        None, OUTPUT, "Use exactly this directory instead of runs/<date>_<time>_landscape-<name>.", "DIR"
-    )
-    data_dir: str | None = _control(None, OUTPUT, "Directory of the data set. [default: the run's]", "DIR")
-    format: str = _control("text", OUTPUT, "text, or json for one JSON object at the end.", "NAME")
+    resume: str | None = control(None, "Resume a stopped measurement from its run directory.", value="RUN")
+    run_dir: str | None = run_dir_setting("landscape-<name>")
+    data_dir: str | None = control(None, "Directory of the data set. [default: the run's]", value="DIR")
+    format: str = format_setting()
 
     @property
     def measures(self) -> tuple[str, ...]:
@@ -142,36 +120,10 @@ class LandscapeConfig:
         return min(self.steps, 60)
 
 
-_NAMES: dict[str, Collection[str]] = {
-    "on": DATA,
-    "directions": DIRECTIONS,
-    "plane": PLANES,
-    "batch_norm": BATCH_NORMS,
-    "precision": PRECISIONS,
-    "format": FORMATS,
-}
-_AT_LEAST = {
-    "samples": 1, "curvature_samples": 1, "points": 2, "top": 1, "probes": LEAST_PROBES, "steps": 1, "seed": 0,
-    "chunk": 1, "checkpoint": 0, "other_checkpoint": 0,
-}  # fmt: skip
-LEAST_BETWEEN = 3
-SEEDS = 2**63
-"""Seeds are below it, as those of paceline train."""
-_ABOVE_ZERO = ("span", "epsilon", "rho")
-
-
 def is_run(target: str) -> bool:
     """Whether a target is a directory, and no built-in task that a directory happens to be called like."""
     path = Path(target)
     return path.is_dir() and (target not in BUILT_IN or RunDir(path).exists())
-
-
-def flag_of(name: str) -> str:
-    """How a setting is typed."""
-    if name == "target":
-        return "TARGET"
-    own = next((f.metadata.get("flag") for f in dataclasses.fields(LandscapeConfig) if f.name == name), "")
-    return "--" + (own or name).replace("_", "-")
 
 
 def check(config: LandscapeConfig) -> None:
@@ -180,32 +132,14 @@ def check(config: LandscapeConfig) -> None:
     Raises:
         PacelineError: naming the flag.
     """
-    for name, legal in _NAMES.items():
-        if getattr(config, name) not in legal:
-            raise PacelineError(
-                f"{flag_of(name)} {getattr(config, name)} is unknown", hint=f"legal values: {choices(legal)}"
-            )
-    for name, least in _AT_LEAST.items():
-        value = getattr(config, name)
-        if value is not None and value < least:
-            raise PacelineError(f"{flag_of(name)} {value} is out of range", hint=f"legal: {least} <= value")
-    if config.seed >= SEEDS:
-        raise PacelineError(f"--seed {config.seed} is out of range", hint=f"legal: 0 <= value < {SEEDS}")
-    for name in _ABOVE_ZERO:
-        value = getattr(config, name)
-        if not (math.isfinite(value) and value > 0):
-            raise PacelineError(f"{flag_of(name)} {value:g} is out of range", hint="legal: 0 < value")
-    if not 0 < config.tolerance < 1:
-        raise PacelineError(f"--tolerance {config.tolerance:g} is out of range", hint="legal: 0 < value < 1")
-    parse_workers(config.workers)
+    config.check_fields()
     _check_measures(config)
 
 
 def _check_measures(config: LandscapeConfig) -> None:
     asked = [name.strip() for name in (config.measure or "").split(",") if name.strip()]
     for name in asked:
-        if name not in MEASURES:
-            raise PacelineError(f"--measure {name} is unknown", hint=f"legal values: {choices(MEASURES)}")
+        one_of("--measure", name, MEASURES)
     if not config.measures:
         raise PacelineError("--measure names nothing", hint=f"legal values: {choices(MEASURES)}")
     if ("interpolation" in config.measures) != (config.other is not None):
@@ -226,43 +160,3 @@ def _check_measures(config: LandscapeConfig) -> None:
         raise PacelineError(
             "--plane pca is of the surface, which is not measured", hint="--measure surface, or leave --plane out"
         )
-
-
-def to_dict(config: LandscapeConfig) -> dict[str, Any]:
-    """For run.json."""
-    return dataclasses.asdict(config)
-
-
-def from_dict(values: Mapping[str, Any]) -> LandscapeConfig:
-    """From run.json; settings that this version does not know are refused, since they may have decided the result.
-
-    Raises:
-        PacelineError: unknown settings, or values of another type.
-    """
-    unknown = sorted(set(values) - {f.name for f in dataclasses.fields(LandscapeConfig)})
-    try:
-        if unknown:
-            raise msgspec.ValidationError(f"unknown to this version: {', '.join(unknown)}")
-        return msgspec.convert(dict(values), LandscapeConfig)
-    except msgspec.ValidationError as error:
-        raise PacelineError(
-            "the settings of the measurement cannot be read",
-            why=str(error),
-            hint="use the version of Paceline that wrote them (see versions in run.json), or start a new one",
-        ) from error
-
-
-def for_resume(stored: LandscapeConfig, given: Mapping[str, Any]) -> LandscapeConfig:
-    """The stored settings with what the user gave anew.
-
-    Raises:
-        PacelineError: a setting that decides the numbers was changed.
-    """
-    for f in dataclasses.fields(LandscapeConfig):
-        if f.name in given and f.metadata["recipe"] and given[f.name] != getattr(stored, f.name):
-            raise PacelineError(
-                f"the measurement to be resumed has {flag_of(f.name)} {getattr(stored, f.name)}, not {given[f.name]}",
-                why="a resumed measurement goes on with the settings that decide its numbers",
-                hint=f"leave {flag_of(f.name)} out, or start a new one with another --run-dir",
-            )
-    return dataclasses.replace(stored, **given)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 from typing import Any
 
 import scipy
 
 from paceline.landscape.choices import BATCH_NORM_WORDS
-from paceline.landscape.config import LandscapeConfig, to_dict
+from paceline.landscape.config import LandscapeConfig
 from paceline.landscape.subject import Subject
 from paceline.parallel.host import git_state, memory_settings, topology, versions
 from paceline.parallel.seat import Seat
@@ -51,7 +52,7 @@ def describe(config: LandscapeConfig, subject: Subject, seat: Seat, parameters: 
         command=seat.command,
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         versions={**versions(), "scipy": scipy.__version__},
-        config=to_dict(config),
+        config=dataclasses.asdict(config),
         topology=topology(seat),
         precision=config.precision,
         git=git_state(),

@@ -20,7 +20,7 @@ import numpy as np
 
 from paceline.checkpoint.find import find_checkpoint
 from paceline.landscape.choices import HANDOVER, NOT_INVARIANT, STALE
-from paceline.landscape.config import LandscapeConfig, from_dict, is_run
+from paceline.landscape.config import LandscapeConfig, is_run
 from paceline.landscape.describe import batch_norm_words, chunk_words, describe, first_words
 from paceline.landscape.early import make_losses, refuse_early
 from paceline.landscape.estimate import Extent, cost_lines
@@ -55,7 +55,7 @@ class Handover:
 def run_rank(stop: StopRequest) -> int:
     """Join the process group, build what is needed, measure; return the exit code."""
     handover = msgspec.json.decode(os.environ[HANDOVER], type=Handover)
-    config, run = from_dict(handover.config), RunDir(handover.run_dir)
+    config, run = LandscapeConfig.from_dict(handover.config), RunDir(handover.run_dir)
     seat = take_seat(handover.command)
     join(seat, PATIENCE_S)
     session, recorder = build(config, seat, run, stop)

@@ -11,9 +11,8 @@ import contextlib
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Protocol
+from collections.abc import Iterator
+from typing import Any
 
 import psutil
 from torch.distributed.elastic.agent.server.api import WorkerState
@@ -21,60 +20,19 @@ from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElas
 from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.launcher import api as launcher
 
-from paceline.launch.rank_ends import EndWatcher
-from paceline.records.launched import RankExit
+from paceline.launch.job_record import JobRecord
+from paceline.launch.rank_ends import RunningRanks
+from paceline.records.launched import Attempt
 from paceline.records.vocabulary import AttemptOutcome
 
-Ends = Mapping[int, tuple[float, int | None]]
-"""Time and exit code of ranks that have ended, by rank."""
 _KILL_WAIT_S = 5.0
-_LEFTOVER_S = 2.0
-
-
-@dataclass(frozen=True)
-class Ended:
-    """One attempt, as far as this machine shows it.
-
-    Attributes:
-        outcome: how it ended.
-        started_unix_s: when its workers were started.
-        duration_s: until the last had ended.
-        world: ranks on all machines.
-        again: the workers are started again.
-        restarts_left: how often that may still happen after a failure.
-        ranks: of this machine.
-    """
-
-    outcome: AttemptOutcome
-    started_unix_s: float
-    duration_s: float
-    world: int
-    again: bool
-    restarts_left: int
-    ranks: tuple[RankExit, ...]
-
-
-class Observer(Protocol):
-    """Who is told."""
-
-    def started(self, pids: Mapping[int, int], world: int, ends: Callable[[], Ends]) -> None:
-        """Workers run; `pids` by rank, `ends` gives the ends so far."""
-
-    def stopping(self) -> None:
-        """Workers are being told to stop."""
-
-    def ended(self, attempt: Ended) -> None:
-        """All workers of this machine have ended."""
-
-    def grace_s(self) -> int | None:
-        """Seconds that workers get after a signal; None for torch's own."""
 
 
 class WatchedAgent(LocalElasticAgent):
-    """The agent; `observer` is set on a subclass by `watched_agent`."""
+    """The agent; `record` is set on a subclass by `watched_agent`."""
 
-    observer: Observer
-    _running: _Running | None = None
+    record: JobRecord
+    _running: RunningRanks | None = None
     _state: WorkerState | None = None
     _again = False
 
@@ -85,18 +43,19 @@ class WatchedAgent(LocalElasticAgent):
         pids = dict(context.pids())
         ranks = {worker.local_rank: worker.global_rank for worker in worker_group.workers}
         self._state = None
-        self._running = _Running(started, ranks, worker_group.workers[0].world_size, pids)
+        self._world = worker_group.workers[0].world_size
+        self._running = RunningRanks(started, ranks, pids)
         close = context.close
 
         def noted(*args: Any, **kwargs: Any) -> None:
             if self._running is not None and self._running.stop_unix_s is None:
                 self._running.stop_unix_s = time.time()
-                self.observer.stopping()
+                self.record.stopping()
             close(*args, **kwargs)
 
         context.close = noted
         by_rank = {ranks[local]: pid for local, pid in pids.items()}
-        self.observer.started(by_rank, self._running.world, self._running.ends)
+        self.record.started(by_rank, self._world, self._running.ends)
         return ids
 
     def _monitor_workers(self, worker_group: Any) -> Any:
@@ -112,7 +71,7 @@ class WatchedAgent(LocalElasticAgent):
             self._again = False
 
     def _shutdown(self, death_sig: Any = signal.SIGTERM, *args: Any, **kwargs: Any) -> None:
-        grace = self.observer.grace_s()
+        grace = self.record.grace_s()
         if grace is not None and "timeout" in kwargs:
             kwargs["timeout"] = grace
         try:
@@ -152,66 +111,16 @@ class WatchedAgent(LocalElasticAgent):
             outcome = "membership" if self._again else "interrupted"
         if outcome == "interrupted":
             running.end_leftovers()
-        self.observer.ended(
-            Ended(
-                outcome=outcome,
-                started_unix_s=running.started_unix_s,
-                duration_s=time.time() - running.started_unix_s,
-                world=running.world,
-                again=self._again,
-                restarts_left=self._remaining_restarts,
-                ranks=running.exits(codes),
-            )
+        attempt = Attempt(
+            attempt=len(self.record.attempts) + 1,
+            started_unix_s=running.started_unix_s,
+            duration_s=time.time() - running.started_unix_s,
+            world=self._world,
+            outcome=outcome,
+            ranks=running.exits(codes),
+            logs=None,
         )
-
-
-class _Running:
-    """The attempt that is going on."""
-
-    def __init__(self, started_unix_s: float, ranks: Mapping[int, int], world: int, pids: Mapping[int, int]) -> None:
-        self.started_unix_s = started_unix_s
-        self.world = world
-        self.stop_unix_s: float | None = None
-        self._ranks = ranks
-        self._pids = pids
-        self._watcher = EndWatcher(pids)
-
-    def ends(self) -> Ends:
-        """What is known so far."""
-        return {self._ranks[local]: (end.at_unix_s, end.exit_code) for local, end in list(self._watcher.ends.items())}
-
-    def exits(self, codes: Mapping[int, int | None]) -> tuple[RankExit, ...]:
-        """How each rank ended; `codes` are the agent's, by local rank."""
-        self._watcher.stop()
-        found = []
-        for local, pid in self._pids.items():
-            seen = self._watcher.ends.get(local)
-            code = codes.get(local)
-            if code is None and seen is not None:
-                code = seen.exit_code
-            at = seen.at_unix_s if seen else None
-            found.append(
-                RankExit(
-                    rank=self._ranks[local],
-                    local_rank=local,
-                    pid=pid,
-                    exit_code=code,
-                    after_s=None if at is None else max(0.0, at - self.started_unix_s),
-                    stopped=at is not None and self.stop_unix_s is not None and at >= self.stop_unix_s,
-                )
-            )
-        return tuple(found)
-
-    def end_leftovers(self) -> None:
-        """End what workers that were interrupted left in their process groups, such as processes of mp.spawn."""
-        deadline = time.monotonic() + _LEFTOVER_S
-        left = set(self._pids.values())
-        while left and time.monotonic() < deadline:
-            left = {pid for pid in left if _group_lives(pid)}
-            time.sleep(0.05 if left else 0)
-        for pid in left:
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(pid, signal.SIGKILL)
+        self.record.ended(attempt, self._remaining_restarts if self._again else None)
 
 
 def _end_unknown_children() -> None:
@@ -222,20 +131,12 @@ def _end_unknown_children() -> None:
                 os.killpg(child.pid, signal.SIGKILL)
 
 
-def _group_lives(pid: int) -> bool:
-    try:
-        os.killpg(pid, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return True
-
-
 @contextlib.contextmanager
-def watched_agent(observer: Observer) -> Iterator[None]:
+def watched_agent(record: JobRecord) -> Iterator[None]:
     """Jobs that torch's launcher starts inside the block have a watched agent."""
     module: Any = launcher
     before = module.LocalElasticAgent
-    module.LocalElasticAgent = type("WatchedAgent", (WatchedAgent,), {"observer": observer})
+    module.LocalElasticAgent = type("WatchedAgent", (WatchedAgent,), {"record": record})
     try:
         yield
     finally:

@@ -6,7 +6,8 @@ to the ranks, and its log stays out of the terminal.
 
 **No handler raises.** torch's own handlers raise an exception wherever the signal meets the agent: in a `finally`, in a
 logging call, or between `acquire` and `try` in `Popen.poll`, whose lock is then never released, so that the agent does
-not see its ranks end. Ours set a flag, and the agent looks at it each time it looks after its ranks.
+not see its ranks end. Ours set a flag, and the agent looks at it each time it looks after its ranks. The agent runs in
+a thread of its own: only in the main thread does torch set handlers.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import sys
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -27,12 +29,12 @@ from typing import Any, NoReturn
 from torch.distributed.elastic.agent.server.api import RunResult, WorkerGroup, WorkerSpec
 from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException, Std
-from torch.distributed.elastic.multiprocessing.errors import ProcessFailure
 from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous
 
-from paceline.launch.environment import with_variables
+from paceline.launch.rank_ends import attempt_of
 from paceline.parallel.seat import SAVE_SIGNALS
+from paceline.records.launched import Attempt
 
 
 @dataclass(frozen=True)
@@ -64,12 +66,12 @@ class Ended:
 
     Attributes:
         stopped_by: the signal that stopped it, None when it ended by itself.
-        failures: of ranks, by global rank; empty after success.
+        failure: the ranks that failed; None after success.
         logs: the directory that holds `<local_rank>/{stdout.log,stderr.log,error.json}`; None when nothing started.
     """
 
     stopped_by: signal.Signals | None
-    failures: Mapping[int, ProcessFailure]
+    failure: Attempt | None
     logs: Path | None
 
 
@@ -118,6 +120,11 @@ _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 class _Agent(LocalElasticAgent):
     orders: _Orders
+
+    def _setup_local_watchdog(self, envs: dict[int, dict[str, str]]) -> None:
+        super()._setup_local_watchdog(envs)
+        for each in envs.values():
+            each.update(self.orders.job.env)
 
     def _start_workers(self, worker_group: WorkerGroup) -> dict[int, Any]:
         # A new process inherits what is blocked: a save signal that meets a rank before it listens stays pending.
@@ -172,33 +179,18 @@ def run_job(job: Job) -> Ended:
     )
     agent = _Agent(spec, logs_specs=logs, start_method="spawn")
     result: RunResult | None = None
-    with _Orders(job) as orders, with_variables({**job.env, **_NO_HANDLERS_OF_TORCH}), _quiet(job.logs):
+    with _Orders(job) as orders, _quiet(job.logs), ThreadPoolExecutor(1, "agent") as thread:
         agent.orders = orders
         with contextlib.suppress(SignalException):  # orders.stop says which
-            result = agent.run()
+            result = thread.submit(agent.run).result()
         # The rendezvous is not shut down: nobody else meets there, and torch's `shutdown` walks through the source of
         # all loaded modules to name itself in a log that nobody reads. On a busy machine ranks were gone, and the
         # launcher was still in there and in the interpreter's own end a minute later.
-    failures = result.failures if result is not None and result.is_failed() else {}
-    return Ended(orders.stop if result is None or failures else None, failures, newest_attempt(job.logs))
+    failure = attempt_of(result.failures) if result is not None and result.is_failed() else None
+    return Ended(orders.stop if result is None or failure else None, failure, newest_attempt(job.logs))
 
 
 _NEVER_S = 10**8
-_NO_HANDLERS_OF_TORCH = {"TORCHELASTIC_SIGNALS_TO_HANDLE": "none"}
-"""No signal has this name: torch notes that in its log, and leaves ours alone."""
-
-
-def signal_behind(error: BaseException) -> signal.Signals | None:
-    """The signal that came while torch read the clock for its own metrics, which then trips over a time it has not got.
-
-    torch's decorator (elastic.metrics.api.prof) reads it inside of its `try`, and uses it in the `finally`.
-    """
-    behind = error.__context__
-    while behind is not None:
-        if isinstance(behind, SignalException):
-            return behind.sigval
-        behind = behind.__context__
-    return None
 
 
 def newest_attempt(logs: Path) -> Path | None:

@@ -29,17 +29,19 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from paceline import __version__
 from paceline.launch.attempts import watched_agent
 from paceline.launch.capture import CapturedLogs
-from paceline.launch.elastic import signal_behind
 from paceline.launch.job_record import JobRecord, Judge, in_a_line
 from paceline.launch.plan import LaunchPlan
+from paceline.launch.rank_ends import attempt_of
 from paceline.launch.stall import Script, read_script
 from paceline.launch.torchrun_flags import one_message
 from paceline.parallel.host import git_state
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.launched import Attempt, Cause, RankExit
+from paceline.records.launched import Cause
 from paceline.records.rundir import RunDir, make_dirs, make_run_dir, run_lock, write_info
 from paceline.records.schema import SCHEMA, End, RunInfo, Start
 from paceline.records.writer import EventWriter
+
+Reason = Literal["finished", "interrupted", "failed"]
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Outcome:
     """
 
     exit_code: int
-    reason: Literal["finished", "interrupted", "failed"]
+    reason: Reason
     message: str = ""
     title: str = ""
     cause: Cause | None = None
@@ -89,32 +91,21 @@ def execute(plan: LaunchPlan, say: Callable[[str], None], judge: Judge) -> Outco
     Raises:
         PacelineError: torch's launcher failed.
     """
-    run = RunDir(plan.run_dir)
+    run, started = RunDir(plan.run_dir), time.monotonic()
     with EventWriter(_event_file(run)) as events:
-        return _recorded(plan, run, events, say, judge)
 
+        def end(exit_code: int, reason: Reason, message: str) -> None:
+            elapsed_s = time.monotonic() - started
+            events.write(End(step=0, reason=reason, exit_code=exit_code, elapsed_s=elapsed_s, message=message))
 
-def _recorded(plan: LaunchPlan, run: RunDir, events: EventWriter, say: Callable[[str], None], judge: Judge) -> Outcome:
-    """The launch between its two events."""
-    started = time.monotonic()
-    events.write(Start(session=1, time_unix_s=time.time(), world=plan.world, step=0, pid=os.getpid()))
-    try:
-        outcome = _launch(plan, run, events, say, judge)
-    except PacelineError as error:
-        events.write(_end(Outcome(error.exit_code, "failed", str(error), error.what), started))
-        raise
-    events.write(_end(outcome, started))
+        events.write(Start(session=1, time_unix_s=time.time(), world=plan.world, step=0, pid=os.getpid()))
+        try:
+            outcome = _launch(plan, run, events, say, judge)
+        except PacelineError as error:
+            end(error.exit_code, "failed", error.what)
+            raise
+        end(outcome.exit_code, outcome.reason, outcome.title)
     return outcome
-
-
-def _end(outcome: Outcome, started: float) -> End:
-    return End(
-        step=0,
-        reason=outcome.reason,
-        exit_code=outcome.exit_code,
-        elapsed_s=time.monotonic() - started,
-        message=outcome.title,
-    )
 
 
 def _write_info(plan: LaunchPlan, run: RunDir) -> None:
@@ -201,38 +192,19 @@ def _script(plan: LaunchPlan) -> Script:
 def _failed(job: JobRecord, failed: ChildFailedError, run: RunDir, plan: LaunchPlan, judge: Judge) -> Outcome:
     cause = job.attempts[-1].cause if job.attempts else None
     if cause is None:  # the agent's word is all there is
-        ranks = [
-            RankExit(
-                rank=rank,
-                local_rank=each.local_rank,
-                pid=each.pid,
-                exit_code=each.exitcode,
-                after_s=None,
-                stopped=False,
-            )
-            for rank, each in failed.failures.items()
-        ]
-        attempt = Attempt(
-            attempt=1,
-            started_unix_s=0.0,
-            duration_s=0.0,
-            world=len(ranks),
-            outcome="failed",
-            ranks=ranks,
-            logs=None,
-        )
-        cause = judge(attempt, None if plan.log_dir == os.devnull else Path(plan.log_dir))
+        logs = None if plan.log_dir == os.devnull else Path(plan.log_dir)
+        cause = judge(attempt_of(failed.failures), logs)
     title = cause.title if cause else "a rank failed"
     return Outcome(Exit.FAILED, "failed", _history(job, run, plan), title, cause)
 
 
 def _interrupted(job: JobRecord, stopped: BaseException) -> Outcome:
-    """Stopped by a signal, perhaps while torch read a clock for its metrics (see `signal_behind`)."""
+    """Stopped by a signal, perhaps while torch read a clock for its metrics (see `_signal_behind`)."""
     number = getattr(stopped, "sigval", None)
     if isinstance(stopped, KeyboardInterrupt):  # before torch's handlers were in place
         number = signal.Signals(stopped.args[0] if stopped.args else signal.SIGINT)
     elif isinstance(stopped, UnboundLocalError):
-        number = signal_behind(stopped)
+        number = _signal_behind(stopped)
     if number is None:
         raise stopped
     if not job.attempts:
@@ -244,6 +216,19 @@ def _interrupted(job: JobRecord, stopped: BaseException) -> Outcome:
     earlier = f"; with code 0 had already ended: {ranks}" if left else ""
     text = f"paceline: stopped by {number.name}, which the workers got too{earlier}"
     return Outcome(Exit.FAILED, "interrupted", text, f"stopped by {number.name}")
+
+
+def _signal_behind(error: BaseException) -> signal.Signals | None:
+    """The signal that came while torch read the clock for its own metrics, which then trips over a time it has not got.
+
+    torch's decorator (elastic.metrics.api.prof) reads it inside of its `try`, and uses it in the `finally`.
+    """
+    behind = error.__context__
+    while behind is not None:
+        if isinstance(behind, SignalException):
+            return behind.sigval
+        behind = behind.__context__
+    return None
 
 
 def _history(job: JobRecord, run: RunDir, plan: LaunchPlan) -> str:

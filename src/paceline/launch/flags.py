@@ -1,13 +1,12 @@
 """Every flag of `paceline run`, written down, so that `--help` needs no torch and takes no three seconds.
 
 The launcher itself is built from the installed torch's own parser, so that every flag means what it means there. This
-table is only read by people; a test compares it with the installed parser (`differences`). `since` is the first torch
+table is only read by people; a test compares it with the installed parser. `since` is the first torch
 release that has the flag, read from the sources of 2.9 to 2.14; Paceline needs 2.9.
 """
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -153,45 +152,6 @@ def flags_before_script(argv: Iterable[str]) -> Iterator[str]:
         yield word.split("=", 1)[0]
         if word.replace("_", "-") in takes_value:
             next(words, None)
-
-
-def differences(parser: argparse.ArgumentParser, version: str) -> list[str]:
-    """Where the table disagrees with a parser of torchrun; empty when it does not.
-
-    Args:
-        parser: `torch.distributed.run.get_args_parser()`.
-        version: of the torch that made it; flags that came later are not missed.
-    """
-    actual = {
-        _dashed(action.option_strings): "" if action.nargs == 0 else "value"
-        for action in parser._actions
-        if action.option_strings
-    }
-    release = _release(version)
-    table = {
-        flag.names: flag for group in TORCHRUN.values() for flag in group if _release(flag.since or "0") <= release
-    }
-    found = [f"{'/'.join(names)} is not in the table" for names in actual if names not in table]
-    found += [f"{'/'.join(names)} is not a flag of torch {version}" for names in table if names not in actual]
-    found += [
-        f"{'/'.join(names)} {'takes a value' if actual[names] else 'is a switch'}"
-        for names, flag in table.items()
-        if names in actual and bool(flag.value) != bool(actual[names])
-    ]
-    return found
-
-
-def _dashed(names: Iterable[str]) -> tuple[str, ...]:
-    return tuple(name for name in names if "_" not in name)
-
-
-def _release(version: str) -> tuple[int, ...]:
-    numbers = []
-    for part in version.split("+")[0].split(".")[:2]:
-        if not part.isdigit():
-            break
-        numbers.append(int(part))
-    return tuple(numbers)
 
 
 def _section(title: str, flags: Iterable[Flag], width: int) -> list[str]:

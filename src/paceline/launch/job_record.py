@@ -7,8 +7,8 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.launch.attempts import Ended, Ends
 from paceline.launch.capture import CapturedLogs
+from paceline.launch.rank_ends import Ends
 from paceline.launch.stall import Script, StallWatch
 from paceline.records.errors import PacelineError
 from paceline.records.launched import Attempt, Cause
@@ -50,44 +50,40 @@ class JobRecord:
         self._stall: StallWatch | None = None
 
     def started(self, pids: Mapping[int, int], world: int, ends: Callable[[], Ends]) -> None:
-        """See `attempts.Observer`."""
+        """Workers run; `pids` by rank, `ends` gives the ends so far."""
         self._stall = StallWatch(pids, world, self._script, ends, self._say)
 
     def grace_s(self) -> int | None:
-        """See `attempts.Observer`."""
+        """Seconds that workers get after a signal; None for torch's own."""
         return _STALLED_GRACE_S if self._stall is not None and self._stall.own_ranks else None
 
     def stopping(self) -> None:
-        """See `attempts.Observer`."""
+        """Workers are being told to stop."""
         if self._stall is not None:
             self._stall.silence()
 
-    def ended(self, attempt: Ended) -> None:
-        """See `attempts.Observer`."""
+    def ended(self, attempt: Attempt, restarts_left: int | None) -> None:
+        """All workers of this machine have ended.
+
+        Args:
+            attempt: without logs and cause.
+            restarts_left: how often workers may still be started again after a failure; None when they are not now.
+        """
         if self._stall is not None:
             self._stall.stop()
             self._stall = None
         folder = self._folder(moved=attempt.outcome == "membership")
-        event = Attempt(
-            attempt=len(self.attempts) + 1,
-            started_unix_s=attempt.started_unix_s,
-            duration_s=attempt.duration_s,
-            world=attempt.world,
-            outcome=attempt.outcome,
-            ranks=list(attempt.ranks),
-            logs=self._below_run(folder) if folder is not None else None,
-        )
-        if attempt.outcome == "failed":
-            event = msgspec.structs.replace(event, cause=self._judge(event, folder))
-        self.attempts.append(event)
+        cause = self._judge(attempt, folder) if attempt.outcome == "failed" else None
+        logs = self._below_run(folder) if folder is not None else None
+        attempt = msgspec.structs.replace(attempt, logs=logs, cause=cause)
+        self.attempts.append(attempt)
         try:
-            self._writer.write(event)
+            self._writer.write(attempt)
         except PacelineError as error:  # a full disk does not end a job that runs
-            self._say(f"paceline: the record of attempt {event.attempt} was not written: {error.what}")
-        if attempt.again and event.cause is not None:
-            self._say(f"paceline: {in_a_line(event)}; starting again (restarts left: {attempt.restarts_left})")
-        elif attempt.again:
-            self._say(f"paceline: {in_a_line(event)}; starting again")
+            self._say(f"paceline: the record of attempt {attempt.attempt} was not written: {error.what}")
+        if restarts_left is not None:
+            left = f" (restarts left: {restarts_left})" if cause is not None else ""
+            self._say(f"paceline: {in_a_line(attempt)}; starting again{left}")
 
     def _below_run(self, folder: Path) -> str:
         """Relative to the run directory where it is below it, so that the run can be moved."""

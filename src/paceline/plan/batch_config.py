@@ -3,93 +3,76 @@
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
 
 from paceline.parallel.placement import parse_workers
-from paceline.plan.choices import check_format, positive, whole_numbers
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.target import Target, parse_target
+from paceline.settings.declare import VerbSettings, argument, control, format_setting, run_dir_setting, setting
+from paceline.settings.legal import ABOVE_ZERO, PER_DEVICE
+from paceline.settings.typed_number import whole_numbers
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN
 from paceline.tasks.targets import check_target
 
 
-def _option(default: Any, group: str, text: str, value: str = "", *, share: bool = False) -> Any:
-    return field(default=default, metadata={"help": text, "group": group, "value": value, "share": share})
-
-
-QUESTION = "Question"
-TRAININGS = "Trainings made for a task or by --confirm"
-OUTPUT = "Resuming and output"
-
-
 @dataclass(frozen=True)
-class BatchConfig:
+class BatchConfig(VerbSettings):
     """All settings."""
 
-    targets: list[str] = field(
-        metadata={"help": "Runs of paceline train, or one task, for which the runs are made by this command."}
+    noun = "plan"
+
+    targets: list[str] = argument(  # noqa: RUF009  # a field
+        "Runs of paceline train, or one task, for which the runs are made by this command."
     )
 
-    target: str | None = _option(
-        None, QUESTION, "Goal of the training, for example accuracy=0.90 or loss=0.3.", "METRIC=VALUE"
+    target: str | None = setting(
+        None, "Goal of the training, for example accuracy=0.90 or loss=0.3.", value="METRIC=VALUE", group="Question"
     )
-    workers: str = _option("1,2,4,8,16,32", QUESTION, "Numbers of workers to tabulate.", "N,N,...")
-    efficiency: float = _option(
-        0.5,
-        QUESTION,
-        "Least progress per worker to recommend, relative to one worker at the base batch: 0.5 or 50%.",
-        "X",
-        share=True,
+    workers: str = control("1,2,4,8,16,32", "Numbers of workers to tabulate.", whole_numbers, value="N,N,...")
+    efficiency: float = control(
+        0.5, "Least progress per worker to recommend, relative to one worker at the base batch: 0.5 or 50%.", share=True
     )
-    speed: str | None = _option(
-        None, QUESTION, "Run directory of paceline plan speed, whose times are added to the table.", "RUN"
+    speed: str | None = control(
+        None, "Run directory of paceline plan speed, whose times are added to the table.", value="RUN"
     )
-    confirm: bool = _option(
-        False, QUESTION, "Test the answer with short trainings at several batches, from the run's newest checkpoint."
+    confirm: bool = setting(
+        False, "Test the answer with short trainings at several batches, from the run's newest checkpoint."
     )
 
-    batches: str | None = _option(
+    batches: str | None = setting(
         None,
-        TRAININGS,
         "Batch sizes to train. [default: 1, 4, 16 and 64 times the base batch; with --confirm 1, 2, 4, 8 and 16 times]",
-        "N,N,...",
+        whole_numbers,
+        value="N,N,...",
+        group="Trainings made for a task or by --confirm",
     )
-    seeds: int = _option(2, TRAININGS, "Trainings per batch size.", "N")
-    epochs: int | None = _option(None, TRAININGS, "Epochs after which a training gives up on the target.", "N")
-    lr_rule: str = _option(
-        "sqrt", TRAININGS, "How the rate scales with the batch size, as in paceline train --lr-rule.", "NAME"
+    seeds: int = setting(2, "Trainings per batch size.", ABOVE_ZERO)
+    epochs: int | None = setting(None, "Epochs after which a training gives up on the target.", ABOVE_ZERO)
+    lr_rule: str = setting(
+        "sqrt", "How the rate scales with the batch size, as in paceline train --lr-rule.", value="NAME"
     )
-    warmup: str | None = _option(None, TRAININGS, "Length of the warm-up, as in paceline train --warmup.", "LENGTH")
-    train_workers: str = _option(
-        "auto",
-        TRAININGS,
-        "Worker processes of each training: a number, or auto for one per GPU, else one per CPU core.",
-        "N",
-    )
-    data_dir: str | None = _option(None, TRAININGS, "Directory of the data set.", "DIR")
+    warmup: str | None = setting(None, "Length of the warm-up, as in paceline train --warmup.", value="LENGTH")
+    train_workers: str = control("auto", f"Worker processes of each training: {PER_DEVICE}", parse_workers, value="N")
+    data_dir: str | None = control(None, "Directory of the data set.", value="DIR")
 
-    resume: str | None = _option(None, OUTPUT, "Resume a stopped plan from its run directory.", "RUN")
-    run_dir: str | None = _option(
-        None,
-        OUTPUT,
-        "Use exactly this directory instead of runs/<date>_<time>_plan-batch-<task> (with --confirm: <run>).",
-        "DIR",
+    resume: str | None = control(
+        None, "Resume a stopped plan from its run directory.", value="RUN", group="Resuming and output"
     )
-    format: str = _option("text", OUTPUT, "text, or json for one JSON object at the end.", "NAME")
+    run_dir: str | None = run_dir_setting("plan-batch-<task> (with --confirm: <run>)")
+    format: str = format_setting()
 
     @property
     def worker_counts(self) -> list[int]:
         """In the table, ascending."""
-        return whole_numbers("--workers", self.workers)
+        return whole_numbers(self.workers, "--workers")
 
     @property
     def batch_sizes(self) -> list[int] | None:
         """To train at, ascending; None when they are left out."""
-        return None if self.batches is None else whole_numbers("--batches", self.batches)
+        return None if self.batches is None else whole_numbers(self.batches, "--batches")
 
     @property
     def goal(self) -> Target | None:
@@ -121,12 +104,8 @@ def check(config: BatchConfig) -> None:
     """
     if not config.targets:
         raise PacelineError("neither a run nor a task was named", hint="paceline plan batch --help has examples")
-    check_format(config.format)
-    _ = config.worker_counts, config.batch_sizes, config.goal
-    positive("--efficiency", config.efficiency, 1.0)
-    for name in ("seeds", "epochs"):
-        positive("--" + name, getattr(config, name))
-    parse_workers(config.train_workers, flag="--train-workers")
+    config.check_fields()
+    _ = config.goal
     if config.task is None:
         _check_runs(config)
     else:
@@ -183,7 +162,7 @@ def _check_runs(config: BatchConfig) -> None:
 def _refuse_ignored(config: BatchConfig, names: Collection[str], why: str) -> None:
     """Refuse settings of trainings that are not made: silence would look as if they had been."""
     defaults = {f.name: f.default for f in fields(config)}
-    given = ["--" + name.replace("_", "-") for name in names if getattr(config, name) != defaults[name]]
+    given = [config.flag(name) for name in names if getattr(config, name) != defaults[name]]
     if given:
         raise PacelineError(
             f"{' and '.join(given)} would change nothing here",

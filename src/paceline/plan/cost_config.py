@@ -1,59 +1,59 @@
-"""The settings of `paceline plan cost`. Nothing here imports torch."""
+"""The settings of `paceline plan cost` and `paceline plan trends`. Nothing here imports torch."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
-from paceline.plan.choices import check_format, positive
 from paceline.plan.compute import Device, training_flop, transformer_flop
 from paceline.records.errors import PacelineError
-
-
-def _option(default: Any, group: str, text: str, value: str = "", *, share: bool = False) -> Any:
-    return field(default=default, metadata={"help": text, "group": group, "value": value, "share": share})
-
-
-TRAINING = "Training"
-DEVICES = "Devices"
-OUTPUT = "Output"
+from paceline.settings.declare import VerbSettings, format_setting, run_dir_setting, setting
+from paceline.settings.legal import ABOVE_ZERO
 
 
 @dataclass(frozen=True)
-class CostConfig:
+class TrendsConfig(VerbSettings):
+    """All settings of `paceline plan trends`."""
+
+    run_dir: str | None = run_dir_setting("plan-trends-resnet-50")
+    format: str = format_setting()
+
+
+@dataclass(frozen=True)
+class CostConfig(VerbSettings):
     """All settings."""
 
-    parameters: float | None = _option(
-        None, TRAINING, "Parameters of a dense transformer, for example 70B or 7e10; with --tokens.", "N"
-    )
-    tokens: float | None = _option(None, TRAINING, "Tokens to train on, for example 1.4T.", "N")
-    forward: float | None = _option(
+    parameters: float | None = setting(
         None,
-        TRAINING,
+        "Parameters of a dense transformer, for example 70B or 7e10; with --tokens.",
+        ABOVE_ZERO,
+        value="N",
+        group="Training",
+    )
+    tokens: float | None = setting(None, "Tokens to train on, for example 1.4T.", ABOVE_ZERO, value="N")
+    forward: float | None = setting(
+        None,
         "For any other model: GFLOP of the forward pass of one sample, where a multiply-add is 2 FLOP; with --samples.",
-        "X",
+        ABOVE_ZERO,
     )
-    samples: float | None = _option(None, TRAINING, "Samples to train on, all epochs counted.", "N")
+    samples: float | None = setting(None, "Samples to train on, all epochs counted.", ABOVE_ZERO, value="N")
 
-    precision: str | None = _option(
-        None, DEVICES, "Precision of the training and of --peak: bf16, fp16, fp32 ...", "NAME"
+    precision: str | None = setting(
+        None, "Precision of the training and of --peak: bf16, fp16, fp32 ...", value="NAME", group="Devices"
     )
-    peak: float | None = _option(None, DEVICES, "Peak TFLOP/s of one device in --precision.", "X")
-    utilisation: float | None = _option(
-        None, DEVICES, "Fraction of the peak that the training reaches, measured by you: 0.4 or 40%.", "X", share=True
+    peak: float | None = setting(None, "Peak TFLOP/s of one device in --precision.", ABOVE_ZERO)
+    utilisation: float | None = setting(
+        None, "Fraction of the peak that the training reaches, measured by you: 0.4 or 40%.", share=True
     )
-    devices: int = _option(1, DEVICES, "Number of devices.", "N")
-    efficiency: float | None = _option(
+    devices: int = setting(1, "Number of devices.", ABOVE_ZERO)
+    efficiency: float | None = setting(
         None,
-        DEVICES,
         "Throughput of all devices, relative to that of one times their number: 0.9 or 90%, from paceline plan speed. "
         "[default: 1, perfect scaling]",
-        "X",
         share=True,
     )
-    price: float | None = _option(None, DEVICES, "Price of one device for an hour.", "X")
+    price: float | None = setting(None, "Price of one device for an hour.", ABOVE_ZERO)
 
-    format: str = _option("text", OUTPUT, "text, or json for one JSON object.", "NAME")
+    format: str = format_setting(group="Output")
 
     @property
     def flop(self) -> float:
@@ -108,11 +108,7 @@ def check(config: CostConfig) -> None:
     Raises:
         PacelineError: naming the flag.
     """
-    check_format(config.format)
-    for name in ("parameters", "tokens", "forward", "samples", "peak", "devices", "price"):
-        positive("--" + name, getattr(config, name))
-    for name in ("utilisation", "efficiency"):
-        positive("--" + name, getattr(config, name), 1.0)
+    config.check_fields()
     transformer = (config.parameters is not None, config.tokens is not None)
     other = (config.forward is not None, config.samples is not None)
     if (all(transformer) and not any(other)) or (all(other) and not any(transformer)):

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from fractions import Fraction
-from typing import Any
 
 from paceline.parallel.placement import parse_workers
-from paceline.plan.choices import check_format, positive
 from paceline.plan.compute import Device
-from paceline.records.errors import PacelineError, choices
+from paceline.records.errors import PacelineError
 from paceline.records.target import Target, parse_target
+from paceline.settings.declare import VerbSettings, argument, control, format_setting, run_dir_setting, setting
+from paceline.settings.legal import ABOVE_ZERO, NOT_NEGATIVE, PER_DEVICE
 from paceline.tasks.names import check_task_name
 from paceline.tasks.targets import check_target
 
@@ -22,81 +22,66 @@ LEAST_FRACTIONS = 4
 """Three numbers are fitted, and a fourth size has to show whether the formula holds."""
 
 
-def _option(default: Any, group: str, text: str, value: str = "", *, share: bool = False) -> Any:
-    return field(default=default, metadata={"help": text, "group": group, "value": value, "share": share})
-
-
-QUESTION = "Question"
-TRAININGS = "Trainings"
-COST = "Cost"
-OUTPUT = "Resuming and output"
-
-
 @dataclass(frozen=True)
-class DataConfig:
+class DataConfig(VerbSettings):
     """All settings."""
 
-    task: str = field(metadata={"help": "A built-in task, or a Python file with a function task()."})
+    noun = "plan"
 
-    target: str | None = _option(
+    task: str = argument("A built-in task, or a Python file with a function task().")
+
+    target: str | None = control(
         None,
-        QUESTION,
         "Goals whose needed samples are predicted, for example accuracy=0.95,accuracy=0.97.",
-        "METRIC=VALUE,...",
+        value="METRIC=VALUE,...",
+        group="Question",
     )
-    metric: str | None = _option(
+    metric: str | None = control(
         None,
-        QUESTION,
         "Metric to extrapolate; for accuracy its error. [default: the target's, else accuracy or loss]",
-        "NAME",
+        value="NAME",
     )
 
-    fractions: str = _option(
+    fractions: str = setting(
         "1/16,1/8,1/4,1/2,1",
-        TRAININGS,
         "Parts of the training set to train on: 4 or more, as fractions or decimals.",
-        "X,X,...",
+        value="X,X,...",
+        group="Trainings",
     )
-    seeds: int = _option(
-        3, TRAININGS, "Trainings per size, with seeds 0, 1, 2 ... for other weights and other samples.", "N"
+    seeds: int = setting(
+        3, "Trainings per size, with seeds 0, 1, 2 ... for other weights and other samples.", ABOVE_ZERO
     )
-    length: str = _option(
+    length: str = setting(
         "steps",
-        TRAININGS,
         "Length of the trainings: steps (every size as many steps as the largest takes in --epochs) "
         "or epochs (every size --epochs).",
-        "NAME",
+        LENGTHS,
     )
-    epochs: int | None = _option(
-        None, TRAININGS, "Passes of the largest size over its samples. [default: the task's]", "N"
+    epochs: int | None = setting(None, "Passes of the largest size over its samples. [default: the task's]", ABOVE_ZERO)
+    global_batch: int | None = setting(None, "Samples per optimizer step. [default: the task's]", ABOVE_ZERO)
+    lr: float | None = setting(None, "Peak learning rate. [default: the task's]", ABOVE_ZERO)
+    train_flags: str | None = setting(
+        None, "Further flags of paceline train in one string, for example '--optimizer adamw'.", value="FLAGS"
     )
-    global_batch: int | None = _option(None, TRAININGS, "Samples per optimizer step. [default: the task's]", "N")
-    lr: float | None = _option(None, TRAININGS, "Peak learning rate. [default: the task's]", "X")
-    train_flags: str | None = _option(
-        None, TRAININGS, "Further flags of paceline train in one string, for example '--optimizer adamw'.", "FLAGS"
+    holdout: int = setting(
+        0, "Keep back so many training samples, and measure on them instead of the evaluation set.", NOT_NEGATIVE
     )
-    holdout: int = _option(
-        0, TRAININGS, "Keep back so many training samples, and measure on them instead of the evaluation set.", "N"
-    )
-    workers: str = _option(
-        "auto",
-        TRAININGS,
-        "Worker processes of each training: a number, or auto for one per GPU, else one per CPU core.",
-        "N",
-    )
-    data_dir: str | None = _option(None, TRAININGS, "Directory of the data set.", "DIR")
+    workers: str = control("auto", f"Worker processes of each training: {PER_DEVICE}", parse_workers, value="N")
+    data_dir: str | None = control(None, "Directory of the data set.", value="DIR")
 
-    peak: float | None = _option(None, COST, "Peak TFLOP/s of one device, in the precision of the trainings.", "X")
-    utilisation: float | None = _option(
-        None, COST, "Fraction of the peak that a training reaches, measured by you: 0.4 or 40%.", "X", share=True
+    peak: float | None = control(
+        None, "Peak TFLOP/s of one device, in the precision of the trainings.", ABOVE_ZERO, group="Cost"
     )
-    price: float | None = _option(None, COST, "Price of one device for an hour.", "X")
+    utilisation: float | None = control(
+        None, "Fraction of the peak that a training reaches, measured by you: 0.4 or 40%.", share=True
+    )
+    price: float | None = control(None, "Price of one device for an hour.", ABOVE_ZERO)
 
-    resume: str | None = _option(None, OUTPUT, "Resume a stopped plan from its run directory.", "RUN")
-    run_dir: str | None = _option(
-        None, OUTPUT, "Use exactly this directory instead of runs/<date>_<time>_plan-data-<task>.", "DIR"
+    resume: str | None = control(
+        None, "Resume a stopped plan from its run directory.", value="RUN", group="Resuming and output"
     )
-    format: str = _option("text", OUTPUT, "text, or json for one JSON object at the end.", "NAME")
+    run_dir: str | None = run_dir_setting("plan-data-<task>")
+    format: str = format_setting()
 
     @property
     def parts(self) -> list[Fraction]:
@@ -152,16 +137,8 @@ def check(config: DataConfig) -> None:
         PacelineError: naming the flag.
     """
     check_task_name(config.task)
-    check_format(config.format)
-    parse_workers(config.workers)
+    config.check_fields()
     _ = config.parts
-    if config.length not in LENGTHS:
-        raise PacelineError(f"--length {config.length} is unknown", hint=f"legal values: {choices(LENGTHS)}")
-    for name in ("seeds", "epochs", "global_batch", "lr", "peak", "price"):
-        positive("--" + name.replace("_", "-"), getattr(config, name))
-    positive("--utilisation", config.utilisation, 1.0)
-    if config.holdout < 0:
-        raise PacelineError(f"--holdout {config.holdout} is out of range", hint="legal: 0 <= value")
     _check_targets(config)
     _check_device(config)
 

@@ -2,74 +2,58 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 from paceline.parallel.placement import parse_workers
-from paceline.plan.choices import check_format, positive, whole_numbers
 from paceline.plan.collectives import Link, Network
 from paceline.records.errors import PacelineError
-
-
-def _option(default: Any, group: str, text: str, value: str = "", *, share: bool = False) -> Any:
-    return field(default=default, metadata={"help": text, "group": group, "value": value, "share": share})
-
-
-QUESTION = "Question"
-PROBE = "Network, measured here"
-NETWORK = "Network, given"
-OUTPUT = "Output"
+from paceline.settings.declare import VerbSettings, argument, format_setting, run_dir_setting, setting
+from paceline.settings.legal import ABOVE_ZERO, PER_DEVICE
+from paceline.settings.typed_number import whole_numbers
 
 
 @dataclass(frozen=True)
-class SpeedConfig:
+class SpeedConfig(VerbSettings):
     """All settings."""
 
-    runs: list[str] = field(metadata={"help": "Runs of paceline train at different batches and numbers of workers."})
+    noun = "plan"
 
-    workers: str = _option("1,2,4,8,16,32,64", QUESTION, "Numbers of workers to predict.", "N,N,...")
-    batch: int | None = _option(None, QUESTION, "Global batch for strong scaling. [default: the first run's]", "N")
-    micro: int | None = _option(None, QUESTION, "Batch per worker for weak scaling. [default: the first run's]", "N")
-    at: int | None = _option(
-        None,
-        QUESTION,
-        "Number of workers at which possible improvements are predicted. [default: the most measured]",
-        "N",
-    )
-    noise_scale: float | None = _option(
-        None,
-        QUESTION,
-        "Gradient noise scale in samples, from paceline plan batch; adds efficiency towards a target.",
-        "X",
+    runs: list[str] = argument(  # noqa: RUF009  # a field
+        "Runs of paceline train at different batches and numbers of workers."
     )
 
-    probe: bool = _option(False, PROBE, "Time all-reduces on this machine first.")
-    probe_seconds: float = _option(10.0, PROBE, "Measuring time, without starting the workers.", "SECONDS")
-    probe_workers: str = _option(
-        "auto",
-        PROBE,
-        "Largest number of workers to probe: a number, or auto for one per GPU, else one per CPU core.",
-        "N",
+    workers: str = setting(
+        "1,2,4,8,16,32,64", "Numbers of workers to predict.", whole_numbers, value="N,N,...", group="Question"
+    )
+    batch: int | None = setting(None, "Global batch for strong scaling. [default: the first run's]", ABOVE_ZERO)
+    micro: int | None = setting(None, "Batch per worker for weak scaling. [default: the first run's]", ABOVE_ZERO)
+    at: int | None = setting(
+        None, "Number of workers at which possible improvements are predicted. [default: the most measured]", ABOVE_ZERO
+    )
+    noise_scale: float | None = setting(
+        None, "Gradient noise scale in samples, from paceline plan batch; adds efficiency towards a target.", ABOVE_ZERO
     )
 
-    bandwidth: float | None = _option(None, NETWORK, "Bandwidth of a link in GB/s; with --latency.", "X")
-    latency: float | None = _option(None, NETWORK, "Latency of a message in microseconds; with --bandwidth.", "X")
-    per_node: int | None = _option(
-        None, NETWORK, "Workers per machine; with --outer-bandwidth and --outer-latency.", "N"
-    )
-    outer_bandwidth: float | None = _option(None, NETWORK, "Bandwidth between machines in GB/s.", "X")
-    outer_latency: float | None = _option(None, NETWORK, "Latency between machines in microseconds.", "X")
-    tree: bool = _option(False, NETWORK, "Assume tree and hierarchical all-reduces, as in NCCL. gloo has none.")
+    probe: bool = setting(False, "Time all-reduces on this machine first.", group="Network, measured here")
+    probe_seconds: float = setting(10.0, "Measuring time, without starting the workers.", ABOVE_ZERO, value="SECONDS")
+    probe_workers: str = setting("auto", f"Largest number of workers to probe: {PER_DEVICE}", parse_workers, value="N")
 
-    run_dir: str | None = _option(
-        None, OUTPUT, "Use exactly this directory instead of runs/<date>_<time>_plan-speed-<task>.", "DIR"
+    bandwidth: float | None = setting(
+        None, "Bandwidth of a link in GB/s; with --latency.", ABOVE_ZERO, group="Network, given"
     )
-    format: str = _option("text", OUTPUT, "text, or json for one JSON object at the end.", "NAME")
+    latency: float | None = setting(None, "Latency of a message in microseconds; with --bandwidth.", ABOVE_ZERO)
+    per_node: int | None = setting(None, "Workers per machine; with --outer-bandwidth and --outer-latency.", ABOVE_ZERO)
+    outer_bandwidth: float | None = setting(None, "Bandwidth between machines in GB/s.", ABOVE_ZERO)
+    outer_latency: float | None = setting(None, "Latency between machines in microseconds.", ABOVE_ZERO)
+    tree: bool = setting(False, "Assume tree and hierarchical all-reduces, as in NCCL. gloo has none.")
+
+    run_dir: str | None = run_dir_setting("plan-speed-<task>", group="Output")
+    format: str = format_setting()
 
     @property
     def worker_counts(self) -> list[int]:
         """To predict, ascending."""
-        return whole_numbers("--workers", self.workers)
+        return whole_numbers(self.workers, "--workers")
 
     @property
     def outer(self) -> Link | None:
@@ -101,13 +85,7 @@ def check(config: SpeedConfig) -> None:
             "no run was named",
             hint="paceline train TASK --steps 60 makes a short one; it takes two batch sizes, better three",
         )
-    check_format(config.format)
-    _ = config.worker_counts
-    for name in ("batch", "micro", "at", "per_node", "noise_scale", "probe_seconds"):
-        positive("--" + name.replace("_", "-"), getattr(config, name))
-    for name in ("bandwidth", "latency", "outer_bandwidth", "outer_latency"):
-        positive("--" + name.replace("_", "-"), getattr(config, name))
-    parse_workers(config.probe_workers, "--probe-workers")
+    config.check_fields()
     _together(config, "bandwidth", "latency")
     _together(config, "outer_bandwidth", "outer_latency", "per_node")
     if config.probe and config.given_network is not None:
@@ -115,7 +93,7 @@ def check(config: SpeedConfig) -> None:
 
 
 def _together(config: SpeedConfig, *names: str) -> None:
-    flags = ["--" + name.replace("_", "-") for name in names]
+    flags = [config.flag(name) for name in names]
     given = [getattr(config, name) is not None for name in names]
     if any(given) and not all(given):
         missing = ", ".join(flag for flag, there in zip(flags, given, strict=True) if not there)

@@ -23,7 +23,9 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
+_LIBC = ctypes.CDLL(None, use_errno=True)
 _NEW_VIEW = 0x0002_0000  # CLONE_NEWNS
 _PRIVATE = 0x4_4000  # MS_REC | MS_PRIVATE: what is mounted here is not seen elsewhere
 BIND = 0x5000  # MS_BIND | MS_REC
@@ -104,8 +106,7 @@ def own_view() -> None:
     Raises:
         OSError: the system refuses.
     """
-    if ctypes.CDLL(None, use_errno=True).unshare(_NEW_VIEW) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
+    _unshare(_NEW_VIEW)
     mount("none", Path("/"), None, _PRIVATE, None)
 
 
@@ -119,10 +120,7 @@ def mount(source: str, target: Path, kind: str | None, flags: int, options: str 
     def text(value: str | None) -> bytes | None:
         return None if value is None else value.encode()
 
-    library = ctypes.CDLL(None, use_errno=True)
-    code = library.mount(text(source), text(str(target)), text(kind), ctypes.c_ulong(flags), text(options))
-    if code != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(target))
+    _call("mount", text(source), text(str(target)), text(kind), ctypes.c_ulong(flags), text(options), about=target)
 
 
 @dataclass(frozen=True)
@@ -198,13 +196,13 @@ def furnish(pieces: Iterable[str], room: Room) -> None:
 def gain_nothing() -> None:
     """From now on no program gives more rights than its caller has (sudo, su)."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
+        _LIBC.prctl(38, 1, 0, 0, 0)  # PR_SET_NO_NEW_PRIVS
 
 
 def adopt_orphans() -> None:
     """Processes below this one whose parent ends become its children."""
     if sys.platform == "linux":
-        ctypes.CDLL(None, use_errno=True).prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
+        _LIBC.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
 def _become_able() -> None:
@@ -219,8 +217,12 @@ def _become_able() -> None:
 
 
 def _unshare(kind: int) -> None:
-    if ctypes.CDLL(None, use_errno=True).unshare(kind) != 0:
-        raise OSError(ctypes.get_errno(), "unshare")
+    _call("unshare", kind)
+
+
+def _call(name: str, *arguments: Any, about: Path | None = None) -> None:
+    if getattr(_LIBC, name)(*arguments) != 0:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(about or name))
 
 
 def _bring_up_loopback() -> None:
@@ -260,10 +262,8 @@ def _forbid_writing(but: Iterable[Path]) -> None:
 
 def _set_attributes(place: Path, flags: int, set_: int, clear: int) -> None:
     attributes = struct.pack("=QQQQ", set_, clear, 0, 0)
-    call = ctypes.CDLL(None, use_errno=True).syscall
     length = ctypes.c_size_t(len(attributes))
-    if call(_MOUNT_SETATTR, _HERE, os.fsencode(place), flags, attributes, length) != 0:
-        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(place))
+    _call("syscall", _MOUNT_SETATTR, _HERE, os.fsencode(place), flags, attributes, length, about=place)
 
 
 def _works(attempt: Callable[[], None]) -> bool:

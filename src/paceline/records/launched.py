@@ -21,8 +21,8 @@ class RankExit(msgspec.Struct, frozen=True, kw_only=True):
     """Below 0 the negative number of the signal that killed it; None when it was not seen to end."""
     after_s: float | None
     """Since its attempt started; None when not observed."""
-    stopped: bool
-    """The launcher stopped it."""
+    stopped: bool | None
+    """It ended after the launcher had told it to stop; None when that is not known."""
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from paceline.parallel.placement import parse_workers, usable_cores
 from paceline.plan.batch_config import BatchConfig
 from paceline.plan.batch_sizes import sizes_of_sweep
 from paceline.records.errors import PacelineError
-from paceline.studies.flag_text import as_flags
+from paceline.settings.flag_text import as_flags
 from paceline.studies.trainings import Training
 from paceline.tasks.table import Defaults, TaskOptions
 from paceline.train.checks import check
@@ -61,7 +61,7 @@ class Sweep:
 def sweep(of: Sweep) -> list[Training]:
     """Trainings to the target at each batch with each seed, seed by seed, so that a sweep cut short has all sizes."""
     return [
-        Training(f"batch-{batch}-seed-{seed}", tuple(as_flags(of.settings(batch, seed))))
+        Training(f"batch-{batch}-seed-{seed}", tuple(as_flags(TrainConfig, of.settings(batch, seed))))
         for seed in range(of.seeds)
         for batch in of.batches
     ]

@@ -27,14 +27,14 @@ from paceline.records.plan_results import Branch
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Evaluation, RunInfo
+from paceline.settings.flag_text import as_flags
 from paceline.stats.goodput import gain
 from paceline.studies.batch_sweep import check_training, require_workers
-from paceline.studies.flag_text import as_flags
 from paceline.studies.train_flags import recipe, used
 from paceline.studies.trainings import Training
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import Defaults
-from paceline.train.config import from_dict
+from paceline.train.config import TrainConfig
 
 _OF_ITS_LENGTH = (
     "keep_updates", "grow_batch", "max_batch", "average", "ema_decay", "swa_from", "warmup_shape", "warmup_from",
@@ -64,7 +64,7 @@ class BranchTest:
     def trainings(self) -> list[Training]:
         """All of them, seed by seed, so that a test cut short has all sizes."""
         return [
-            Training(name(batch, seed), tuple(as_flags({**settings, "seed": seed})))
+            Training(name(batch, seed), tuple(as_flags(TrainConfig, {**settings, "seed": seed})))
             for seed in range(1, self.seeds + 1)
             for batch, settings in self.settings.items()
         ]
@@ -112,7 +112,7 @@ def check_parent(run: Path) -> RunInfo:
         PacelineError: it is no training, has settings that this version does not know, or its task is not there.
     """
     info = train_info(run)
-    check_task_name(from_dict(info.config).task)
+    check_task_name(TrainConfig.from_dict(info.config).task)
     return info
 
 

@@ -28,5 +28,5 @@ def run_quietly(module: str, workers: int, logs: Path, env: Mapping[str, str]) -
         raise KeyboardInterrupt
     if ended.stopped_by is not None:
         raise KeyboardInterrupt(int(ended.stopped_by))
-    if ended.failures:
-        raise failure_of(ended, "")
+    if ended.failure is not None:
+        raise failure_of(ended.failure, ended.logs, "")

@@ -22,7 +22,7 @@ from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Evaluation
 from paceline.records.target import less_is_better
-from paceline.studies.flag_text import as_flags, parse_flags
+from paceline.settings.flag_text import as_flags, parse_flags
 from paceline.studies.trainings import Training, ended
 from paceline.tasks.holdout import hold_out
 from paceline.tasks.load import load_task
@@ -129,7 +129,7 @@ def prepare(config: DataConfig) -> LearningCurveStudy:
     Raises:
         PacelineError: the task cannot be loaded, does not measure the metric, has too few samples; or a flag is wrong.
     """
-    given = parse_flags(config.train_flags or "", "--train-flags", _OWN)
+    given = parse_flags(TrainConfig, config.train_flags or "", "--train-flags", _OWN)
     shared = {"holdout": config.holdout or None, "global_batch": config.global_batch, "lr": config.lr}
     own: dict[str, Any] = {field: value for field, value in shared.items() if value is not None}
     asked = TrainConfig(task=config.task, epochs=config.epochs, data_dir=config.data_dir, **own, **given)
@@ -139,7 +139,7 @@ def prepare(config: DataConfig) -> LearningCurveStudy:
     return LearningCurveStudy(
         task=task,
         config=resolved,
-        flags=tuple(as_flags(own | {"global_batch": resolved.global_batch} | given)),
+        flags=tuple(as_flags(TrainConfig, own | {"global_batch": resolved.global_batch} | given)),
         sizes=_sizes(config, len(task.train_data)),
         seeds=config.seeds,
         metric=_metric(config.asked_metric, task),

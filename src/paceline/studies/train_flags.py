@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from paceline.records.schema import RunInfo
-from paceline.studies.flag_text import as_flags
+from paceline.settings.flag_text import as_flags
 from paceline.train.config import TrainConfig
 from paceline.train.rules import keep_momentum
 
@@ -33,7 +33,7 @@ def recipe(config: Mapping[str, Any], **changes: Any) -> dict[str, Any]:
 
 def recipe_flags(config: Mapping[str, Any], **changes: Any) -> tuple[str, ...]:
     """The same as flags."""
-    return tuple(as_flags(recipe(config, **changes)))
+    return tuple(as_flags(TrainConfig, recipe(config, **changes)))
 
 
 def used(info: RunInfo) -> dict[str, Any]:

@@ -1,16 +1,14 @@
-"""Names that flags accept, and how a name that is not among them is refused. Never imports torch."""
+"""Names and lists that flags of `paceline train` accept. Never imports torch."""
 
 from __future__ import annotations
 
-import difflib
 import signal
-from collections.abc import Collection
 
-from paceline.records.errors import PacelineError, choices
+from paceline.records.errors import PacelineError
+from paceline.settings.legal import one_of
 from paceline.tasks.table import AUGMENTATIONS
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp64")
-FORMATS = ("text", "json")
 SAVE_SIGNALS: dict[str, signal.Signals | None] = {"USR1": signal.SIGUSR1, "USR2": signal.SIGUSR2, "none": None}
 """What --save-signal takes; with `none`, SIGUSR1 does nothing."""
 MONITORS = {
@@ -24,28 +22,23 @@ AVERAGES = {
 }
 
 
-def flag_of(name: str) -> str:
-    """`--global-batch` of `global_batch`."""
-    return "--" + name.replace("_", "-")
-
-
-def one_of(flag: str, value: str, legal: Collection[str]) -> None:
-    """Refuse a name that is not among the legal ones, with the nearest that is."""
-    if value not in legal:
-        close = difflib.get_close_matches(value, list(legal), n=1)
-        meant = f"did you mean {close[0]}? " if close else ""
-        raise PacelineError(f"{flag} {value} is unknown", hint=f"{meant}legal values: {choices(legal)}")
-
-
-def save_signal(name: str) -> signal.Signals | None:
-    """The signal that `--save-signal` names."""
-    one_of("--save-signal", name, SAVE_SIGNALS)
-    return SAVE_SIGNALS[name]
-
-
-def parse_augment(text: str) -> tuple[str, ...]:
+def parse_augment(text: str, flag: str = "--augment") -> tuple[str, ...]:
     """`crop,flip` as names."""
     names = tuple(name.strip() for name in text.split(",") if name.strip() and name.strip() != "none")
     for name in names:
-        one_of("--augment", name, AUGMENTATIONS)
+        one_of(flag, name, AUGMENTATIONS)
     return names
+
+
+def parse_fractions(text: str, flag: str) -> tuple[float, ...]:
+    """`0.5,0.75` as ascending numbers above 0 and below 1."""
+    try:
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = ()
+    ascending = all(a < b for a, b in zip((0.0, *found), (*found, 1.0), strict=True))
+    if not found or not ascending:
+        raise PacelineError(
+            f"{flag} {text} is no list of points of a run", hint=f"ascending fractions between 0 and 1: {flag} 0.5,0.75"
+        )
+    return found

@@ -18,7 +18,7 @@ from paceline.records.validation import Validation
 from paceline.tasks.task import Task
 from paceline.train.batch_plan import Plan
 from paceline.train.compress import sync_bytes
-from paceline.train.config import TrainConfig, to_dict
+from paceline.train.config import TrainConfig
 from paceline.train.evaluate import trained_parameters
 from paceline.train.precision import Precision, convolutional
 from paceline.train.resolve import Recipe
@@ -65,7 +65,7 @@ def describe(of: Description, model: nn.Module) -> RunInfo:
         command=seat.command,
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         versions=versions(),
-        config=to_dict(of.config),
+        config=dataclasses.asdict(of.config),
         topology=topology(seat),
         batch=Batch(
             per_rank=largest_micro_batch(plan.global_batch, plan.world, plan.accumulation),

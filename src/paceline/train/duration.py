@@ -39,5 +39,17 @@ class Duration:
         return round(self.value * steps_per_epoch) if self.in_epochs else int(self.value)
 
 
+def parse_interval(text: str, flag: str) -> Duration:
+    """Read the length between two events of a training.
+
+    Raises:
+        PacelineError: no length, or none at all.
+    """
+    found = Duration.parse(text, flag)
+    if found.value == 0:
+        raise PacelineError(f"{flag} {text} is out of range", hint="at least one step")
+    return found
+
+
 def _not_a_duration(text: str, flag: str) -> PacelineError:
     return PacelineError(f"{flag} {text} is no length of training", hint=f"steps ({flag} 200) or epochs ({flag} 2ep)")

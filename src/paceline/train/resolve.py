@@ -9,9 +9,9 @@ from typing import Any
 
 from paceline.parallel.partition import steps_per_epoch
 from paceline.records.errors import PacelineError
+from paceline.settings.legal import one_of
 from paceline.tasks.table import Defaults
 from paceline.train.checks import check, check_taken
-from paceline.train.choices import flag_of, one_of
 from paceline.train.config import TrainConfig, required
 from paceline.train.duration import Duration
 from paceline.train.optim.table import OPTIMIZERS, Settings
@@ -73,7 +73,7 @@ def _check_warmup(config: TrainConfig, defaults: Defaults) -> None:
     for name in ("warmup_from", "warmup_shape"):
         if getattr(config, name) != getattr(TrainConfig, name):
             raise PacelineError(
-                f"{flag_of(name)} takes no part in this training",
+                f"{config.flag(name)} takes no part in this training",
                 why="the task has no warm-up of its own",
                 hint="--warmup 200 or --warmup 1ep, or leave it out",
             )

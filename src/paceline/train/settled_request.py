@@ -26,7 +26,6 @@ from paceline.tasks.task import Task, accuracy
 from paceline.tasks.task_source import TaskSource
 from paceline.train.batch_plan import Plan
 from paceline.train.checks import check
-from paceline.train.choices import flag_of
 from paceline.train.config import TrainConfig
 from paceline.train.resolve import Recipe, recipe, resolve
 from paceline.train.schedules import Schedule
@@ -73,7 +72,7 @@ def check_defaults(task: Task, source: TaskSource) -> None:
         try:
             check(TrainConfig("", **{field.name: getattr(task.defaults, field.name)}))
         except PacelineError as error:
-            what = error.what.removeprefix(f"{flag_of(field.name)} ")
+            what = error.what.removeprefix(f"{TrainConfig.flag(field.name)} ")
             raise Problem(f"defaults.{field.name}", what, error.hint, error.why).error(source) from None
 
 

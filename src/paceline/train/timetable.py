@@ -8,7 +8,8 @@ import math
 from paceline.parallel.placement import RankEnv
 from paceline.records.errors import PacelineError
 from paceline.train.batch_plan import Plan, Stage, grow
-from paceline.train.checks import parse_fractions, require_shared
+from paceline.train.checks import require_shared
+from paceline.train.choices import parse_fractions
 from paceline.train.config import TrainConfig, required
 from paceline.train.duration import Duration
 from paceline.train.resolve import Recipe, updates
@@ -30,7 +31,7 @@ def timetable(config: TrainConfig, rates: Recipe, samples: int, env: RankEnv) ->
     batch = min(required(config.global_batch), samples)
     require_shared(batch, env.world, config.accumulate)
     plan = Plan(samples, batch, config.accumulate, config.seed, env.world, env.rank)
-    at = parse_fractions("--decay-at", config.decay_at) if config.schedule == "step" else ()
+    at = parse_fractions(config.decay_at, "--decay-at") if config.schedule == "step" else ()
     if config.grow_batch:
         stages, late = _growth(config, plan, at)
         plan = dataclasses.replace(plan, growth=stages)

@@ -20,8 +20,8 @@ from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End
 from paceline.records.validation import Validation
-from paceline.train.choices import save_signal
-from paceline.train.config import from_dict
+from paceline.train.choices import SAVE_SIGNALS
+from paceline.train.config import TrainConfig
 from paceline.train.loop import ALREADY_OVER, Job, train
 from paceline.train.setup import build
 
@@ -43,11 +43,11 @@ class Handover:
 def run_rank(stop: StopRequest) -> int:
     """Join the process group, build the job, train; return the exit code."""
     handover = msgspec.json.decode(os.environ[HANDOVER], type=Handover)
-    config = from_dict(handover.config)
+    config = TrainConfig.from_dict(handover.config)
     seat = take_seat(handover.command)
     join(seat, max(PATIENCE_S, config.grace))
     job = build(config, seat, RunDir(handover.run_dir), stop, handover.validation)
-    return finish(job, save_signal(config.save_signal))
+    return finish(job, SAVE_SIGNALS[config.save_signal])
 
 
 def finish(job: Job, save: signal.Signals | None) -> int:

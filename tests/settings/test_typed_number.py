@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from paceline.records.errors import PacelineError
-from paceline.records.typed_number import parse_number, parse_share, parse_whole
+from paceline.settings.typed_number import parse_number, parse_share, parse_whole
 
 
 @pytest.mark.parametrize(

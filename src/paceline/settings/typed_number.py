@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from typing import Any
 
 from paceline.records.errors import PacelineError
 
@@ -14,6 +15,19 @@ _NUMBER = re.compile(
 )
 _MOST_WHOLE = 2**63 - 1
 _EXAMPLES = {"number": "70B or 7e10", "whole number": "64, 64k or 1e3", "share": "0.9 or 90%"}
+
+
+def parse_typed(kind: type, flag: str, text: str, share: bool = False) -> Any:
+    """What was typed for `flag`, as a value of `kind`; other kinds than int and float keep the text.
+
+    Raises:
+        PacelineError: it is no such number.
+    """
+    if kind is int:
+        return parse_whole(flag, text)
+    if kind is float:
+        return parse_share(flag, text) if share else parse_number(flag, text)
+    return text
 
 
 def parse_number(flag: str, text: str) -> float:
@@ -52,6 +66,26 @@ def parse_share(flag: str, text: str) -> float:
     if not 0 < exact <= 1:
         raise PacelineError(f"{flag} {text} is out of range", hint="legal: 0 < value <= 1, or a percentage such as 90%")
     return float(exact)
+
+
+def whole_numbers(text: str, flag: str) -> list[int]:
+    """A comma-separated list, ascending, each number once.
+
+    Raises:
+        PacelineError: one is no whole number of 1 or more, or there is none.
+    """
+    found = set()
+    for part in text.split(","):
+        try:
+            number = parse_whole(flag, part)
+        except PacelineError:
+            number = 0
+        if number < 1:
+            raise PacelineError(
+                f"{flag} {text} holds {part.strip() or 'nothing'}", hint="whole numbers of 1 or more: 1,2,4,8"
+            )
+        found.add(number)
+    return sorted(found)
 
 
 def _exact(flag: str, text: str, kind: str) -> Decimal:
