@@ -17,7 +17,7 @@ from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Draws, Like, plain
 from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Arrays, Loss, Task, accuracy
-from paceline.train import settled_request, setup
+from paceline.train import setup, task_validation
 from paceline.train.config import from_dict
 from paceline.train.loop import train
 
@@ -81,7 +81,7 @@ def trained(
     """Train on this rank; parameters (after), whether ranks are bit-equal, and the last evaluation."""
     if task is not None:
         built = small_task(task[0], tokens=task[1]) if isinstance(task, tuple) else task
-        settled_request.load_task = lambda spec, options: built if isinstance(built, Task) else built(options)  # type: ignore[assignment]
+        task_validation.load_task = lambda spec, options: built if isinstance(built, Task) else built(options)  # type: ignore[assignment]
     seat = take_seat(["test"])
     job = setup.build(from_dict(config), seat, RunDir(Path(run_dir)), StopRequest())
     outcome = train(job)

@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from paceline.parallel.placement import RankEnv
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import Defaults
 from paceline.train.batch_plan import Plan, grow
 from paceline.train.config import TrainConfig
 from paceline.train.optim.build import build_optimizer
 from paceline.train.optim.table import OPTIMIZERS, Settings
-from paceline.train.resolve import recipe, resolve, updates
+from paceline.train.resolve import plan_training, recipe, resolve
 from paceline.train.rules import RULES, Hyper, keep_horizon, keep_momentum, scale
 
 BASE_BATCH, BASE_LR, EXAMPLES = 8, 0.01, 4096
@@ -298,6 +299,11 @@ def test_the_adam_rule_is_refused_for_other_optimizers() -> None:
 
 def test_keeping_the_updates_is_as_many_steps_as_the_base_batch_would_take() -> None:
     """1,000 samples in ceil(1000 / 128) = 8 steps an epoch, ten epochs; whatever the batch."""
-    assert updates(config(global_batch=512, keep_updates=True), 1000) == 80
-    assert updates(config(global_batch=512), 1000) is None
-    assert updates(config(steps=7), 1000) == 7
+
+    def steps(**given: object) -> int:
+        asked = TrainConfig("t", **given)  # type: ignore[arg-type]
+        return plan_training(asked, Defaults(128, 10, 0.05), 1000, RankEnv(0, 0, 1, 1, 1)).schedule.total_steps
+
+    assert steps(global_batch=512, keep_updates=True) == 80
+    assert steps(global_batch=512) == 20
+    assert steps(steps=7) == 7

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from paceline.parallel.partition import Span, batch_span, rank_spans, split, steps_per_epoch
-from paceline.train.duration import Duration
+from paceline.train.schedules import Duration
 
 _ROUNDING = 1e-9
 

@@ -14,11 +14,10 @@ from paceline.tasks.table import BUILT_IN
 from paceline.train.choices import AVERAGES, FORMATS, MONITORS, PRECISIONS, SAVE_SIGNALS, flag_of, one_of, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
 from paceline.train.config import TrainConfig
-from paceline.train.duration import Duration
 from paceline.train.norms.batch_norms import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.rules import RULES
-from paceline.train.schedules import SHAPES, WARMUPS
+from paceline.train.schedules import SHAPES, WARMUPS, Duration
 
 INF = math.inf
 

@@ -18,7 +18,7 @@ from paceline.records.errors import PacelineError
 from paceline.tasks.table import AUGMENTATIONS, TaskOptions
 from paceline.train.choices import AVERAGES, MONITORS, SAVE_SIGNALS, flag_of, parse_augment
 from paceline.train.compress_table import COMPRESSIONS
-from paceline.train.optim.table import OPTIMIZERS, Settings
+from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.rules import RULES
 from paceline.train.schedules import SHAPES, WARMUPS
 
@@ -253,28 +253,6 @@ class TrainConfig:
             width=self.width,
             data_dir=self.data_dir,
         )
-
-    @property
-    def optimizer_settings(self) -> Settings:
-        """Of a resolved config, before any scaling rule."""
-        given: dict[str, Any] = {}
-        if self.beta1 is not None and self.beta2 is not None:
-            given["betas"] = (self.beta1, self.beta2)
-        given |= {name: value for name in ("eps", "trust") if (value := getattr(self, name)) is not None}
-        return Settings(
-            lr=required(self.lr),
-            momentum=required(self.momentum),
-            nesterov=self.nesterov,
-            weight_decay=required(self.weight_decay),
-            **given,
-        )
-
-
-def required(value: Any) -> Any:
-    """A value that `resolve` has filled in."""
-    if value is None:
-        raise AssertionError("the configuration was not resolved")
-    return value
 
 
 def to_dict(config: TrainConfig) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from paceline.parallel.buffers import Differing, merge_buffers
 from paceline.parallel.reduce import gather_rows, sum_over_ranks
@@ -150,8 +150,3 @@ def _empty_rows(objective: Objective, task: Task, feed: Feed, rows: dict[str, li
     with objective.autocast():
         outputs = task.loss(objective.model, batch).outputs
     return {name: [task.metrics[name].rows(outputs, batch)[:0]] for name in rows}  # type: ignore[union-attr]
-
-
-def trained_parameters(model: nn.Module) -> int:
-    """How many numbers are trained."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)

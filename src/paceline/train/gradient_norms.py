@@ -101,7 +101,7 @@ class NormWatch:
         for group, count in enumerate(counts):
             if not count:
                 squares[group] = 0.0  # a mean over nothing: a group without weight
-        self._recorder.gradient_norms(
+        self._recorder.write(
             GradientNorms(step=step, batch=batch, samples=samples, squares=squares, counts=counts, reduced=reduced)
         )
 

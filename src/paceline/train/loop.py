@@ -273,7 +273,7 @@ def record_steps(recorder: Recorder, unread: deque[dict[str, Any]], totals: list
         facts = unread.popleft()
         if remark := counts.check(row.count, facts["step"], facts["samples"]):
             recorder.note(remark, "warning")
-        recorder.step(Step(count=row.count, loss=row.loss / row.count if row.count else math.nan, **facts))
+        recorder.write(Step(count=row.count, loss=row.loss / row.count if row.count else math.nan, **facts))
 
 
 def make_up_evaluation(job: Job) -> bool:

@@ -16,14 +16,13 @@ from paceline.parallel.seat import Seat
 from paceline.records.errors import PacelineError
 from paceline.tasks.task import Task
 from paceline.train.batch_plan import Plan, lonely_batch
-from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed
 from paceline.train.norms.convert import synchronises, with_batch_norm
 from paceline.train.norms.running import SINGLE_SAMPLE, TORCHS_SINGLE_SAMPLE
 from paceline.train.objective import Objective
 from paceline.train.precision import Precision, choose, convolutional
 from paceline.train.replica import replicate
-from paceline.train.resolve import Recipe
+from paceline.train.resolve import TrainingPlan
 from paceline.train.settle import Probe, inspect_loss, leaving_no_trace
 from paceline.train.sparse import settle_sparse
 
@@ -35,11 +34,12 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def make_model(task: Task, config: TrainConfig, rates: Recipe, seat: Seat) -> tuple[nn.Module, Precision]:
+def make_model(task: Task, planned: TrainingPlan, seat: Seat) -> tuple[nn.Module, Precision]:
     """The model on this rank's device, in the precision that suits it, and that precision."""
+    config = planned.config
     # The same seed everywhere, so that all ranks build the same model; from then on each draws its own numbers.
     seed_everything(config.seed)
-    model = agree.all_or_none(lambda: build_model(task, config, rates, seat.device))
+    model = agree.all_or_none(lambda: build_model(task, planned, seat.device))
     precision = choose(config.precision, model, seat.device)
     model = converted(model, seat.device, precision.parameters)
     if convolutional(model):
@@ -61,12 +61,13 @@ def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.
     return model
 
 
-def build_model(task: Task, config: TrainConfig, rates: Recipe, device: torch.device) -> nn.Module:
+def build_model(task: Task, planned: TrainingPlan, device: torch.device) -> nn.Module:
     """The task's model with the batch norms that were asked for; not yet on `device`.
 
     Raises:
         PacelineError: it is no module, has nothing to train, or no batch norm to change.
     """
+    config, rates = planned.config, planned.rates
     model = task.model()
     if not isinstance(model, nn.Module):
         raise PacelineError(

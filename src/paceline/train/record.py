@@ -1,30 +1,46 @@
-"""What a rank writes down while it trains. Its only clock, so that all times of a run mean the same."""
+"""What a training writes down: run.json when it starts, events while it goes on."""
 
 from __future__ import annotations
 
+import datetime
 import os
 import time
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from paceline.parallel.host import git_state, memory_settings, topology, versions
+from paceline.parallel.partition import largest_micro_batch
+from paceline.parallel.seat import Seat
+from paceline.records.event import Event
 from paceline.records.reader import EventStream
-from paceline.records.rundir import RunDir
+from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import (
+    SCHEMA,
+    Batch,
     Checkpoint,
-    End,
     Evaluation,
-    GradientNorms,
     Measure,
     Note,
+    RunInfo,
     Start,
-    Step,
+    TaskFacts,
 )
+from paceline.records.validation import Validation
 from paceline.records.vocabulary import CheckpointReason
 from paceline.records.writer import EventWriter
+from paceline.tasks.task import Task
+from paceline.train.compress import sync_bytes
+from paceline.train.config import to_dict
+from paceline.train.precision import Precision, convolutional
+from paceline.train.resolve import TrainingPlan
 
 
 class Recorder:
-    """Events of one rank.
+    """Events of one rank. It is the rank's only clock, so that all times of a run mean the same.
 
     Args:
         run: where.
@@ -61,12 +77,8 @@ class Recorder:
         """Seconds of training up to `now` (a `perf_counter` reading), earlier sessions included."""
         return self._before_s + (time.perf_counter() if now is None else now) - self._began
 
-    def step(self, event: Step) -> None:
-        """One optimizer step."""
-        self.writer.write(event)
-
-    def gradient_norms(self, event: GradientNorms) -> None:
-        """Norms of one step."""
+    def write(self, event: Event) -> None:
+        """An event whose times the caller has taken."""
         self.writer.write(event)
 
     def has_evaluation(self, step: int) -> bool:
@@ -114,10 +126,91 @@ class Recorder:
             self._said.add(message)
             self.note(message)
 
-    def end(self, event: End) -> None:
-        """The last word."""
-        self.writer.write(event)
-
     def close(self) -> None:
         """No more events follow."""
         self.writer.close()
+
+
+def as_session(info: RunInfo, run: RunDir) -> RunInfo:
+    """`info`, with the start and the command of the run's first session; all sessions are in facts."""
+    session = {
+        "command": info.command,
+        "started_at": info.started_at,
+        "world": info.batch.world if info.batch else None,
+    }
+    if not run.exists():
+        return msgspec.structs.replace(info, facts={**info.facts, "sessions": [session]})
+    first = read_info(run.path)
+    sessions = [*first.facts.get("sessions", []), session]
+    return msgspec.structs.replace(
+        info, command=first.command, started_at=first.started_at, facts={**info.facts, "sessions": sessions}
+    )
+
+
+def describe(
+    of: TrainingPlan, task: Task, model: nn.Module, seat: Seat, precision: Precision, validation: Validation | None
+) -> RunInfo:
+    """run.json: what a run is, as far as it is known when it starts."""
+    plan = of.batches
+    return RunInfo(
+        schema=SCHEMA,
+        verb="train",
+        name=task.name,
+        command=seat.command,
+        started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        versions=versions(),
+        config=to_dict(of.config),
+        topology=topology(seat),
+        batch=Batch(
+            per_rank=largest_micro_batch(plan.global_batch, plan.world, plan.accumulation),
+            accumulation=plan.accumulation,
+            world=plan.world,
+            global_batch=plan.global_batch,
+        ),
+        task=TaskFacts(
+            name=task.name,
+            parameters=trained_parameters(model),
+            train_samples=plan.samples,
+            eval_samples=len(task.eval_data),
+            steps_per_epoch=plan.steps_per_epoch,
+            total_steps=of.schedule.total_steps,
+            data_source=task.data_source,
+            unit=task.unit,
+        ),
+        precision=precision.name,
+        git=git_state(),
+        facts={
+            "precision_reason": precision.reason,
+            "warmup_steps": of.schedule.warmup_steps,
+            **_strategy(of, model),
+            "channels_last": convolutional(model),
+            "malloc": memory_settings(),
+            **({"validation": validation.facts} if validation is not None else {}),
+        },
+    )
+
+
+def _strategy(of: TrainingPlan, model: nn.Module) -> dict[str, object]:
+    """What the scaling rule and its like made of the settings: the numbers that are really used."""
+    config, used = of.config, of.rates.optimizer
+    facts: dict[str, object] = {"lr": used.lr, "sync_bytes_per_step": sync_bytes(model, config.compress)}
+    if config.lr_rule != "none":
+        facts["rule"] = {
+            "name": config.lr_rule,
+            "batch_times": of.rates.growth,
+            "micro_batch_times": of.rates.micro_growth,
+            "lr": used.lr,
+            "betas": list(used.betas),
+            "eps": used.eps,
+            "weight_decay": used.weight_decay,
+            "ema_decay": of.rates.ema_decay,
+            "bn_momenta": sorted({m.momentum for m in model.modules() if isinstance(m, _BatchNorm) and m.momentum}),
+        }
+    if of.batches.growth:
+        facts["batch_growth"] = [[stage.epoch, stage.global_batch] for stage in of.batches.growth]
+    return facts
+
+
+def trained_parameters(model: nn.Module) -> int:
+    """How many numbers are trained."""
+    return sum(p.numel() for p in model.parameters() if p.requires_grad)

@@ -63,10 +63,10 @@ def finish(job: Job, save: signal.Signals | None) -> int:
         over = progress.target_step is not None or progress.step >= job.schedule.total_steps
         if over and not progress.evaluation_due:
             recorder.note(ALREADY_OVER)
-            recorder.end(_end(job, "target" if progress.target_step is not None else "finished", Exit.OK))
+            recorder.write(_end(job, "target" if progress.target_step is not None else "finished", Exit.OK))
             return int(Exit.OK)
         outcome = train(job)
-        recorder.end(_end(job, outcome.reason, outcome.exit_code))
+        recorder.write(_end(job, outcome.reason, outcome.exit_code))
         return outcome.exit_code
     except PacelineError as error:
         diverged = error.exit_code == Exit.DIVERGED
@@ -86,7 +86,7 @@ def finish(job: Job, save: signal.Signals | None) -> int:
 
 def _try_to_end(job: Job, reason: Any, code: int, message: str) -> None:
     with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the run
-        job.recorder.end(_end(job, reason, code, message))
+        job.recorder.write(_end(job, reason, code, message))
 
 
 def _end(job: Job, reason: Any, code: int, message: str = "") -> End:
