@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from paceline.parallel.rank_context import StopRequest, init_rank_context
 from paceline.parallel.reduce import ranks_bit_equal
-from paceline.parallel.seat import StopRequest, take_seat
 from paceline.records.rundir import RunDir
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Draws, Like, plain
@@ -82,8 +82,8 @@ def trained(
     if task is not None:
         built = small_task(task[0], tokens=task[1]) if isinstance(task, tuple) else task
         task_validation.load_task = lambda spec, options: built if isinstance(built, Task) else built(options)  # type: ignore[assignment]
-    seat = take_seat(["test"])
-    job = setup.build(from_dict(config), seat, RunDir(Path(run_dir)), StopRequest())
+    context = init_rank_context(["test"])
+    job = setup.build(from_dict(config), context, RunDir(Path(run_dir)), StopRequest())
     outcome = train(job)
     job.recorder.close()
     parameters = [p.detach() for p in job.model.parameters()]

@@ -11,7 +11,7 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.checkpoint import manifest
-from paceline.parallel.seat import StopRequest
+from paceline.parallel.rank_context import StopRequest
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir

@@ -32,7 +32,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous
 
 from paceline.launch.environment import with_variables
-from paceline.parallel.seat import SAVE_SIGNALS
+from paceline.parallel.rank_context import SAVE_SIGNALS
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ import torch
 from torch.utils.data import Dataset
 
 from paceline.parallel.exit import die_with_parent
-from paceline.parallel.seat import SAVE_SIGNALS
+from paceline.parallel.rank_context import SAVE_SIGNALS
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Arrays
 from paceline.tasks.data.dataset_hooks import collate_of

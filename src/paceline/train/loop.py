@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallel.buffers import copy_counters
+from paceline.parallel.rank_context import StopRequest
 from paceline.parallel.reduce import sum_over_ranks
-from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.schema import Measure, Step
 from paceline.records.target import Target

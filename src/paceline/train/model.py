@@ -12,7 +12,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallel import agree
-from paceline.parallel.seat import Seat
+from paceline.parallel.rank_context import RankContext
 from paceline.records.errors import PacelineError
 from paceline.tasks.task import Task
 from paceline.train.batch_plan import Plan, lonely_batch
@@ -34,18 +34,18 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def make_model(task: Task, planned: TrainingPlan, seat: Seat) -> tuple[nn.Module, Precision]:
+def make_model(task: Task, planned: TrainingPlan, context: RankContext) -> tuple[nn.Module, Precision]:
     """The model on this rank's device, in the precision that suits it, and that precision."""
     config = planned.config
     # The same seed everywhere, so that all ranks build the same model; from then on each draws its own numbers.
     seed_everything(config.seed)
-    model = agree.all_or_none(lambda: build_model(task, planned, seat.device))
-    precision = choose(config.precision, model, seat.device)
-    model = converted(model, seat.device, precision.parameters)
+    model = agree.all_or_none(lambda: build_model(task, planned, context.device))
+    precision = choose(config.precision, model, context.device)
+    model = converted(model, context.device, precision.parameters)
     if convolutional(model):
         # Before DDP wraps it: gradients then have the strides of their buckets' views.
         model = model.to(memory_format=torch.channels_last)
-    seed_everything(int(np.random.SeedSequence((config.seed, 2, seat.env.rank)).generate_state(1)[0]))
+    seed_everything(int(np.random.SeedSequence((config.seed, 2, context.env.rank)).generate_state(1)[0]))
     return model, precision
 
 
@@ -128,7 +128,12 @@ def refuse_single_samples(objective: Objective, plan: Plan, steps: int, feed: Fe
 
 
 def wrap(
-    objective: Objective, task: Task, plan: Plan, seat: Seat, sample: Any, optimizer: tuple[str, torch.optim.Optimizer]
+    objective: Objective,
+    task: Task,
+    plan: Plan,
+    context: RankContext,
+    sample: Any,
+    optimizer: tuple[str, torch.optim.Optimizer],
 ) -> tuple[DistributedDataParallel, list[str]]:
     """DDP around the objective, and notes on what a first forward has shown.
 
@@ -136,7 +141,7 @@ def wrap(
         objective: not wrapped yet.
         task: its own.
         plan: of this rank.
-        seat: of this rank.
+        context: of this rank.
         sample: a batch.
         optimizer: its name, and it.
 
@@ -146,7 +151,7 @@ def wrap(
     counted = plan.usual_micro_batch if task.count == "samples" else None
     probe = inspect_loss(objective, sample, task.name, counted)
     settle_sparse(objective, probe, optimizer[1], optimizer[0])
-    return replicate(objective, seat), _remarks(probe, plan.world)
+    return replicate(objective, context), _remarks(probe, plan.world)
 
 
 def _remarks(probe: Probe, world: int) -> list[str]:

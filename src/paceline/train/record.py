@@ -14,7 +14,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.parallel.host import git_state, memory_settings, topology, versions
 from paceline.parallel.partition import largest_micro_batch
-from paceline.parallel.seat import Seat
+from paceline.parallel.rank_context import RankContext
 from paceline.records.event import Event
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
@@ -148,7 +148,12 @@ def as_session(info: RunInfo, run: RunDir) -> RunInfo:
 
 
 def describe(
-    of: TrainingPlan, task: Task, model: nn.Module, seat: Seat, precision: Precision, validation: Validation | None
+    of: TrainingPlan,
+    task: Task,
+    model: nn.Module,
+    context: RankContext,
+    precision: Precision,
+    validation: Validation | None,
 ) -> RunInfo:
     """run.json: what a run is, as far as it is known when it starts."""
     plan = of.batches
@@ -156,11 +161,11 @@ def describe(
         schema=SCHEMA,
         verb="train",
         name=task.name,
-        command=seat.command,
+        command=context.command,
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         versions=versions(),
         config=to_dict(of.config),
-        topology=topology(seat),
+        topology=topology(context),
         batch=Batch(
             per_rank=largest_micro_batch(plan.global_batch, plan.world, plan.accumulation),
             accumulation=plan.accumulation,

@@ -7,14 +7,14 @@ from typing import Any
 
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.parallel.seat import Seat
+from paceline.parallel.rank_context import RankContext
 from paceline.train.objective import Objective
 
 BUCKET_MB = 25
 """DDP's own; given in so many words it is the size of the first bucket as well."""
 
 
-def replicate(objective: Objective, seat: Seat) -> DistributedDataParallel:
+def replicate(objective: Objective, context: RankContext) -> DistributedDataParallel:
     """DDP around the objective; every rank calls this together.
 
     Buffers are not broadcast at every forward: they are merged before each evaluation, and each rank's own are in
@@ -28,11 +28,11 @@ def replicate(objective: Objective, seat: Seat) -> DistributedDataParallel:
     # torch 2.14 gave the switch a new name and warns of the old one.
     renamed = "forward_sync_buffers" in inspect.signature(DistributedDataParallel).parameters
     settings: dict[str, Any] = {"forward_sync_buffers" if renamed else "broadcast_buffers": False}
-    if seat.device.type == "cpu" and seat.env.world == seat.env.local_world:
+    if context.device.type == "cpu" and context.env.world == context.env.local_world:
         settings["bucket_cap_mb"] = BUCKET_MB
     return DistributedDataParallel(
         objective,
-        device_ids=[seat.device.index] if seat.device.type == "cuda" else None,
+        device_ids=[context.device.index] if context.device.type == "cuda" else None,
         gradient_as_bucket_view=True,
         **settings,
     )

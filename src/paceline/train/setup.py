@@ -14,7 +14,7 @@ from torch import nn
 from paceline.checkpoint import manifest
 from paceline.checkpoint.find import initialize
 from paceline.parallel import agree
-from paceline.parallel.seat import Seat, StopRequest
+from paceline.parallel.rank_context import RankContext, StopRequest
 from paceline.parallel.share import WORTH_BYTES, share_on_machine
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.validation import Validation
@@ -40,12 +40,14 @@ from paceline.train.settle import settle
 from paceline.train.task_validation import load, target_of
 
 
-def build(given: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, validation: Validation | None = None) -> Job:
+def build(
+    given: TrainConfig, context: RankContext, run: RunDir, stop: StopRequest, validation: Validation | None = None
+) -> Job:
     """Build the job; every rank calls this together.
 
     Args:
         given: settings as the user gave them.
-        seat: this rank's.
+        context: this rank's.
         run: its directory.
         stop: what this rank was asked to do.
         validation: what trying the task found out, for the record; None where it was not tried.
@@ -54,18 +56,18 @@ def build(given: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valida
         PacelineError: on all ranks when it happens on one.
     """
     agree.require_equal("configuration", repr(dataclasses.replace(given, workers="", run_dir=None)))
-    task = _shared(agree.all_or_none(lambda: load(given)), seat)
-    planned = plan_training(given, task.defaults, len(task.train_data), seat.env)
+    task = _shared(agree.all_or_none(lambda: load(given)), context)
+    planned = plan_training(given, task.defaults, len(task.train_data), context.env)
     target = target_of(given, task)
     if given.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
 
-    model, precision = make_model(task, planned, seat)
+    model, precision = make_model(task, planned, context)
     planned = dataclasses.replace(planned, config=dataclasses.replace(planned.config, precision=precision.name))
     config, plan, schedule = planned.config, planned.batches, planned.schedule
 
-    like = Like(seat.device, precision.parameters, convolutional(model))
+    like = Like(context.device, precision.parameters, convolutional(model))
     train_feed = make_feed(task.train_data, plan, like, config.loader_workers)
     eval_plan = dataclasses.replace(plan, samples=len(task.eval_data))
     eval_feed = make_feed(task.eval_data, eval_plan, like, config.loader_workers)
@@ -75,7 +77,7 @@ def build(given: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valida
     sample = train_feed.sample()
     give_empty_batch(objective, plan, schedule.total_steps, train_feed)
     refuse_single_samples(objective, plan, schedule.total_steps, train_feed)
-    ddp, notes = wrap(objective, task, plan, seat, sample, (config.optimizer, optimizer))
+    ddp, notes = wrap(objective, task, plan, context, sample, (config.optimizer, optimizer))
     if config.compress != "none":
         compress.register(ddp, config.compress, objective.ledger)
     monitor = agree.all_or_none(lambda: _monitor(planned, task, model, like))
@@ -91,13 +93,13 @@ def build(given: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valida
             more.append(jump)
         training_state.restore_random(saved)
 
-    if seat.env.rank == 0:
+    if context.env.rank == 0:
         manifest.clear_aside(run.checkpoints)
-        info = describe(planned, task, model, seat, precision, validation)
+        info = describe(planned, task, model, context, precision, validation)
         write_info(run, as_session(info, run))
-    notes += [*seat.placement.notes, *more, *_remarks(planned, task)]
+    notes += [*context.placement.notes, *more, *_remarks(planned, task)]
     notes += validation.notes if validation is not None else []
-    recorder = _open_recorder(run, seat, progress, notes)
+    recorder = _open_recorder(run, context, progress, notes)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return Job(
         task=task,
@@ -168,19 +170,19 @@ def _begin(
     return progress, saved, notes
 
 
-def _shared(task: Task, seat: Seat) -> Task:
+def _shared(task: Task, context: RankContext) -> Task:
     """The task with big arrays in memory that the ranks of a machine share."""
 
     def share(data: Any) -> Any:
         if not isinstance(data, Arrays) or data.mapped or data.size_bytes < WORTH_BYTES:
             return data
-        return data.with_columns(share_on_machine(list(data.columns), seat.env))
+        return data.with_columns(share_on_machine(list(data.columns), context.env))
 
     return dataclasses.replace(task, train_data=share(task.train_data), eval_data=share(task.eval_data))
 
 
-def _open_recorder(run: RunDir, seat: Seat, progress: training_state.Progress, notes: list[str]) -> Recorder:
-    recorder = Recorder(run, seat.env.rank, seat.env.world)
+def _open_recorder(run: RunDir, context: RankContext, progress: training_state.Progress, notes: list[str]) -> Recorder:
+    recorder = Recorder(run, context.env.rank, context.env.world)
     recorder.start(progress.session, progress.step, progress.elapsed_s)
     dropped = recorder.writer.dropped_bytes
     torn = (f"dropped a torn last line of {dropped} bytes from {recorder.writer.path.name}",) if dropped else ()

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from paceline.checkpoint.manifest import standing
-from paceline.parallel.seat import StopRequest, join, last_line, run_as_rank, take_seat
+from paceline.parallel.rank_context import StopRequest, init_rank_context, join, last_line, run_as_rank
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End
@@ -44,9 +44,9 @@ def run_rank(stop: StopRequest) -> int:
     """Join the process group, build the job, train; return the exit code."""
     handover = msgspec.json.decode(os.environ[HANDOVER], type=Handover)
     config = from_dict(handover.config)
-    seat = take_seat(handover.command)
-    join(seat, max(PATIENCE_S, config.grace))
-    job = build(config, seat, RunDir(handover.run_dir), stop, handover.validation)
+    context = init_rank_context(handover.command)
+    join(context, max(PATIENCE_S, config.grace))
+    job = build(config, context, RunDir(handover.run_dir), stop, handover.validation)
     return finish(job, save_signal(config.save_signal))
 
 
