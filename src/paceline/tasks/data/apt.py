@@ -13,10 +13,8 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from paceline.tasks.data.progress import Progress, Tell
-from paceline.tasks.data.store import SourceError, write_error
+from paceline.tasks.data.store import Progress, SourceError, Tell, write_error, writing
 
 UPDATE_LIMIT_S = 120.0
 DOWNLOAD_LIMIT_S = 600.0
@@ -103,7 +101,9 @@ def _run(command: list[str], cwd: Path, limit_s: float, tick: Callable[[], None]
         PacelineError: the disk is full.
     """
     environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-    with _output_file(cwd) as output:
+    with writing(cwd):
+        output = tempfile.TemporaryFile(dir=cwd)  # noqa: SIM115  closed below
+    with output:
         try:
             # A session of its own, so that apt's download helpers can be ended together with it.
             process = subprocess.Popen(
@@ -135,10 +135,3 @@ def _run(command: list[str], cwd: Path, limit_s: float, tick: Callable[[], None]
     if result.code != 0 and os.strerror(errno.ENOSPC) in result.output:
         raise write_error(cwd, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     return result
-
-
-def _output_file(directory: Path) -> IO[bytes]:
-    try:
-        return tempfile.TemporaryFile(dir=directory)
-    except OSError as error:
-        raise write_error(directory, error) from error
