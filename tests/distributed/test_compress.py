@@ -19,7 +19,7 @@ from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import Exit, PacelineError
 from paceline.tasks.task import Arrays, Loss, Task
 from paceline.train import compress
-from paceline.train.compress_table import COMPRESSIONS
+from paceline.train.choices import COMPRESSIONS
 from paceline.train.objective import Objective, read_totals
 from paceline.train.settle import settle
 from tests.distributed.jobs import trained

@@ -18,10 +18,8 @@ from paceline.cli.options import command_from
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import AUGMENTATIONS, BUILT_IN, Defaults, TaskOptions
 from paceline.train.checks import BESIDE, check, check_takes_part, require_shared
-from paceline.train.choices import AVERAGES, FORMATS, PRECISIONS, SAVE_SIGNALS, parse_augment
-from paceline.train.compress_table import COMPRESSIONS
+from paceline.train.choices import AVERAGES, BATCH_NORMS, COMPRESSIONS, FORMATS, PRECISIONS, SAVE_SIGNALS, parse_augment
 from paceline.train.config import TrainConfig, for_resume, from_dict, to_dict
-from paceline.train.norms.batch_norms import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.resolve import resolve
 from paceline.train.rules import RULES

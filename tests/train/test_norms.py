@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.models.cnn import FashionCNN
+from paceline.train.choices import BATCH_NORMS
 from paceline.train.norms import ghost, sync
-from paceline.train.norms.batch_norms import BATCH_NORMS
 from paceline.train.norms.convert import synchronises, with_batch_norm
 from paceline.train.optim.build import parameter_groups
 

@@ -11,10 +11,19 @@ from paceline.parallel.placement import parse_workers
 from paceline.records.errors import PacelineError, choices
 from paceline.records.target import parse_target
 from paceline.tasks.table import BUILT_IN
-from paceline.train.choices import AVERAGES, FORMATS, MONITORS, PRECISIONS, SAVE_SIGNALS, flag_of, one_of, parse_augment
-from paceline.train.compress_table import COMPRESSIONS
+from paceline.train.choices import (
+    AVERAGES,
+    BATCH_NORMS,
+    COMPRESSIONS,
+    FORMATS,
+    MONITORS,
+    PRECISIONS,
+    SAVE_SIGNALS,
+    flag_of,
+    one_of,
+    parse_augment,
+)
 from paceline.train.config import TrainConfig
-from paceline.train.norms.batch_norms import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.rules import RULES
 from paceline.train.schedules import SHAPES, WARMUPS, Duration

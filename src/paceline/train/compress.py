@@ -31,7 +31,7 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.records.errors import PacelineError, choices
-from paceline.train.compress_table import COMPRESSIONS
+from paceline.train.choices import COMPRESSIONS
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 

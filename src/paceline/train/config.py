@@ -16,8 +16,7 @@ import msgspec
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import AUGMENTATIONS, TaskOptions
-from paceline.train.choices import AVERAGES, MONITORS, SAVE_SIGNALS, flag_of, parse_augment
-from paceline.train.compress_table import COMPRESSIONS
+from paceline.train.choices import AVERAGES, COMPRESSIONS, MONITORS, SAVE_SIGNALS, flag_of, parse_augment
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.rules import RULES
 from paceline.train.schedules import SHAPES, WARMUPS

@@ -18,13 +18,16 @@ from paceline.tasks.task import Task
 from paceline.train.batch_plan import Plan, lonely_batch
 from paceline.train.feed import Feed
 from paceline.train.norms.convert import synchronises, with_batch_norm
-from paceline.train.norms.running import SINGLE_SAMPLE, TORCHS_SINGLE_SAMPLE
+from paceline.train.norms.sync import SINGLE_SAMPLE
 from paceline.train.objective import Objective
 from paceline.train.precision import Precision, choose, convolutional
 from paceline.train.replica import replicate
 from paceline.train.resolve import TrainingPlan
 from paceline.train.settle import Probe, inspect_loss, leaving_no_trace
 from paceline.train.sparse import settle_sparse
+
+_TORCHS_SINGLE_SAMPLE = "Expected more than 1 value per channel"
+"""What torch's own norms say of a single sample, as a ValueError."""
 
 
 def seed_everything(seed: int) -> None:
@@ -120,7 +123,7 @@ def refuse_single_samples(objective: Objective, plan: Plan, steps: int, feed: Fe
             with leaving_no_trace(objective), torch.no_grad():
                 objective.compute(batch)
         except (ValueError, PacelineError) as error:
-            if not any(words in str(error) for words in (SINGLE_SAMPLE, TORCHS_SINGLE_SAMPLE)):
+            if not any(words in str(error) for words in (SINGLE_SAMPLE, _TORCHS_SINGLE_SAMPLE)):
                 raise
             raise PacelineError(SINGLE_SAMPLE, why=why, hint=hint) from error
 

@@ -13,21 +13,15 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.records.errors import PacelineError, choices
+from paceline.train.choices import BATCH_NORMS
 from paceline.train.norms import ghost, sync
-from paceline.train.norms.batch_norms import BATCH_NORMS
 
-SYNCHRONISED: dict[type[_BatchNorm], type[_BatchNorm]] = {
-    nn.BatchNorm1d: sync.SynchronisedBatchNorm1d,
-    nn.BatchNorm2d: sync.SynchronisedBatchNorm2d,
-    nn.BatchNorm3d: sync.SynchronisedBatchNorm3d,
-    nn.SyncBatchNorm: sync.SynchronisedBatchNormAny,
-}
-GHOST: dict[type[_BatchNorm], type[_BatchNorm]] = {
-    nn.BatchNorm1d: ghost.GhostBatchNorm1d,
-    nn.BatchNorm2d: ghost.GhostBatchNorm2d,
-    nn.BatchNorm3d: ghost.GhostBatchNorm3d,
-    nn.SyncBatchNorm: ghost.GhostBatchNormAny,
-}
+TORCHS_OWN: tuple[type[_BatchNorm], ...] = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+SYNCHRONISED, GHOST = (
+    {own: type(f"{kind.__name__}{own.__name__}", (kind, own), {}) for own in TORCHS_OWN}
+    for kind in (sync.Synchronised, ghost.Ghost)
+)
+"""The class that takes the place of each of torch's."""
 MIN_GHOST_SIZE = 2
 """One sample has no variance."""
 
@@ -66,7 +60,7 @@ def with_batch_norm(
     for place, (name, module) in enumerate(norms.items()):
         if name in classes:
             module.__class__ = classes[name]
-            if isinstance(module, sync._Synchronised):
+            if isinstance(module, sync.Synchronised):
                 module.layers, module.place = layers, place
             if classes[name] is nn.SyncBatchNorm:
                 module.process_group = None  # type: ignore[assignment]  # all ranks
@@ -101,7 +95,7 @@ def _classes(kind: str, norms: dict[str, _BatchNorm], device: torch.device) -> d
 
 def synchronises(model: nn.Module) -> bool:
     """Whether a forward of the model in training is a collective, which every rank has to take part in."""
-    return any(isinstance(module, (sync._Synchronised, nn.SyncBatchNorm)) for module in model.modules())
+    return any(isinstance(module, (sync.Synchronised, nn.SyncBatchNorm)) for module in model.modules())
 
 
 def end_forward(model: nn.Module) -> None:
@@ -109,7 +103,7 @@ def end_forward(model: nn.Module) -> None:
 
     torch's own, which CUDA has, cannot tell.
     """
-    norms = (module for module in model.modules() if isinstance(module, sync._Synchronised) and module.training)
+    norms = (module for module in model.modules() if isinstance(module, sync.Synchronised) and module.training)
     norm = next(norms, None)
     if norm is not None and norm.layers is not None:
         sync.end_forward(

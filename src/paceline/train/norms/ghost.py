@@ -17,10 +17,11 @@ the number of workers; the mean does not: the mean over workers of their running
 from __future__ import annotations
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
-from paceline.train.norms.running import statistics_dtype, update_running
+from paceline.train.norms.sync import statistics_dtype, update_running
 
 
 def group_sizes(samples: int, size: int) -> list[int]:
@@ -44,7 +45,7 @@ def group_sizes(samples: int, size: int) -> list[int]:
     return sizes
 
 
-class _Ghost(nn.modules.batchnorm._BatchNorm):
+class Ghost(_BatchNorm):
     """What makes one of torch's batch norms a ghost one; in eval mode, and for a batch of one group, it is torch's.
 
     Attributes:
@@ -78,19 +79,3 @@ class _Ghost(nn.modules.batchnorm._BatchNorm):
         """With the size of a group."""
         torchs: str = super().extra_repr()  # type: ignore[no-untyped-call]
         return f"{torchs}, ghost_size={self.ghost_size}"
-
-
-class GhostBatchNorm1d(_Ghost, nn.BatchNorm1d):
-    """Of (samples, channels) or (samples, channels, length)."""
-
-
-class GhostBatchNorm2d(_Ghost, nn.BatchNorm2d):
-    """Of (samples, channels, height, width)."""
-
-
-class GhostBatchNorm3d(_Ghost, nn.BatchNorm3d):
-    """Of (samples, channels, depth, height, width)."""
-
-
-class GhostBatchNormAny(_Ghost, nn.SyncBatchNorm):
-    """In the place of torch's synchronised one, which takes any of these shapes."""

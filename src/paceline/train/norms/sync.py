@@ -32,11 +32,13 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.records.errors import Exit, PacelineError
-from paceline.train.norms.running import SINGLE_SAMPLE, statistics_dtype, update_running
+
+SINGLE_SAMPLE = "batch norm cannot normalise a single sample: its variance is 0"
 
 
 @dataclass(frozen=True)
@@ -223,7 +225,34 @@ class _Normalise(torch.autograd.Function):
         return of_values, of_weight, of_bias, None, None, None
 
 
-class _Synchronised(nn.modules.batchnorm._BatchNorm):
+@torch.no_grad()
+def update_running(norm: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
+    """Move the running statistics once: by the module's momentum, or to the mean over all updates where it is None.
+
+    Nothing happens where the module does not track them.
+
+    Args:
+        norm: in training mode.
+        mean: (channels,) of what it has just seen.
+        variance: (channels,) likewise, unbiased, as torch keeps it.
+    """
+    if not norm.track_running_stats or norm.running_mean is None or norm.running_var is None:
+        return
+    weight = norm.momentum if norm.momentum is not None else 0.0
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+        if norm.momentum is None:
+            weight = 1.0 / float(norm.num_batches_tracked)
+    for running, new in ((norm.running_mean, mean), (norm.running_var, variance)):
+        running.mul_(1.0 - weight).add_(new.to(running.dtype), alpha=weight)
+
+
+def statistics_dtype(values: Tensor) -> torch.dtype:
+    """In which statistics of `values` are computed: float32 for 16-bit values, else their own."""
+    return torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else values.dtype
+
+
+class Synchronised(_BatchNorm):
     """What makes one of torch's batch norms synchronised; in eval mode it is torch's.
 
     Attributes:
@@ -261,19 +290,3 @@ class _Synchronised(nn.modules.batchnorm._BatchNorm):
         bias = torch.zeros_like(moments[0]) if self.bias is None else self.bias.to(dtype)
         normalised: Tensor = _Normalise.apply(values, weight, bias, moments, found.count, self.eps)
         return normalised
-
-
-class SynchronisedBatchNorm1d(_Synchronised, nn.BatchNorm1d):
-    """Of (samples, channels) or (samples, channels, length)."""
-
-
-class SynchronisedBatchNorm2d(_Synchronised, nn.BatchNorm2d):
-    """Of (samples, channels, height, width)."""
-
-
-class SynchronisedBatchNorm3d(_Synchronised, nn.BatchNorm3d):
-    """Of (samples, channels, depth, height, width)."""
-
-
-class SynchronisedBatchNormAny(_Synchronised, nn.SyncBatchNorm):
-    """In the place of torch's own, which takes any of these shapes."""

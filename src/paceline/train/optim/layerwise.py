@@ -1,7 +1,8 @@
-"""What layer-wise optimizers share: a step group by group, and the trust ratio.
+"""Layer-wise optimizers: LARS, LAMB and NovoGrad, which look at the norm of each tensor.
 
 All arithmetic is on whole lists of tensors (torch's foreach functions) and nothing is read back to the host, so a step
 on CUDA does not wait for the device. Gradients are never written to: whoever logs their norm later sees what they were.
+A group with `adapt` False (biases and norms) has no trust ratio.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.train.optim.plain import Groups
+from paceline.train.optim.table import Settings
 
-class GroupByGroup(torch.optim.Optimizer):
+
+class _GroupByGroup(torch.optim.Optimizer):
     """An optimizer whose step is `step_group` of each group that has gradients."""
 
     @torch.no_grad()
@@ -20,9 +24,9 @@ class GroupByGroup(torch.optim.Optimizer):
         """One update."""
         loss = closure_loss(closure)
         for group in self.param_groups:
-            params, grads = with_gradients(group)
+            params = [p for p in group["params"] if p.grad is not None]
             if params:
-                self.step_group(group, params, grads)
+                self.step_group(group, params, [p.grad for p in params])
         return loss
 
     def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
@@ -30,10 +34,129 @@ class GroupByGroup(torch.optim.Optimizer):
         raise NotImplementedError
 
 
-def with_gradients(group: dict[str, Any]) -> tuple[list[Tensor], list[Tensor]]:
-    """Parameters of a group that have a gradient, and their gradients."""
-    params = [p for p in group["params"] if p.grad is not None]
-    return params, [p.grad for p in params]
+class Lars(_GroupByGroup):
+    """LARS: layer-wise adaptive rate scaling (You, Gitman and Ginsburg 2017, arXiv 1708.03888).
+
+        ratio = trust |w| / (|g| + decay |w|)             for matrices and filters; 1 for biases and norms
+        buffer = momentum buffer + ratio (g + decay w)
+        w = w - lr buffer
+
+    The rate stands outside the buffer, as in torch's SGD: at a constant rate that is the paper's update, and when the
+    rate changes (every step, during a warm-up) the buffer does not go on with the old one.
+
+    Biases and the parameters of norms get plain momentum at the same rate, as is usual.
+    """
+
+    def __init__(self, groups: Groups, settings: Settings) -> None:
+        defaults = {
+            "lr": settings.lr,
+            "momentum": settings.momentum,
+            "nesterov": settings.nesterov,
+            "trust": settings.trust,
+            "weight_decay": 0.0,
+            "adapt": True,
+        }
+        super().__init__(groups, defaults)
+
+    def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """See the class."""
+        decay, momentum = group["weight_decay"], group["momentum"]
+        updates = list(torch._foreach_add(grads, params, alpha=decay)) if decay else grads
+        if group["adapt"]:
+            weights = norms(params)
+            bottoms = torch._foreach_add(norms(grads), weights, alpha=decay)
+            ratios = trust_ratios(list(torch._foreach_mul(weights, group["trust"])), list(bottoms))
+            updates = list(torch._foreach_mul(updates, ratios))
+        if momentum:
+            fresh = [p for p in params if "momentum_buffer" not in self.state[p]]
+            for p in fresh:
+                self.state[p]["momentum_buffer"] = torch.zeros_like(p)
+            buffers = [self.state[p]["momentum_buffer"] for p in params]
+            torch._foreach_mul_(buffers, momentum)
+            torch._foreach_add_(buffers, updates)
+            updates = list(torch._foreach_add(updates, buffers, alpha=momentum)) if group["nesterov"] else buffers
+        torch._foreach_add_(params, updates, alpha=-group["lr"])
+
+
+class Lamb(_GroupByGroup):
+    """LAMB: layer-wise adaptive moments (You et al. 2020, arXiv 1904.00962, algorithm 2, with bias correction).
+
+        m = beta1 m + (1 - beta1) g,   v = beta2 v + (1 - beta2) g^2      and both divided by 1 - beta^t
+        u = m / (sqrt(v) + eps) + decay w
+        w = w - lr |w| / |u| u                            for matrices and filters; w - lr u for biases and norms
+
+    No clipping of the global norm is hidden in it, as some libraries have it: `--clip-norm` does that.
+    """
+
+    def __init__(self, groups: Groups, settings: Settings) -> None:
+        defaults = {"lr": settings.lr, "betas": settings.betas, "eps": settings.eps, "weight_decay": 0.0, "adapt": True}
+        super().__init__(groups, defaults)
+
+    def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """See the class."""
+        updates = self._directions(group, params, grads)
+        if group["adapt"]:
+            torch._foreach_mul_(updates, trust_ratios(norms(params), norms(updates)))
+        torch._foreach_add_(params, updates, alpha=-group["lr"])
+
+    def _directions(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
+        beta1, beta2 = group["betas"]
+        for p in params:
+            if not self.state[p]:
+                self.state[p] = {
+                    "step": torch.zeros((), dtype=torch.float32),
+                    "exp_avg": torch.zeros_like(p),
+                    "exp_avg_sq": torch.zeros_like(p),
+                }
+        firsts = [self.state[p]["exp_avg"] for p in params]
+        seconds = [self.state[p]["exp_avg_sq"] for p in params]
+        torch._foreach_lerp_(firsts, grads, 1 - beta1)
+        torch._foreach_mul_(seconds, beta2)
+        torch._foreach_addcmul_(seconds, grads, grads, 1 - beta2)
+        steps = [self.state[p]["step"] for p in params]
+        torch._foreach_add_(steps, 1)
+        counts = [float(step) for step in steps]  # these live on the host
+        roots = torch._foreach_sqrt(torch._foreach_div(seconds, [1 - beta2**t for t in counts]))
+        torch._foreach_add_(roots, group["eps"])
+        updates = torch._foreach_div(torch._foreach_div(firsts, [1 - beta1**t for t in counts]), roots)
+        if group["weight_decay"]:
+            torch._foreach_add_(updates, params, alpha=group["weight_decay"])
+        return list(updates)
+
+
+class NovoGrad(_GroupByGroup):
+    """NovoGrad: Adam with one second moment a layer (Ginsburg et al. 2019, arXiv 1905.11286, algorithm 1).
+
+        v = beta2 v + (1 - beta2) |g|^2,   v = |g|^2 at first
+        m = beta1 m + g / (sqrt(v) + eps) + decay w
+        w = w - lr m
+
+    |g| is the norm over a whole tensor, so every tensor, biases and norms included, is divided by the size of its own
+    gradient; there is no ratio to the size of weights. m is a sum, not a mean: with beta1 = 0.95 a steady direction is
+    followed 20 times as fast as a new one.
+    """
+
+    def __init__(self, groups: Groups, settings: Settings) -> None:
+        defaults = {"lr": settings.lr, "betas": settings.betas, "eps": settings.eps, "weight_decay": 0.0}
+        super().__init__(groups, defaults)
+
+    def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
+        """See the class."""
+        beta1, beta2 = group["betas"]
+        squares = list(torch._foreach_pow(norms(grads), 2))
+        for p, square in zip(params, squares, strict=True):
+            if not self.state[p]:
+                self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": square.clone()}
+        seconds = [self.state[p]["exp_avg_sq"] for p in params]
+        firsts = [self.state[p]["exp_avg"] for p in params]
+        torch._foreach_lerp_(seconds, squares, 1 - beta2)  # at first it stands on |g|^2, which this leaves there
+        roots = torch._foreach_sqrt(seconds)
+        torch._foreach_add_(roots, group["eps"])
+        torch._foreach_mul_(firsts, beta1)
+        torch._foreach_add_(firsts, torch._foreach_div(grads, roots))
+        if group["weight_decay"]:
+            torch._foreach_add_(firsts, params, alpha=group["weight_decay"])
+        torch._foreach_add_(params, firsts, alpha=-group["lr"])
 
 
 def trust_ratios(tops: list[Tensor], bottoms: list[Tensor]) -> list[Tensor]:

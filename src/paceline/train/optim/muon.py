@@ -89,8 +89,3 @@ class MuonWithAdamW(torch.optim.Optimizer):
         ahead = p.grad.lerp(buffer, momentum).flatten(1)
         p.mul_(1 - lr * group["weight_decay"])
         p.add_(orthogonalised(ahead).reshape(p.shape), alpha=-lr * 0.2 * math.sqrt(max(ahead.shape)))
-
-
-def muon(groups: Groups, settings: Settings) -> torch.optim.Optimizer:
-    """Muon with AdamW."""
-    return MuonWithAdamW(groups, settings)

@@ -12,7 +12,7 @@ class OptimizerEntry:
 
     Attributes:
         title: one line for people.
-        factory: `module:function`, called as function(groups, settings) -> torch.optim.Optimizer.
+        factory: `module:name`, called as name(groups, settings) -> torch.optim.Optimizer.
         lr: the default rate for tasks that were tuned with another optimizer.
         takes: names of the settings that it uses, of momentum, nesterov, betas, eps and trust.
         momentum, betas, eps, trust: its own defaults, where it takes them.
@@ -57,13 +57,13 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     ),
     "lars": OptimizerEntry(
         title="momentum whose step is a part of each layer's norm (You et al. 2017)",
-        factory="paceline.train.optim.lars:lars",
+        factory="paceline.train.optim.layerwise:Lars",
         lr=1.0,
         takes=("momentum", "nesterov", "trust"),
     ),
     "lamb": OptimizerEntry(
         title="Adam's direction, as long as each layer's norm (You et al. 2020)",
-        factory="paceline.train.optim.lamb:lamb",
+        factory="paceline.train.optim.layerwise:Lamb",
         lr=5e-3,
         takes=("betas", "eps"),
         eps=1e-6,
@@ -71,7 +71,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     ),
     "novograd": OptimizerEntry(
         title="momentum of gradients divided by their layer's norm (Ginsburg et al. 2019)",
-        factory="paceline.train.optim.novograd:novograd",
+        factory="paceline.train.optim.layerwise:NovoGrad",
         lr=1e-2,
         takes=("betas", "eps"),
         betas=(0.95, 0.98),
@@ -79,7 +79,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     ),
     "muon": OptimizerEntry(
         title="orthogonalised momentum for matrices and filters, AdamW for the rest (Jordan et al. 2024)",
-        factory="paceline.train.optim.muon:muon",
+        factory="paceline.train.optim.muon:MuonWithAdamW",
         lr=1e-3,
         takes=("momentum",),
         momentum=0.95,
