@@ -258,9 +258,8 @@ def gradient_problem(loss: Loss) -> Problem | None:
     )
 
 
-def metric_problem(name: str, returned: Any) -> Problem | None:
+def metric_problem(field: str, returned: Any) -> Problem | None:
     """What is wrong with what a metric returned; None if nothing is."""
-    field = f"metrics[{name!r}]"
     pair = isinstance(returned, (tuple, list)) or (isinstance(returned, Tensor) and returned.ndim == 1)
     if not pair or len(returned) != 2:
         size = f" of {len(returned)}" if isinstance(returned, (tuple, list)) else ""
@@ -274,9 +273,8 @@ def metric_problem(name: str, returned: Any) -> Problem | None:
     return None
 
 
-def rows_problem(name: str, rows: Any, samples: int) -> Problem | None:
+def rows_problem(field: str, rows: Any, samples: int) -> Problem | None:
     """What is wrong with the rows of a `Gathered` metric."""
-    field = f"metrics[{name!r}]"
     hint = "Gathered.rows returns a tensor with one row a sample, (batch, ...)"
     if not isinstance(rows, Tensor):
         return Problem(field, f"has rows that are {kind(rows)}, not a tensor", hint)
@@ -327,9 +325,3 @@ def nearest(name: str, legal: Any) -> str:
     """`did you mean x? `, or nothing."""
     close = difflib.get_close_matches(name, list(legal), n=1)
     return f"did you mean {close[0]}? " if close else ""
-
-
-__all__ = [
-    "Problem", "check_task", "describe_batch", "gradient_problem", "kind", "loss_problem", "metric_problem", "nearest",
-    "rows_problem", "words",
-]  # fmt: skip

@@ -9,7 +9,7 @@ has the final buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +18,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.checkpoint.state import capture_random, restore_random
+from paceline.checkpoint.state import capture_random, restore_random, same_random
 from paceline.parallel import agree
 from paceline.tasks.task import Loss
 from paceline.train.objective import Objective, check_loss
@@ -71,7 +71,7 @@ def inspect_loss(objective: Objective, batch: Any, task: str, samples: int | Non
 
     with leaving_no_trace(objective) as before:
         loss = agree.all_or_none(checked)
-        drawn = not _same_random(before.random, capture_random())
+        drawn = not same_random(before.random, capture_random())
         unsaved = before.changed_attributes()
         named = [(name, p) for name, p in objective.model.named_parameters() if p.requires_grad]
         gradients = torch.autograd.grad(loss.sum, [p for _, p in named], allow_unused=True)
@@ -89,18 +89,6 @@ _KINDS = (None, True, False)
 
 def _united(lists: Iterable[list[str]]) -> list[str]:
     return sorted({name for names in lists for name in names})
-
-
-def _same_random(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    tensors = [("torch",), ("cuda",)]
-    same = all(torch.equal(first[key], second[key]) for (key,) in tensors if key in first and key in second)
-    numpys = (first["numpy"], second["numpy"])
-    return (
-        same
-        and first["python"] == second["python"]
-        and torch.equal(numpys[0][1], numpys[1][1])
-        and numpys[0][2:] == numpys[1][2:]
-    )
 
 
 class _Before:

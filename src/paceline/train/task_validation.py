@@ -46,7 +46,7 @@ from paceline.train.choices import flag_of
 from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
 from paceline.train.loader_processes import check_loadable
-from paceline.train.metric_trial import Piece, try_metrics
+from paceline.train.metric_trial import MetricTrial, Piece
 from paceline.train.model import build_model, converted, seed_everything
 from paceline.train.precision import choose, convolutional
 from paceline.train.resolve import TrainingPlan, plan_training
@@ -289,9 +289,8 @@ class _Attempt:
                 self._refuse(problem, task.loss)
             pieces.append(Piece(len(part), loss.outputs, batch))
         self.stage("metrics")
-        tried = try_metrics(task, pieces[0], pieces[1:], self._guard, self._refuse)
-        self.notes += tried.notes
-        self.facts["metrics"] = tried.values
+        tried = MetricTrial(pieces[0], pieces[1:], self._guard, self._refuse, self.notes)
+        self.facts["metrics"] = {name: tried.value(name, metric) for name, metric in task.metrics.items()}
 
     def _refuse(self, problem: Problem, function: Any = None) -> NoReturn:
         raise problem.error(self.source, self.source.of_function(function, problem.field) if function else None)
