@@ -43,8 +43,7 @@ from paceline.train.averaging import Average
 from paceline.train.batch_plan import Cadence, Plan
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import Feed
-from paceline.train.gradient_norms import NormWatch
-from paceline.train.gradient_scaling import clip_gradients, scale_gradients
+from paceline.train.gradients import NormWatch, clip_gradients, scale_gradients
 from paceline.train.ledger import Counts, LedgerReader
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective, Totals, total_count

@@ -1,15 +1,13 @@
-"""From a task's model to the one that is trained: its norms, its precision, its device, and DDP around it."""
+"""From a task's model to the one that is trained: its norms, its precision, its device."""
 
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
-from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallel import agree
 from paceline.parallel.rank_context import RankContext
@@ -21,10 +19,8 @@ from paceline.train.norms.convert import synchronises, with_batch_norm
 from paceline.train.norms.sync import SINGLE_SAMPLE
 from paceline.train.objective import Objective
 from paceline.train.precision import Precision, choose, convolutional
-from paceline.train.replica import replicate
 from paceline.train.resolve import TrainingPlan
-from paceline.train.settle import Probe, inspect_loss, leaving_no_trace
-from paceline.train.sparse import settle_sparse
+from paceline.train.settle import leaving_no_trace
 
 _TORCHS_SINGLE_SAMPLE = "Expected more than 1 value per channel"
 """What torch's own norms say of a single sample, as a ValueError."""
@@ -128,50 +124,3 @@ def refuse_single_samples(objective: Objective, plan: Plan, steps: int, feed: Fe
             raise PacelineError(SINGLE_SAMPLE, why=why, hint=hint) from error
 
     agree.all_or_none(attempt)
-
-
-def wrap(
-    objective: Objective,
-    task: Task,
-    plan: Plan,
-    context: RankContext,
-    sample: Any,
-    optimizer: tuple[str, torch.optim.Optimizer],
-) -> tuple[DistributedDataParallel, list[str]]:
-    """DDP around the objective, and notes on what a first forward has shown.
-
-    Args:
-        objective: not wrapped yet.
-        task: its own.
-        plan: of this rank.
-        context: of this rank.
-        sample: a batch.
-        optimizer: its name, and it.
-
-    Raises:
-        PacelineError: the loss does not keep its contract, or the optimizer cannot take its sparse gradients.
-    """
-    counted = plan.usual_micro_batch if task.count == "samples" else None
-    probe = inspect_loss(objective, sample, task.name, counted)
-    settle_sparse(objective, probe, optimizer[1], optimizer[0])
-    return replicate(objective, context), _remarks(probe, plan.world)
-
-
-def _remarks(probe: Probe, world: int) -> list[str]:
-    notes = []
-    if probe.unreached:
-        notes.append(
-            f"the loss of the first batch does not reach {len(probe.unreached)} parameter(s), {probe.unreached[0]} "
-            "first: a parameter that no sample of a step reaches stays as it is"
-        )
-    if probe.draws and world > 1:
-        notes.append(
-            "the model draws random numbers in training (dropout or the like), each worker its own: with another "
-            "number of workers the run is as good as another seed"
-        )
-    if probe.unsaved:
-        notes.append(
-            f"the model changes its attribute {probe.unsaved[0]} in a forward, and no checkpoint holds that: a resumed "
-            "run begins with it anew; register_buffer would keep it"
-        )
-    return notes

@@ -32,8 +32,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.records.errors import PacelineError
-from paceline.tasks.contract import gradient_problem, loss_problem
 from paceline.tasks.task import Loss
 from paceline.train.norms.convert import end_forward, synchronises
 
@@ -316,20 +314,3 @@ def read_totals(values: Tensor) -> Totals:
     if math.isfinite(count):
         count = round(high) * _HIGH + round(low) + fraction
     return Totals(loss, count, terminate > 0, interrupt > 0, save > 0)
-
-
-def check_loss(loss: Any, task: str, samples: int | None) -> None:
-    """Refuse a loss function that does not keep its contract, with words instead of a wrong mean.
-
-    Args:
-        loss: what it returned, computed with gradients.
-        task: its name.
-        samples: in the batch, where the task counts samples.
-
-    Raises:
-        PacelineError: not a Loss, not a scalar, without a gradient, or a count that is not the number of samples
-            it promised.
-    """
-    problem = loss_problem(loss, samples) or gradient_problem(loss)
-    if problem is not None:
-        raise PacelineError(f"the loss of task {task} {problem.what}", why=problem.why, hint=problem.hint)

@@ -20,8 +20,10 @@ from torch import Tensor, nn
 
 from paceline.checkpoint.state import capture_random, restore_random, same_random
 from paceline.parallel import agree
+from paceline.records.errors import PacelineError
+from paceline.tasks.contract import gradient_problem, loss_problem
 from paceline.tasks.task import Loss
-from paceline.train.objective import Objective, check_loss
+from paceline.train.objective import Objective
 
 STEPS = 2
 """One to learn the order, one whose forward builds the buckets anew."""
@@ -81,6 +83,17 @@ def inspect_loss(objective: Objective, batch: Any, task: str, samples: int | Non
     dist.all_gather_object(everywhere, (*own, drawn, unsaved))
     unreached, sparse, dense, draws, changed = zip(*everywhere, strict=True)
     return Probe(_united(unreached), _united(sparse), _united(dense), any(draws), _united(changed))
+
+
+def check_loss(loss: Any, task: str, samples: int | None) -> None:
+    """Refuse what a loss function returned, computed with gradients, with words instead of a wrong mean.
+
+    Raises:
+        PacelineError: not a Loss, not a scalar, without a gradient, or a count that is not `samples`, if not None.
+    """
+    problem = loss_problem(loss, samples) or gradient_problem(loss)
+    if problem is not None:
+        raise PacelineError(f"the loss of task {task} {problem.what}", why=problem.why, hint=problem.hint)
 
 
 _KINDS = (None, True, False)

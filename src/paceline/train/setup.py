@@ -26,14 +26,15 @@ from paceline.train.batch_plan import Cadence
 from paceline.train.config import TrainConfig
 from paceline.train.empty_batch import give_empty_batch
 from paceline.train.feed import Feed, make_feed
-from paceline.train.gradient_norms import NormWatch
+from paceline.train.gradients import NormWatch
 from paceline.train.loop import Job
-from paceline.train.model import make_model, refuse_single_samples, wrap
+from paceline.train.model import make_model, refuse_single_samples
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective
 from paceline.train.optim.build import build_optimizer
 from paceline.train.precision import convolutional
 from paceline.train.record import Recorder, as_session, describe
+from paceline.train.replica import wrap
 from paceline.train.resolve import TrainingPlan, plan_training
 from paceline.train.schedules import Duration, rate_jump
 from paceline.train.settle import settle
