@@ -20,7 +20,7 @@ from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.models.cnn import FashionCNN
-from paceline.train.empty_batch import without_samples
+from paceline.train.model import without_samples
 from paceline.train.norms.convert import with_batch_norm
 from paceline.train.objective import Objective, read_totals
 from paceline.train.settle import settle

@@ -16,8 +16,16 @@ from torch.nn import functional
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.tasks.task import Loss, Task
-from paceline.train.ledger import Counts, LedgerReader
-from paceline.train.objective import LEDGER, Objective, Totals, count_parts, read_totals, total_count
+from paceline.train.objective import (
+    LEDGER,
+    Counts,
+    LedgerReader,
+    Objective,
+    Totals,
+    count_parts,
+    read_totals,
+    total_count,
+)
 from paceline.train.settle import check_loss
 from tests.train import ranks
 

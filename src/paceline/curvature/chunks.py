@@ -11,9 +11,8 @@ from torch.utils._pytree import tree_leaves
 from paceline.curvature.untouched import seed_chunk
 from paceline.parallel.partition import Span, split
 from paceline.records.errors import PacelineError
-from paceline.tasks.data.arrays import Arrays, Like
+from paceline.tasks.data.arrays import Arrays, Like, to_device
 from paceline.tasks.data.dataset_hooks import collate_of, tell_epoch
-from paceline.tasks.data.to_device import to_device
 
 KEEP_BYTES = 1 << 30
 """Prepared batches are kept up to so much memory of a process; those beyond are prepared again at each use."""

@@ -16,19 +16,21 @@ says which call it hangs in.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from paceline.observe.places import user_place
 from paceline.observe.watch import Watch
 from paceline.records.observed import Collective, CollectiveDone
+from paceline.records.place import Place, is_library
 from paceline.records.writer import EventWriter
 
 OPERATIONS = {
@@ -150,3 +152,31 @@ class CollectiveTrace(Watch):
 
 def _bytes(tensors: Sequence[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+_BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
+"""Where Python hands over to the autograd engine; hooks that DDP runs are called from below it."""
+
+
+def user_place(frame: FrameType | None = None) -> tuple[Place | None, bool]:
+    """The innermost line on the stack that is the user's own, and whether all this happens within a backward pass.
+
+    Args:
+        frame: where to start; the caller's by default.
+    """
+    current = frame if frame is not None else sys._getframe(1)
+    place: Place | None = None
+    at: FrameType | None = current
+    while at is not None:
+        code = at.f_code
+        if place is None and not is_library(code.co_filename):
+            place = Place(path=code.co_filename, line=at.f_lineno, function=code.co_name)
+        if code.co_name == _BACKWARD[1] and code.co_filename.endswith(_BACKWARD[0]):
+            return place or _outer(at.f_back), True
+        at = at.f_back
+    return place, False
+
+
+def _outer(frame: FrameType | None) -> Place | None:
+    """Of a hook that is nobody's own, the line that called backward."""
+    return user_place(frame)[0] if frame is not None else None

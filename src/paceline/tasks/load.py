@@ -18,11 +18,10 @@ from types import ModuleType
 from typing import Any
 
 from paceline.records.errors import PacelineError, choices
-from paceline.tasks.contract import check_task, nearest, words
+from paceline.tasks.contract import TaskSource, check_task, nearest, words
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN, Defaults, TaskOptions
 from paceline.tasks.task import Task
-from paceline.tasks.task_source import TaskSource
 
 _PREFIX = "paceline_user_task_"
 """Before the name of a file, so that it hides no module that the file or a library imports."""

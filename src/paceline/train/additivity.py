@@ -26,8 +26,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree
 
 from paceline.checkpoint.state import capture_random, restore_random, same_random
-from paceline.tasks.data.arrays import Like
-from paceline.tasks.data.to_device import to_device
+from paceline.tasks.data.arrays import Like, to_device
 from paceline.tasks.task import Loss
 
 TOLERANCES = {"fp64": 1e-7, "fp32": 1e-3, "bf16": 3e-2}

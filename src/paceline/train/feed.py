@@ -18,9 +18,8 @@ import torch
 from torch.utils.data import DataLoader
 
 from paceline.parallel.partition import Span, batch_span, draws_seed, epoch_order, rank_spans, split
-from paceline.tasks.data.arrays import Arrays, Draws, Like
+from paceline.tasks.data.arrays import Arrays, Draws, Like, to_device
 from paceline.tasks.data.dataset_hooks import collate_of, tell_epoch
-from paceline.tasks.data.to_device import to_device
 from paceline.train.batch_plan import Plan
 from paceline.train.loader_processes import Seeded, begin, check_loadable, start_method, starting
 

@@ -44,9 +44,8 @@ from paceline.train.batch_plan import Cadence, Plan
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import Feed
 from paceline.train.gradients import NormWatch, clip_gradients, scale_gradients
-from paceline.train.ledger import Counts, LedgerReader
 from paceline.train.monitor import Monitor
-from paceline.train.objective import Objective, Totals, total_count
+from paceline.train.objective import Counts, LedgerReader, Objective, Totals, total_count
 from paceline.train.record import Recorder
 from paceline.train.schedules import Schedule
 from paceline.train.training_state import Keeper, Progress

@@ -35,7 +35,7 @@ from paceline.records.writer import EventWriter
 from paceline.tasks.task import Task
 from paceline.train.compress import sync_bytes
 from paceline.train.config import to_dict
-from paceline.train.precision import Precision, convolutional
+from paceline.train.model import Precision, convolutional
 from paceline.train.resolve import TrainingPlan
 
 

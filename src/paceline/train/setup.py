@@ -24,15 +24,13 @@ from paceline.train import compress, training_state
 from paceline.train.averaging import Average
 from paceline.train.batch_plan import Cadence
 from paceline.train.config import TrainConfig
-from paceline.train.empty_batch import give_empty_batch
 from paceline.train.feed import Feed, make_feed
 from paceline.train.gradients import NormWatch
 from paceline.train.loop import Job
-from paceline.train.model import make_model, refuse_single_samples
+from paceline.train.model import convolutional, give_empty_batch, make_model, refuse_single_samples
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective
 from paceline.train.optim.build import build_optimizer
-from paceline.train.precision import convolutional
 from paceline.train.record import Recorder, as_session, describe
 from paceline.train.replica import wrap
 from paceline.train.resolve import TrainingPlan, plan_training

@@ -31,14 +31,13 @@ from paceline.parallel.placement import Machine, RankEnv, place_rank, usable_cor
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.target import Target, parse_target
 from paceline.records.validation import Refusal, Validation
-from paceline.tasks.contract import Problem, describe_batch, gradient_problem, kind, loss_problem, words
+from paceline.tasks.contract import Problem, TaskSource, describe_batch, gradient_problem, kind, loss_problem, words
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.holdout import Part, narrow
 from paceline.tasks.load import load_task
 from paceline.tasks.table import BUILT_IN, Defaults
 from paceline.tasks.targets import FRACTION, require_reachable
 from paceline.tasks.task import Loss, Task, accuracy
-from paceline.tasks.task_source import TaskSource
 from paceline.train.additivity import Additivity, Trial, judge
 from paceline.train.batch_plan import Plan
 from paceline.train.checks import check
@@ -47,8 +46,7 @@ from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
 from paceline.train.loader_processes import check_loadable
 from paceline.train.metric_trial import MetricTrial, Piece
-from paceline.train.model import build_model, converted, seed_everything
-from paceline.train.precision import choose, convolutional
+from paceline.train.model import build_model, choose, converted, convolutional, seed_everything
 from paceline.train.resolve import TrainingPlan, plan_training
 
 MOST_SAMPLES = 64

@@ -17,11 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.records.errors import PacelineError
-from paceline.tasks.data.catalog import DataFile, DataSet, lookup
+from paceline.tasks.data.catalog import DataFile, DataSet, Fault, describe_faults, find_faults, is_absent, lookup
 from paceline.tasks.data.lock import fetch_lock
 from paceline.tasks.data.sources import Source, fetchable, layout
 from paceline.tasks.data.store import Progress, SourceError, Tell, put_in_place, receive, scratch_dir, writing
-from paceline.tasks.data.verify import Fault, check, describe, is_absent
 
 LOCAL_ROOT = Path("data")
 """Where torchvision's tutorials put it, relative to the working directory."""
@@ -117,11 +116,11 @@ def obtain(name: str, data_dir: Path | None = None, on_progress: Tell | None = N
     if data_dir is not None:
         target = _Place(f"{data_dir} (--data-dir)", _expand(data_dir).absolute(), named=True)
         _refuse_odd_root(target, dataset)
-        faults = check(target.root, dataset)
+        faults = find_faults(target.root, dataset)
         _refuse_damage(target, faults)
         if not faults:
             return Obtained(target.root, target.label, [])
-        trail.failed(target.label, describe(target.root, dataset, faults), worth_a_note=False)
+        trail.failed(target.label, describe_faults(target.root, dataset, faults), worth_a_note=False)
         near = [layout(place.label, place.root, dataset) for place in _places_beside(target)]
         return _fetch(dataset, target, [*near, *fetchable(dataset)], trail, tell)
     places = _own_places()
@@ -151,10 +150,12 @@ def whereabouts(name: str) -> Whereabouts:
 def _search(dataset: DataSet, places: Sequence[_Place], trail: _Trail) -> _Place | None:
     """The first place that has the set whole and right."""
     for place in places:
-        faults = check(place.root, dataset)
+        faults = find_faults(place.root, dataset)
         if not faults:
             return place
-        trail.failed(place.label, describe(place.root, dataset, faults), worth_a_note=not is_absent(dataset, faults))
+        trail.failed(
+            place.label, describe_faults(place.root, dataset, faults), worth_a_note=not is_absent(dataset, faults)
+        )
     return None
 
 
@@ -218,7 +219,7 @@ def _fetch(dataset: DataSet, target: _Place, sources: Sequence[Source], trail: _
         tell(Progress(f"waiting for process {holder}, which is fetching or checking {dataset.title}"))
 
     with fetch_lock(root / dataset.folder, waiting):
-        faults = check(root, dataset)
+        faults = find_faults(root, dataset)
         if not faults:
             waited = ["waited while another process fetched it"] if waited_for else []
             return Obtained(root, target.label, [*trail.notes, *waited])

@@ -19,8 +19,7 @@ from typing import Protocol
 
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import fsync_dir
-from paceline.tasks.data.catalog import DataFile
-from paceline.tasks.data.verify import wrong_checksum, wrong_size
+from paceline.tasks.data.catalog import DataFile, wrong_checksum, wrong_size
 
 SCRATCH_PREFIX = ".paceline-fetch-"
 _CHUNK_BYTES = 64 * 1024  # of compressed input: 1,000 times as much comes out at worst, and that still fits in memory

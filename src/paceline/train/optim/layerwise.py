@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from paceline.train.optim.plain import Groups
+from paceline.train.optim.build import Groups
 from paceline.train.optim.table import Settings
 
 

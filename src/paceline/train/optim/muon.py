@@ -21,8 +21,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from paceline.train.optim.build import Groups
 from paceline.train.optim.layerwise import closure_loss
-from paceline.train.optim.plain import Groups
 from paceline.train.optim.table import Settings
 
 COEFFICIENTS = (3.4445, -4.7750, 2.0315)

@@ -40,7 +40,7 @@ class OptimizerEntry:
 OPTIMIZERS: dict[str, OptimizerEntry] = {
     "sgd": OptimizerEntry(
         title="stochastic gradient descent with momentum; weight decay is added to the gradient",
-        factory="paceline.train.optim.plain:sgd",
+        factory="paceline.train.optim.build:sgd",
         lr=0.05,
         takes=("momentum", "nesterov"),
         sparse=True,
@@ -48,7 +48,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     ),
     "adamw": OptimizerEntry(
         title="Adam with decoupled weight decay (Loshchilov and Hutter 2019)",
-        factory="paceline.train.optim.plain:adamw",
+        factory="paceline.train.optim.build:adamw",
         lr=1e-3,
         takes=("betas", "eps"),
         decay="decoupled",
