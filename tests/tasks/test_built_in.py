@@ -205,7 +205,7 @@ def test_the_table_names_what_exists() -> None:
     known = set(TaskOptions.__dataclass_fields__)
 
     for name, entry in BUILT_IN.items():
-        assert entry.module.startswith("paceline.tasks.")
+        assert entry.factory.startswith("paceline.tasks.")
         assert set(entry.options) <= known, name
         assert entry.defaults.optimizer in OPTIMIZERS
         assert entry.defaults.schedule in SHAPES

@@ -41,8 +41,8 @@ def load_task(spec: str, options: TaskOptions) -> Task:
     check_task_name(spec)
     if spec in BUILT_IN:
         refuse_unused(spec, BUILT_IN[spec].options, options)
-        module = importlib.import_module(BUILT_IN[spec].module)
-        built: Task = module.build(options)
+        module, function = BUILT_IN[spec].factory.split(":")
+        built: Task = getattr(importlib.import_module(module), function)(options)
         return built
     return _user_task(Path(spec), options)
 

@@ -17,7 +17,7 @@ from paceline.train.checks import check, check_taken, parse_fractions, require_s
 from paceline.train.choices import flag_of, one_of
 from paceline.train.config import TrainConfig
 from paceline.train.optim.table import OPTIMIZERS, Settings
-from paceline.train.rules import RULES, Hyper, keep_horizon, keep_momentum, scale
+from paceline.train.rules import RULES, keep_horizon, keep_momentum, scale
 from paceline.train.schedules import Duration, Schedule
 
 
@@ -155,23 +155,14 @@ def recipe(config: ResolvedTraining, samples: float = math.inf) -> Recipe:
         PacelineError: the rule does not reach so far, or a constant warm-up has no rate to hold.
     """
     k = min(config.global_batch, samples) / config.base_batch
-    given = config.optimizer_settings
-    base = Hyper(
-        lr=given.lr,
-        betas=given.betas,
-        eps=given.eps,
-        weight_decay=given.weight_decay,
-        beside=OPTIMIZERS[config.optimizer].decay != "coupled",
-    )
-    scaled = scale(config.lr_rule, base, k)
+    base = config.optimizer_settings
+    scaled = scale(config.lr_rule, base, k, decoupled=OPTIMIZERS[config.optimizer].decay != "coupled")
     ruled = config.lr_rule != "none"
     return Recipe(
         growth=k,
         micro_growth=k / config.accumulate,
-        optimizer=dataclasses.replace(
-            given, lr=scaled.lr, betas=scaled.betas, eps=scaled.eps, weight_decay=scaled.weight_decay
-        ),
-        warmup=scaled.warmup,
+        optimizer=scaled,
+        warmup=k if RULES[config.lr_rule].longer_warmup else 1.0,
         warmup_from=_warmup_from(config, base.lr, scaled.lr),
         ema_decay=keep_horizon(config.ema_decay, k) if ruled else config.ema_decay,
         horizon=ruled,

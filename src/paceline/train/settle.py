@@ -15,11 +15,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor, nn
 
 from paceline.checkpoint.state import capture_random, restore_random, same_random
 from paceline.parallel import agree
+from paceline.parallel.reduce import all_objects
 from paceline.records.errors import PacelineError
 from paceline.tasks.contract import gradient_problem, loss_problem
 from paceline.tasks.task import Loss
@@ -79,9 +79,7 @@ def inspect_loss(objective: Objective, batch: Any, task: str, samples: int | Non
         gradients = torch.autograd.grad(loss.sum, [p for _, p in named], allow_unused=True)
     kinds = [None if gradient is None else gradient.is_sparse for gradient in gradients]
     own = [[name for (name, _), kind in zip(named, kinds, strict=True) if kind is wanted] for wanted in _KINDS]
-    everywhere: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(everywhere, (*own, drawn, unsaved))
-    unreached, sparse, dense, draws, changed = zip(*everywhere, strict=True)
+    unreached, sparse, dense, draws, changed = zip(*all_objects((*own, drawn, unsaved)), strict=True)
     return Probe(_united(unreached), _united(sparse), _united(dense), any(draws), _united(changed))
 
 

@@ -22,7 +22,7 @@ from paceline.records.schema import End
 from paceline.records.validation import Validation
 from paceline.train.choices import save_signal
 from paceline.train.config import from_dict
-from paceline.train.loop import ALREADY_OVER, Job, train
+from paceline.train.loop import ALREADY_OVER, Job, Outcome, train
 from paceline.train.setup import build
 
 HANDOVER = "PACELINE_TRAIN"
@@ -63,11 +63,11 @@ def finish(job: Job, save: signal.Signals | None) -> int:
         over = progress.target_step is not None or progress.step >= job.schedule.total_steps
         if over and not progress.evaluation_due:
             recorder.note(ALREADY_OVER)
-            recorder.write(_end(job, "target" if progress.target_step is not None else "finished", Exit.OK))
-            return int(Exit.OK)
-        outcome = train(job)
-        recorder.write(_end(job, outcome.reason, outcome.exit_code))
-        return outcome.exit_code
+            outcome = Outcome("target" if progress.target_step is not None else "finished", Exit.OK)
+        else:
+            outcome = train(job)
+        _end(job, outcome.reason, outcome.exit_code)
+        return int(outcome.exit_code)
     except PacelineError as error:
         diverged = error.exit_code == Exit.DIVERGED
         _try_to_end(job, "diverged" if diverged else "failed", error.exit_code, error.what)
@@ -86,11 +86,11 @@ def finish(job: Job, save: signal.Signals | None) -> int:
 
 def _try_to_end(job: Job, reason: Any, code: int, message: str) -> None:
     with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the run
-        job.recorder.write(_end(job, reason, code, message))
+        _end(job, reason, code, message)
 
 
-def _end(job: Job, reason: Any, code: int, message: str = "") -> End:
-    return End(
+def _end(job: Job, reason: Any, code: int, message: str = "") -> None:
+    event = End(
         step=job.progress.step,
         reason=reason,
         exit_code=int(code),
@@ -98,6 +98,7 @@ def _end(job: Job, reason: Any, code: int, message: str = "") -> End:
         target_step=job.progress.target_step,
         message=message,
     )
+    job.recorder.write(event)
 
 
 if __name__ == "__main__":

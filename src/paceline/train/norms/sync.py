@@ -31,11 +31,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from paceline.parallel.reduce import all_tensors
 from paceline.records.errors import Exit, PacelineError
 
 SINGLE_SAMPLE = "batch norm cannot normalise a single sample: its variance is 0"
@@ -111,7 +111,7 @@ def exchange(own: Tensor, layers: Layers, place: int) -> list[Tensor]:
     message = own.new_zeros(2 + 2 * layers.channels)
     message[0] = place
     message[1 : 1 + len(own)] = own
-    rows = of_all_ranks(message)
+    rows = all_tensors(message)  # for so few numbers it takes less time than a sum, and the order is ours
     places = [int(row[0]) for row in rows]
     if len(set(places)) > 1:
         names = (*layers.names, _END)
@@ -149,15 +149,6 @@ def global_statistics(values: Tensor, layers: Layers, place: int) -> Statistics:
     mean, variance = torch.batch_norm_update_stats(values, like[0], like[1], 0.0)
     counted = torch.tensor([count], dtype=torch.float64, device=values.device)
     return combine(exchange(torch.cat([counted, mean.double(), variance.double() * count]), layers, place))
-
-
-def of_all_ranks(own: Tensor) -> list[Tensor]:
-    """This tensor of each rank, in their order; all have one shape. Without a process group there is one rank."""
-    if not dist.is_initialized():
-        return [own]
-    parts = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, own)  # for so few numbers it takes less time than a sum, and the order is ours
-    return parts
 
 
 def dense(values: Tensor, like: Tensor | None = None) -> Tensor:
@@ -211,7 +202,7 @@ class _Normalise(torch.autograd.Function):
             )
         if not wanted:
             return None, of_weight, of_bias, None, None, None
-        sums = functools.reduce(torch.add, of_all_ranks(torch.stack([of_weight, of_bias]).double()))
+        sums = functools.reduce(torch.add, all_tensors(torch.stack([of_weight, of_bias]).double()))
         if empty:
             return torch.empty_like(values), of_weight, of_bias, None, None, None
         slope = weight.double() / (moments[1].double() + ctx.eps).sqrt()
