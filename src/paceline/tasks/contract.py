@@ -281,6 +281,24 @@ def _defaults(defaults: Any) -> Iterator[Problem]:
             )
 
 
+def model_problem(model: Any) -> Problem | None:
+    """What is wrong with what `model` returned; None if nothing is."""
+    if not isinstance(model, nn.Module):
+        return Problem(
+            "model", f"returned {kind(model)}, not an nn.Module", "let model() build and return a fresh module"
+        )
+    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        what = f"returned a model in {type(model).__name__}"
+        return Problem("model", what, "return the plain module; Paceline wraps it")
+    lazy = [name for name, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
+    if lazy:
+        hint = "run a batch through the module in model() before it is returned"
+        return Problem("model", f"has a lazy layer without a shape: {lazy[0]}", hint)
+    if not any(p.requires_grad for p in model.parameters()):
+        return Problem("model", "returned a module that has nothing to train", "parameters with requires_grad=True")
+    return None
+
+
 def loss_problem(loss: Any, samples: int | None) -> Problem | None:
     """What is wrong with what a loss function returned for a batch; None if nothing is.
 

@@ -1,4 +1,5 @@
-"""`fashion-mnist` and `fashion-mnist-wrn`: 60,000 grey images of 28x28 in ten classes, 10,000 for evaluation (Xiao et al. 2017)."""
+"""`fashion-mnist` and `fashion-mnist-wrn`: 60,000 grey images of 28x28 in ten classes, 10,000 for evaluation
+(Xiao et al. 2017)."""
 
 from __future__ import annotations
 

@@ -20,6 +20,8 @@ from paceline.parallel.partition import split
 from paceline.parallel.placement import cpu_info
 from paceline.parallel.rank_context import RankContext
 from paceline.records.errors import PacelineError
+from paceline.tasks.contract import model_problem
+from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Task
 from paceline.train.batch_plan import Plan, lonely_batch
 from paceline.train.feed import Feed
@@ -107,19 +109,26 @@ def seed_everything(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def make_model(task: Task, planned: TrainingPlan, context: RankContext) -> tuple[nn.Module, Precision]:
-    """The model on this rank's device, in the precision that suits it, and that precision."""
+def make_model(task: Task, planned: TrainingPlan, context: RankContext) -> tuple[nn.Module, Precision, Like]:
+    """The model on this rank's device, in the precision that suits it; that precision, and what batches are like."""
     config = planned.config
     # The same seed everywhere, so that all ranks build the same model; from then on each draws its own numbers.
     seed_everything(config.seed)
     model = agree.all_or_none(lambda: build_model(task, planned, context.device))
-    precision = choose(config.precision, model, context.device)
-    model = converted(model, context.device, precision.parameters)
-    if convolutional(model):
+    model, precision, like = placed(model, config.precision, context.device)
+    seed_everything(int(np.random.SeedSequence((config.seed, 2, context.env.rank)).generate_state(1)[0]))
+    return model, precision, like
+
+
+def placed(model: nn.Module, precision: str, device: torch.device) -> tuple[nn.Module, Precision, Like]:
+    """The model on a device, in the precision that was asked for; that precision, and what its batches are like."""
+    chosen = choose(precision, model, device)
+    model = converted(model, device, chosen.parameters)
+    like = Like(device, chosen.parameters, convolutional(model))
+    if like.channels_last:
         # Before DDP wraps it: gradients then have the strides of their buckets' views.
         model = model.to(memory_format=torch.channels_last)
-    seed_everything(int(np.random.SeedSequence((config.seed, 2, context.env.rank)).generate_state(1)[0]))
-    return model, precision
+    return model, chosen, like
 
 
 def converted(model: nn.Module, device: torch.device, dtype: torch.dtype) -> nn.Module:
@@ -142,13 +151,8 @@ def build_model(task: Task, planned: TrainingPlan, device: torch.device) -> nn.M
     """
     config, rates = planned.config, planned.rates
     model = task.model()
-    if not isinstance(model, nn.Module):
-        raise PacelineError(
-            f"the model of task {task.name} is a {type(model).__name__}, not a torch.nn.Module",
-            hint="let model() build and return a fresh module",
-        )
-    if not any(p.requires_grad for p in model.parameters()):
-        raise PacelineError(f"the model of task {task.name} has nothing to train", hint="give it parameters")
+    if (problem := model_problem(model)) is not None:
+        raise PacelineError(f"the model of task {task.name} {problem.what}", hint=problem.hint)
     if config.bn_momentum is not None and not _normalises(model):
         raise PacelineError("--bn-momentum has nothing to change: the model has no batch norm", hint="leave it out")
 

@@ -27,7 +27,7 @@ from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
 from paceline.train.gradients import NormWatch
 from paceline.train.loop import Job
-from paceline.train.model import convolutional, give_empty_batch, make_model, refuse_single_samples
+from paceline.train.model import give_empty_batch, make_model, refuse_single_samples
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective
 from paceline.train.optim.build import build_optimizer
@@ -62,11 +62,10 @@ def build(
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.use_deterministic_algorithms(True)
 
-    model, precision = make_model(task, planned, context)
+    model, precision, like = make_model(task, planned, context)
     planned = dataclasses.replace(planned, config=dataclasses.replace(planned.config, precision=precision.name))
     config, plan, schedule = planned.config, planned.batches, planned.schedule
 
-    like = Like(context.device, precision.parameters, convolutional(model))
     train_feed = make_feed(task.train_data, plan, like, config.loader_workers)
     eval_plan = dataclasses.replace(plan, samples=len(task.eval_data))
     eval_feed = make_feed(task.eval_data, eval_plan, like, config.loader_workers)

@@ -24,15 +24,21 @@ from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import nn
 
 from paceline.checkpoint.find import initialize
 from paceline.parallel.placement import Machine, RankEnv, place_rank, usable_cores
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.target import Target, parse_target
 from paceline.records.validation import Refusal, Validation
-from paceline.tasks.contract import Problem, TaskSource, describe_batch, gradient_problem, kind, loss_problem, words
-from paceline.tasks.data.arrays import Like
+from paceline.tasks.contract import (
+    Problem,
+    TaskSource,
+    describe_batch,
+    gradient_problem,
+    loss_problem,
+    model_problem,
+    words,
+)
 from paceline.tasks.holdout import Part, narrow
 from paceline.tasks.load import load_task
 from paceline.tasks.table import BUILT_IN, Defaults
@@ -46,7 +52,7 @@ from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
 from paceline.train.loader_processes import check_loadable
 from paceline.train.metric_trial import MetricTrial, Piece
-from paceline.train.model import build_model, choose, converted, convolutional, seed_everything
+from paceline.train.model import build_model, placed, seed_everything
 from paceline.train.resolve import TrainingPlan, plan_training
 
 MOST_SAMPLES = 64
@@ -155,15 +161,13 @@ class _Attempt:
         seed_everything(config.seed)
         with self._guard("model", task.model):
             module = task.model()
-        self._check_model(module, task)
+        if (problem := model_problem(module)) is not None:
+            self._refuse(problem, task.model)
         model = build_model(dataclasses.replace(task, model=lambda: module), planned, device)
         if config.init_from is not None and config.resume is None:
             initialize(model, Path(config.init_from))
-        precision = choose(config.precision, model, device)
-        model = converted(model, device, precision.parameters).eval()
-        like = Like(device, precision.parameters, convolutional(model))
-        if like.channels_last:
-            model = model.to(memory_format=torch.channels_last)
+        model, precision, like = placed(model, config.precision, device)
+        model.eval()
         for field in ("train_data", "eval_data"):
             check_loadable(field, getattr(task, field), config.loader_workers)
         feeds = [
@@ -172,21 +176,6 @@ class _Attempt:
         ]
         nothing: Callable[[Sequence[int]], Any] = feeds[0].rows
         return Trial(model, task.loss, precision.autocast, nothing, precision.name), feeds[0], feeds[1]
-
-    def _check_model(self, model: Any, task: Task) -> None:
-        if not isinstance(model, nn.Module):
-            what = f"returned {kind(model)}, not an nn.Module"
-            self._refuse(Problem("model", what, "let model() build and return a fresh module"), task.model)
-        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            what = f"returned a model in {type(model).__name__}"
-            self._refuse(Problem("model", what, "return the plain module; Paceline wraps it"), task.model)
-        lazy = [name for name, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
-        if lazy:
-            hint = "run a batch through the module in model() before it is returned"
-            self._refuse(Problem("model", f"has a lazy layer without a shape: {lazy[0]}", hint), task.model)
-        if not any(p.requires_grad for p in model.parameters()):
-            hint = "parameters with requires_grad=True"
-            self._refuse(Problem("model", "returned a module that has nothing to train", hint), task.model)
 
     def _reader(self, field: str, data: Any, feed: Feed, indices: Sequence[int]) -> Callable[[Sequence[int]], Any]:
         """Makes batches of indices of a data set; what fails names the field, the sample and the line."""

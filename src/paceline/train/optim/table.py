@@ -79,7 +79,7 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
     ),
     "muon": OptimizerEntry(
         title="orthogonalised momentum for matrices and filters, AdamW for the rest (Jordan et al. 2024)",
-        factory="paceline.train.optim.muon:MuonWithAdamW",
+        factory="paceline.train.optim.layerwise:MuonWithAdamW",
         lr=1e-3,
         takes=("momentum",),
         momentum=0.95,
