@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from paceline.parallel.rank_context import StopRequest, init_rank_context
-from paceline.parallel.reduce import ranks_bit_equal
 from paceline.records.rundir import RunDir
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Draws, Like, plain
@@ -20,6 +19,7 @@ from paceline.tasks.task import Arrays, Loss, Task, accuracy
 from paceline.train import setup, task_validation
 from paceline.train.config import from_dict
 from paceline.train.loop import train
+from tests.parallel.ranks import ranks_bit_equal
 
 
 def shaken(columns: tuple[Tensor, ...], draws: Draws | None, like: Like) -> Any:

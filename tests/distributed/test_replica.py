@@ -13,9 +13,9 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.parallel.rank_context import RankContext, init_rank_context
 from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.task import Loss
+from paceline.train.ddp_warmup import warm_up_ddp
 from paceline.train.objective import Objective
 from paceline.train.replica import replicate
-from paceline.train.settle import settle
 from tests.train import ranks
 
 MB = 2**18
@@ -37,7 +37,7 @@ def buckets() -> dict[str, Any]:
     for name, where in (("together", context), ("apart", apart)):
         replica, objective = small(where)
         for _ in range(2):  # the first builds the buckets, the second has their sizes written down
-            settle(replica, objective, ranks.points(4, features=1)[0].float())
+            warm_up_ddp(replica, objective, ranks.points(4, features=1)[0].float())
         found[name] = len(replica._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(","))
     return found
 

@@ -13,11 +13,11 @@ from torch import nn
 from paceline.records.errors import PacelineError
 from paceline.tasks import digits, linear
 from paceline.tasks.classify import cross_entropy
-from paceline.tasks.load import load_task
 from paceline.tasks.models.cnn import FashionCNN
 from paceline.tasks.models.wide_resnet import WideResNet
 from paceline.tasks.table import BUILT_IN, TaskOptions
 from paceline.tasks.task import Arrays, Loss, Task, accuracy
+from paceline.tasks.task_loader import load_task
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.schedules import SHAPES
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from paceline.tasks import shapes
-from paceline.tasks.load import load_task
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.table import TaskOptions
+from paceline.tasks.task_loader import load_task
 
 
 def test_the_same_seed_gives_the_same_images_and_another_seed_others() -> None:

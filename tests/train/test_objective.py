@@ -16,6 +16,7 @@ from torch.nn import functional
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.tasks.task import Loss, Task
+from paceline.train.ddp_warmup import check_loss
 from paceline.train.objective import (
     LEDGER,
     Counts,
@@ -26,7 +27,6 @@ from paceline.train.objective import (
     read_totals,
     total_count,
 )
-from paceline.train.settle import check_loss
 from tests.train import ranks
 
 SIZES = [[5], [3, 4], [3, 0, 4], [0, 0, 2]]

@@ -25,9 +25,9 @@ from paceline.records.rundir import read_info
 from paceline.records.schema import RunInfo
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.holdout import Part, narrow
-from paceline.tasks.load import load_task
 from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Task
+from paceline.tasks.task_loader import load_task
 
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 

@@ -8,7 +8,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paceline.parallel.digest import digest
 from paceline.parallel.partition import split
 
 T = TypeVar("T")
@@ -57,9 +56,3 @@ def gather_objects(value: Any) -> list[Any] | None:
     gathered: list[Any] | None = [None] * world if rank == 0 else None
     dist.gather_object(value, gathered, dst=0)
     return gathered
-
-
-@torch.no_grad()
-def ranks_bit_equal(tensors: list[Tensor]) -> bool:
-    """Whether every rank holds the same bits."""
-    return len(set(all_objects(digest(tensors)))) == 1

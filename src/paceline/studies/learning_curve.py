@@ -25,8 +25,8 @@ from paceline.records.target import less_is_better
 from paceline.studies.flag_text import as_flags, parse_flags
 from paceline.studies.trainings import Training, ended
 from paceline.tasks.holdout import hold_out
-from paceline.tasks.load import load_task
 from paceline.tasks.task import Task
+from paceline.tasks.task_loader import load_task
 from paceline.train.checks import check
 from paceline.train.config import TrainConfig
 from paceline.train.resolve import ResolvedTraining, resolve

@@ -105,19 +105,17 @@ def judge(trial: Trial, indices: Sequence[int]) -> Additivity:
     random = not same_random(before, capture_random())
     if random:
         restore_random(before)  # so that the losses of the halves draw the same
-    halves = (trial.value(parts[0]), trial.value(parts[1]))
     tolerance = TOLERANCES[trial.precision]
-    deviation, verdict = _compare(whole, halves, [len(part) for part in parts], tolerance)
-    found = Additivity(verdict, deviation, whole, halves)
-    if verdict == "additive":
+    found = _halved(trial, whole, parts, tolerance)
+    if found.verdict == "additive":
         return found
-    if not all(math.isfinite(part.sum) for part in (whole, *halves)):
+    if not all(math.isfinite(part.sum) for part in (whole, *found.halves)):
         return replace(found, verdict="not judged", why="it is not a finite number")
     if random:
         return _judge_random(trial, indices, parts, found, "the model or the loss draws random numbers in eval mode")
     if not _repeats(trial, indices, whole):
         return _judge_random(trial, indices, parts, found, "the loss of the same batch differs from call to call")
-    padded = verdict != "mean" and _padding(trial, indices, parts)
+    padded = found.verdict != "mean" and _padding(trial, indices, parts)
     if padded:
         equal = _equally_padded(trial, indices)
         if equal is None:
@@ -135,10 +133,8 @@ def judge(trial: Trial, indices: Sequence[int]) -> Additivity:
 
 
 def _again(trial: Trial, indices: Sequence[int], parts: list[list[int]], tolerance: float) -> Additivity:
-    whole, halves = trial.value(indices), (trial.value(parts[0]), trial.value(parts[1]))
-    deviation, verdict = _compare(whole, halves, [len(part) for part in parts], tolerance)
-    per_batch = _per_batch(trial, indices, whole, halves) if verdict == "coupled" else 0.0
-    return Additivity(verdict, deviation, whole, halves, per_batch=per_batch)
+    found = _halved(trial, trial.value(indices), parts, tolerance)
+    return replace(found, per_batch=_per_batch(trial, indices, found)) if found.verdict == "coupled" else found
 
 
 def _in_float64(trial: Trial, indices: Sequence[int], parts: list[list[int]], *, sure: bool) -> Additivity | None:
@@ -153,18 +149,22 @@ def _in_float64(trial: Trial, indices: Sequence[int], parts: list[list[int]], *,
         return replace(found, verdict="not judged", why="the deviation may be rounding")
 
 
-def _compare(whole: Part, halves: tuple[Part, Part], sizes: Sequence[int], tolerance: float) -> tuple[float, Verdict]:
-    first, second = halves
+def _halved(trial: Trial, whole: Part, parts: list[list[int]], tolerance: float) -> Additivity:
+    """The loss of a batch against those of its halves."""
+    first, second = halves = (trial.value(parts[0]), trial.value(parts[1]))
     scale = max(abs(first.sum) + abs(second.sum), abs(whole.sum))
     deviation = abs(whole.sum - first.sum - second.sum) / scale if scale else 0.0
     counts_add = math.isclose(whole.count, first.count + second.count, rel_tol=max(tolerance, 1e-4))
-    if deviation <= tolerance:
-        return deviation, "additive" if counts_add else "count"
     # A loss that is the same for every batch is a mean, too; it may be a term of the batch as a whole.
-    weights = ((first.count, second.count), (sizes[0], sizes[1]))
-    if is_weighted_mean(whole.sum, (first.sum, second.sum), weights, tolerance * scale):
-        return deviation, "mean"
-    return deviation, "coupled"
+    weights = ((first.count, second.count), (len(parts[0]), len(parts[1])))
+    verdict: Verdict
+    if deviation <= tolerance:
+        verdict = "additive" if counts_add else "count"
+    elif is_weighted_mean(whole.sum, (first.sum, second.sum), weights, tolerance * scale):
+        verdict = "mean"
+    else:
+        verdict = "coupled"
+    return Additivity(verdict, deviation, whole, halves)
 
 
 def is_weighted_mean(
@@ -200,13 +200,13 @@ def _repeats(trial: Trial, indices: Sequence[int], whole: Part) -> bool:
     return math.isclose(trial.value(indices).sum, whole.sum, rel_tol=TOLERANCES[trial.precision])
 
 
-def _per_batch(trial: Trial, indices: Sequence[int], whole: Part, halves: tuple[Part, Part]) -> float:
+def _per_batch(trial: Trial, indices: Sequence[int], found: Additivity) -> float:
     """R, where the loss is a sum over samples + R once a batch: quarters then deviate by 3 R, and halves by R."""
     if len(indices) < 4:
         return 0.0
     quarters = [indices[len(indices) * k // 4 : len(indices) * (k + 1) // 4] for k in range(4)]
-    by_quarters = sum(trial.value(quarter).sum for quarter in quarters) - whole.sum
-    by_halves = sum(half.sum for half in halves) - whole.sum
+    by_quarters = sum(trial.value(quarter).sum for quarter in quarters) - found.whole.sum
+    by_halves = sum(half.sum for half in found.halves) - found.whole.sum
     return by_halves if by_halves and math.isclose(by_quarters, 3 * by_halves, rel_tol=1e-3) else 0.0
 
 

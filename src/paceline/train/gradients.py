@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.utils import get_total_norm
 
 from paceline.records.schema import GradientNorms
-from paceline.train.record import Recorder
+from paceline.train.recorder import Recorder
 
 
 class NormWatch:

@@ -46,7 +46,7 @@ from paceline.train.feed import Feed
 from paceline.train.gradients import NormWatch, clip_gradients, scale_gradients
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Counts, LedgerReader, Objective, Totals, total_count
-from paceline.train.record import Recorder
+from paceline.train.recorder import Recorder
 from paceline.train.schedules import Schedule
 from paceline.train.training_state import Keeper, Progress
 

@@ -24,12 +24,12 @@ from paceline.tasks.contract import model_problem
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Task
 from paceline.train.batch_plan import Plan, lonely_batch
+from paceline.train.ddp_warmup import leaving_no_trace
 from paceline.train.feed import Feed
 from paceline.train.norms.convert import synchronises, with_batch_norm
 from paceline.train.norms.sync import SINGLE_SAMPLE
 from paceline.train.objective import Objective
 from paceline.train.resolve import TrainingPlan
-from paceline.train.settle import leaving_no_trace
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from paceline.parallel.rank_context import RankContext
 from paceline.records.errors import PacelineError, choices
 from paceline.tasks.task import Task
 from paceline.train.batch_plan import Plan
+from paceline.train.ddp_warmup import Probe, inspect_loss
 from paceline.train.objective import Objective
 from paceline.train.optim.table import OPTIMIZERS
-from paceline.train.settle import Probe, inspect_loss
 
 BUCKET_MB = 25
 """DDP's own; given in so many words it is the size of the first bucket as well."""

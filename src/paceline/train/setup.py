@@ -24,6 +24,7 @@ from paceline.train import compress, training_state
 from paceline.train.averaging import Average
 from paceline.train.batch_plan import Cadence
 from paceline.train.config import TrainConfig
+from paceline.train.ddp_warmup import warm_up_ddp
 from paceline.train.feed import Feed, make_feed
 from paceline.train.gradients import NormWatch
 from paceline.train.loop import Job
@@ -31,11 +32,10 @@ from paceline.train.model import give_empty_batch, make_model, refuse_single_sam
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective
 from paceline.train.optim.build import build_optimizer
-from paceline.train.record import Recorder, as_session, describe
+from paceline.train.recorder import Recorder, as_session, describe
 from paceline.train.replica import wrap
 from paceline.train.resolve import TrainingPlan, plan_training
 from paceline.train.schedules import Duration, rate_jump
-from paceline.train.settle import settle
 from paceline.train.task_validation import load, target_of
 
 
@@ -82,7 +82,7 @@ def build(
     average = _average(planned, objective, train_feed)
     # On the weights that the seed gives, so that the order in which gradients become ready, and with it every sum, is
     # the same in a resumed run, whatever branches its later weights and buffers take.
-    settle(ddp, objective, sample)
+    warm_up_ddp(ddp, objective, sample)
     # After DDP, whose constructor may set every rank's buffers to rank 0's.
     progress, saved, more = _begin(config, run, task, model, optimizer, average)
     if saved is not None:

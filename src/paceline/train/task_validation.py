@@ -40,10 +40,10 @@ from paceline.tasks.contract import (
     words,
 )
 from paceline.tasks.holdout import Part, narrow
-from paceline.tasks.load import load_task
 from paceline.tasks.table import BUILT_IN, Defaults
 from paceline.tasks.targets import FRACTION, require_reachable
 from paceline.tasks.task import Loss, Task, accuracy
+from paceline.tasks.task_loader import load_task
 from paceline.train.additivity import Additivity, Trial, judge
 from paceline.train.batch_plan import Plan
 from paceline.train.checks import check

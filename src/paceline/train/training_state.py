@@ -21,7 +21,7 @@ from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.vocabulary import CheckpointReason
 from paceline.train.averaging import Average
-from paceline.train.record import Recorder
+from paceline.train.recorder import Recorder
 
 FORMAT = 1
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from paceline.tasks.data.store import Progress, SourceError, Tell, write_error, writing
+from paceline.tasks.data.fetched_files import Progress, SourceError, Tell, write_error, writing
 
 UPDATE_LIMIT_S = 120.0
 DOWNLOAD_LIMIT_S = 600.0

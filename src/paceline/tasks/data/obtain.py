@@ -18,9 +18,9 @@ from pathlib import Path
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.catalog import DataFile, DataSet, Fault, describe_faults, find_faults, is_absent, lookup
-from paceline.tasks.data.lock import fetch_lock
+from paceline.tasks.data.fetch_lock import fetch_lock
+from paceline.tasks.data.fetched_files import Progress, SourceError, Tell, put_in_place, receive, scratch_dir, writing
 from paceline.tasks.data.sources import Source, fetchable, layout
-from paceline.tasks.data.store import Progress, SourceError, Tell, put_in_place, receive, scratch_dir, writing
 
 LOCAL_ROOT = Path("data")
 """Where torchvision's tutorials put it, relative to the working directory."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.tasks.data.catalog import DataFile, DataSet
-from paceline.tasks.data.store import Progress, Readable, SourceError, Tell
+from paceline.tasks.data.fetched_files import Progress, Readable, SourceError, Tell
 
 Streams = Generator[tuple[DataFile, Readable], None, None]
 

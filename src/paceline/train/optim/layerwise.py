@@ -9,6 +9,7 @@ Groups with `adapt` False hold biases and norms, which have no trust ratio.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -65,9 +66,9 @@ class Lars(_GroupByGroup):
         decay, momentum = group["weight_decay"], group["momentum"]
         updates = list(torch._foreach_add(grads, params, alpha=decay)) if decay else grads
         if group["adapt"]:
-            weights = norms(params)
-            bottoms = torch._foreach_add(norms(grads), weights, alpha=decay)
-            ratios = trust_ratios(list(torch._foreach_mul(weights, group["trust"])), list(bottoms))
+            weights = torch._foreach_norm(params)
+            bottoms = torch._foreach_add(torch._foreach_norm(grads), weights, alpha=decay)
+            ratios = trust_ratios(torch._foreach_mul(weights, group["trust"]), bottoms)
             updates = list(torch._foreach_mul(updates, ratios))
         if momentum:
             fresh = [p for p in params if "momentum_buffer" not in self.state[p]]
@@ -98,7 +99,7 @@ class Lamb(_GroupByGroup):
         """See the class."""
         updates = self._directions(group, params, grads)
         if group["adapt"]:
-            torch._foreach_mul_(updates, trust_ratios(norms(params), norms(updates)))
+            torch._foreach_mul_(updates, trust_ratios(torch._foreach_norm(params), torch._foreach_norm(updates)))
         torch._foreach_add_(params, updates, alpha=-group["lr"])
 
     def _directions(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> list[Tensor]:
@@ -145,7 +146,7 @@ class NovoGrad(_GroupByGroup):
     def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         """See the class."""
         beta1, beta2 = group["betas"]
-        squares = list(torch._foreach_pow(norms(grads), 2))
+        squares = list(torch._foreach_pow(torch._foreach_norm(grads), 2))
         for p, square in zip(params, squares, strict=True):
             if not self.state[p]:
                 self.state[p] = {"exp_avg": torch.zeros_like(p), "exp_avg_sq": square.clone()}
@@ -161,20 +162,9 @@ class NovoGrad(_GroupByGroup):
         torch._foreach_add_(params, firsts, alpha=-group["lr"])
 
 
-def trust_ratios(tops: list[Tensor], bottoms: list[Tensor]) -> list[Tensor]:
+def trust_ratios(tops: Sequence[Tensor], bottoms: Sequence[Tensor]) -> list[Tensor]:
     """top / bottom of each pair of norms (), and 1 where either is zero: a layer at zero must be able to leave it."""
-    ones = [torch.ones_like(top) for top in tops]
-    safe = [torch.where(bottom > 0, bottom, one) for bottom, one in zip(bottoms, ones, strict=True)]
-    ratios = torch._foreach_div(tops, safe)
-    return [
-        torch.where((top > 0) & (bottom > 0), ratio, one)
-        for top, bottom, ratio, one in zip(tops, bottoms, ratios, ones, strict=True)
-    ]
-
-
-def norms(tensors: list[Tensor]) -> list[Tensor]:
-    """The Euclidean norm of each, ()."""
-    return list(torch._foreach_norm(tensors))
+    return [torch.where((top > 0) & (bottom > 0), top / bottom, 1.0) for top, bottom in zip(tops, bottoms, strict=True)]
 
 
 def closure_loss(closure: Any) -> Any:

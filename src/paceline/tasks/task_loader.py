@@ -104,11 +104,11 @@ class TaskFile:
 
 def task_files() -> tuple[TaskFile, ...]:
     """Files of tasks that were imported in this process."""
-    found = []
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_PREFIX) and getattr(module, "__file__", None):
-            found.append(TaskFile(name, str(Path(str(module.__file__)).resolve())))
-    return tuple(found)
+    return tuple(
+        TaskFile(name, str(Path(str(module.__file__)).resolve()))
+        for name, module in list(sys.modules.items())
+        if name.startswith(_PREFIX) and getattr(module, "__file__", None)
+    )
 
 
 def _arrived(module: str, path: str) -> TaskFile:

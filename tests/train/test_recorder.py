@@ -17,7 +17,7 @@ from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Measure, Step
 from paceline.train import worker
-from paceline.train.record import Recorder
+from paceline.train.recorder import Recorder
 
 
 def step(number: int, elapsed_s: float) -> Step:

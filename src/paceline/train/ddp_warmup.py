@@ -9,7 +9,7 @@ has the final buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -29,7 +29,7 @@ STEPS = 2
 """One to learn the order, one whose forward builds the buckets anew."""
 
 
-def settle(ddp: nn.Module, objective: Objective, batch: Any) -> None:
+def warm_up_ddp(ddp: nn.Module, objective: Objective, batch: Any) -> None:
     """Run the throw-away steps; weights, buffers, gradients and random state are as before."""
     with leaving_no_trace(objective):
         for _ in range(STEPS):
@@ -77,10 +77,20 @@ def inspect_loss(objective: Objective, batch: Any, task: str, samples: int | Non
         unsaved = before.changed_attributes()
         named = [(name, p) for name, p in objective.model.named_parameters() if p.requires_grad]
         gradients = torch.autograd.grad(loss.sum, [p for _, p in named], allow_unused=True)
-    kinds = [None if gradient is None else gradient.is_sparse for gradient in gradients]
-    own = [[name for (name, _), kind in zip(named, kinds, strict=True) if kind is wanted] for wanted in _KINDS]
-    unreached, sparse, dense, draws, changed = zip(*all_objects((*own, drawn, unsaved)), strict=True)
-    return Probe(_united(unreached), _united(sparse), _united(dense), any(draws), _united(changed))
+    kinds = {
+        name: "unreached" if gradient is None else "sparse" if gradient.is_sparse else "dense"
+        for (name, _), gradient in zip(named, gradients, strict=True)
+    }
+    everywhere = all_objects((kinds, drawn, unsaved))
+    by_kind: dict[str, set[str]] = {kind: set() for kind in ("unreached", "sparse", "dense")}
+    for own, _, _ in everywhere:
+        for name, kind in own.items():
+            by_kind[kind].add(name)
+    return Probe(
+        **{kind: sorted(names) for kind, names in by_kind.items()},
+        draws=any(draws for _, draws, _ in everywhere),
+        unsaved=sorted({name for _, _, names in everywhere for name in names}),
+    )
 
 
 def check_loss(loss: Any, task: str, samples: int | None) -> None:
@@ -92,14 +102,6 @@ def check_loss(loss: Any, task: str, samples: int | None) -> None:
     problem = loss_problem(loss, samples) or gradient_problem(loss)
     if problem is not None:
         raise PacelineError(f"the loss of task {task} {problem.what}", why=problem.why, hint=problem.hint)
-
-
-_KINDS = (None, True, False)
-"""Unreached, sparse, dense."""
-
-
-def _united(lists: Iterable[list[str]]) -> list[str]:
-    return sorted({name for names in lists for name in names})
 
 
 class _Before:
