@@ -122,7 +122,7 @@ class Plan:
 
     @property
     def usual_micro_batch(self) -> int:
-        """Samples in this rank's first micro-batch, at least 1 (a rank without samples borrows one for the DDP warm-up)."""
+        """Samples in this rank's first micro-batch, at least 1: a rank without any borrows one for warm-up."""
         return max(1, min(self.samples, len(self.micro_batches(0, 0)[0])))
 
     def micro_batches(self, epoch: int, index: int) -> list[Span]:

@@ -9,7 +9,7 @@ has the final buckets.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -71,10 +71,11 @@ def inspect_loss(objective: Objective, batch: Any, task: str, samples: int | Non
         check_loss(loss, task, samples)
         return loss
 
-    with leaving_no_trace(objective) as before:
+    before = capture_random()
+    with leaving_no_trace(objective) as changed:
         loss = agree.all_or_none(checked)
-        drawn = not same_random(before.random, capture_random())
-        unsaved = before.changed_attributes()
+        drawn = not same_random(before, capture_random())
+        unsaved = changed()
         named = [(name, p) for name, p in objective.model.named_parameters() if p.requires_grad]
         gradients = torch.autograd.grad(loss.sum, [p for _, p in named], allow_unused=True)
     kinds = {
@@ -104,46 +105,6 @@ def check_loss(loss: Any, task: str, samples: int | None) -> None:
         raise PacelineError(f"the loss of task {task} {problem.what}", why=problem.why, hint=problem.hint)
 
 
-class _Before:
-    """State of a model and of the random generators, to be put back.
-
-    Besides buffers that is what modules keep in plain attributes (a count of forwards, a running mean), and which
-    parameters are frozen.
-    """
-
-    def __init__(self, objective: Objective) -> None:
-        self.random = capture_random()
-        self._buffers = [(buffer, buffer.detach().clone()) for buffer in objective.buffers()]
-        self._frozen = [(parameter, parameter.requires_grad) for parameter in objective.model.parameters()]
-        self._attributes = [
-            (name, module, key, value, _copied(value))
-            for name, module in objective.model.named_modules()
-            for key, value in vars(module).items()
-            if key not in _OWN_ATTRIBUTES and _is_plain(value)
-        ]
-
-    def changed_attributes(self) -> list[str]:
-        """Names of plain attributes that are not what they were."""
-        return [
-            f"{name}.{key}" if name else key
-            for name, module, key, _, value in self._attributes
-            if not _same_value(vars(module).get(key), value)
-        ]
-
-    @torch.no_grad()
-    def put_back(self) -> None:
-        """Buffers, attributes, frozen parameters and random state."""
-        for buffer, before in self._buffers:
-            buffer.copy_(before)
-        for parameter, required in self._frozen:
-            parameter.requires_grad_(required)
-        for _, module, key, value, before in self._attributes:
-            if isinstance(value, Tensor):
-                value.copy_(before)
-            vars(module)[key] = value if isinstance(value, Tensor) else before
-        restore_random(self.random)
-
-
 _OWN_ATTRIBUTES = frozenset(vars(nn.Module()))
 """Of every module; `training` is among them."""
 
@@ -163,10 +124,39 @@ def _same_value(value: Any, before: Any) -> bool:
 
 
 @contextmanager
-def leaving_no_trace(objective: Objective) -> Iterator[_Before]:
-    """At the end the model and random state are as they were before; parameters' values must not change meanwhile."""
-    before = _Before(objective)
+def leaving_no_trace(objective: Objective) -> Iterator[Callable[[], list[str]]]:
+    """At the end the model and random state are as they were before; parameters' values must not change meanwhile.
+
+    Besides buffers, the model's state is what modules keep in plain attributes (a count of forwards, a running mean),
+    and which parameters are frozen. Yields a function that names the plain attributes that have changed so far.
+    """
+    random = capture_random()
+    buffers = [(buffer, buffer.detach().clone()) for buffer in objective.buffers()]
+    frozen = [(parameter, parameter.requires_grad) for parameter in objective.model.parameters()]
+    attributes = [
+        (name, module, key, value, _copied(value))
+        for name, module in objective.model.named_modules()
+        for key, value in vars(module).items()
+        if key not in _OWN_ATTRIBUTES and _is_plain(value)
+    ]
+
+    def changed() -> list[str]:
+        return [
+            f"{name}.{key}" if name else key
+            for name, module, key, _, before in attributes
+            if not _same_value(vars(module).get(key), before)
+        ]
+
     try:
-        yield before
+        yield changed
     finally:
-        before.put_back()
+        with torch.no_grad():
+            for buffer, content in buffers:
+                buffer.copy_(content)
+            for parameter, required in frozen:
+                parameter.requires_grad_(required)
+            for _, module, key, value, before in attributes:
+                if isinstance(value, Tensor):
+                    value.copy_(before)
+                vars(module)[key] = value if isinstance(value, Tensor) else before
+        restore_random(random)

@@ -180,9 +180,8 @@ def end_forward(model: nn.Module) -> None:
 
     torch's own, which CUDA has, cannot tell.
     """
-    norms = (module for module in model.modules() if isinstance(module, sync.Synchronised) and module.training)
-    norm = next(norms, None)
-    if norm is not None and norm.layers is not None:
-        sync.end_forward(
-            norm.layers, norm.running_mean.device if norm.running_mean is not None else torch.device("cpu")
-        )
+    for module in model.modules():
+        if isinstance(module, sync.Synchronised) and module.training and module.layers is not None:
+            device = module.running_mean.device if module.running_mean is not None else torch.device("cpu")
+            sync.end_forward(module.layers, device)
+            return

@@ -20,7 +20,17 @@ from paceline.train.optim.table import Settings
 
 
 class _GroupByGroup(torch.optim.Optimizer):
-    """An optimizer whose step is `step_group` of each group that has gradients."""
+    """An optimizer whose step is `step_group` of each group that has gradients.
+
+    Attributes:
+        uses: names of the settings that it takes besides the rate.
+    """
+
+    uses: tuple[str, ...]
+
+    def __init__(self, groups: Groups, settings: Settings) -> None:
+        taken = {name: getattr(settings, name) for name in ("lr", *self.uses)}
+        super().__init__(groups, {**taken, "weight_decay": 0.0, "adapt": True})
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> Any:
@@ -50,16 +60,7 @@ class Lars(_GroupByGroup):
     Biases and the parameters of norms get plain momentum at the same rate, as is usual.
     """
 
-    def __init__(self, groups: Groups, settings: Settings) -> None:
-        defaults = {
-            "lr": settings.lr,
-            "momentum": settings.momentum,
-            "nesterov": settings.nesterov,
-            "trust": settings.trust,
-            "weight_decay": 0.0,
-            "adapt": True,
-        }
-        super().__init__(groups, defaults)
+    uses = ("momentum", "nesterov", "trust")
 
     def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         """See the class."""
@@ -91,9 +92,7 @@ class Lamb(_GroupByGroup):
     No clipping of the global norm is hidden in it, as some libraries have it: `--clip-norm` does that.
     """
 
-    def __init__(self, groups: Groups, settings: Settings) -> None:
-        defaults = {"lr": settings.lr, "betas": settings.betas, "eps": settings.eps, "weight_decay": 0.0, "adapt": True}
-        super().__init__(groups, defaults)
+    uses = ("betas", "eps")
 
     def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         """See the class."""
@@ -139,9 +138,7 @@ class NovoGrad(_GroupByGroup):
     followed 20 times as fast as a new one.
     """
 
-    def __init__(self, groups: Groups, settings: Settings) -> None:
-        defaults = {"lr": settings.lr, "betas": settings.betas, "eps": settings.eps, "weight_decay": 0.0}
-        super().__init__(groups, defaults)
+    uses = ("betas", "eps")
 
     def step_group(self, group: dict[str, Any], params: list[Tensor], grads: list[Tensor]) -> None:
         """See the class."""
