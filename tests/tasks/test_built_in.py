@@ -209,7 +209,6 @@ def test_the_table_names_what_exists() -> None:
         assert set(entry.options) <= known, name
         assert entry.defaults.optimizer in OPTIMIZERS
         assert entry.defaults.schedule in SHAPES
-        assert entry.title
 
 
 def test_a_metric_called_loss_is_refused() -> None:

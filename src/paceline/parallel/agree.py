@@ -48,12 +48,7 @@ def all_or_none(make: Callable[[], T]) -> T:
 
 
 def require_equal(what: str, value: str) -> None:
-    """Refuse to start when ranks were given different settings.
-
-    Args:
-        what: named in the message.
-        value: compared as text.
-    """
+    """Refuse to start when ranks were given different settings."""
     values = all_objects(value)
     odd = [rank for rank, other in enumerate(values) if other != values[0]]
     if odd:

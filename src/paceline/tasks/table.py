@@ -39,14 +39,12 @@ class TaskEntry:
 
     Attributes:
         factory: `module:function`, called as function(options) -> Task.
-        title: one line for people.
         data: the data set that must be there, by its name in `paceline.tasks.data`; None when it comes with a library.
         options: names of `TaskOptions` that it takes.
         metrics: measured beside the loss; all of them fractions.
     """
 
     factory: str
-    title: str
     defaults: Defaults
     data: str | None = None
     options: tuple[str, ...] = ()
@@ -56,32 +54,27 @@ class TaskEntry:
 BUILT_IN: dict[str, TaskEntry] = {
     "linear": TaskEntry(
         factory="paceline.tasks.linear:build",
-        title="a line through noisy points; its best fit is known in closed form",
         defaults=Defaults(global_batch=64, epochs=30, lr=0.1, momentum=0.0),
         metrics=(),
     ),
     "digits": TaskEntry(
         factory="paceline.tasks.digits:build",
-        title="8x8 handwritten digits (scikit-learn), a small MLP without batch norm",
         defaults=Defaults(global_batch=64, epochs=30, lr=0.05, weight_decay=1e-4, schedule="cosine"),
         options=("label_smoothing",),
     ),
     "shapes": TaskEntry(
         factory="paceline.tasks.shapes:build",
-        title="drawn shapes of 20x20 under noise, a CNN with batch norm that trains in seconds",
         defaults=Defaults(global_batch=64, epochs=6, lr=0.1, schedule="linear"),
         options=("label_smoothing",),
     ),
     "fashion-mnist": TaskEntry(
         factory="paceline.tasks.fashion_mnist:build",
-        title="Fashion-MNIST, a CNN with batch norm of 0.4 M parameters",
         defaults=Defaults(global_batch=128, epochs=5, lr=0.05, weight_decay=5e-4, schedule="linear", warmup="200"),
         data="fashion-mnist",
         options=("label_smoothing", "augment"),
     ),
     "fashion-mnist-wrn": TaskEntry(
         factory="paceline.tasks.fashion_mnist:build_wide_resnet",
-        title="Fashion-MNIST, a WideResNet; --width sets its size",
         defaults=Defaults(global_batch=128, epochs=10, lr=0.1, weight_decay=5e-4, schedule="cosine", warmup="1ep"),
         data="fashion-mnist",
         options=("label_smoothing", "augment", "width"),

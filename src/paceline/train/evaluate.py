@@ -25,14 +25,9 @@ def evaluate(
 ) -> dict[str, Measure]:
     """Loss and metrics over the whole evaluation set, equal on every rank.
 
-    Buffers are merged over ranks first and stay merged; the module's mode is put back. How many samples a batch has is
-    known from the plan that cut it, whatever form the collate function gives it.
-
-    Args:
-        objective: what is evaluated.
-        task: gives the metrics.
-        feed: of the evaluation set.
-        note: takes what there is to say of buffers that had to be merged.
+    Buffers are merged over ranks first and stay merged; `note` takes what there is to say of that. The module's mode is
+    put back. How many samples a batch has is known from the plan that cut it, whatever form the collate function gives
+    it.
 
     Raises:
         PacelineError: the ranks together did not see each sample exactly once, or a metric is not as agreed.

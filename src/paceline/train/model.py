@@ -172,12 +172,6 @@ def refuse_single_samples(objective: Objective, plan: Plan, steps: int, feed: Fe
     Whether it can depends on the model (an image has many values a channel), so that is tried. Every rank calls this
     together.
 
-    Args:
-        objective: before DDP wraps it.
-        plan: of this rank.
-        steps: of the run.
-        feed: of the training set.
-
     Raises:
         PacelineError: on every rank.
     """
@@ -216,12 +210,6 @@ def give_empty_batch(objective: Objective, plan: Plan, steps: int, feed: Feed) -
     forward is a message in which every rank takes part. Which of a batch's dimensions hold samples is the collate
     function's own affair (time first, graphs joined along their nodes), so it is found by comparing a batch of 2
     samples with one of 3.
-
-    Args:
-        objective: before DDP wraps it.
-        plan: of this rank.
-        steps: of the run.
-        feed: of the training set.
 
     Raises:
         PacelineError: on every rank: the batch has a form of which no empty one is known, or the loss cannot take it.

@@ -40,13 +40,7 @@ from paceline.train.resolve import TrainingPlan
 
 
 class Recorder:
-    """Events of one rank. It is the rank's only clock, so that all times of a run mean the same.
-
-    Args:
-        run: where.
-        rank: whose.
-        world: ranks in the job.
-    """
+    """Events of one rank. It is the rank's only clock, so that all times of a run mean the same."""
 
     def __init__(self, run: RunDir, rank: int, world: int) -> None:
         self.run = run

@@ -37,14 +37,6 @@ def wrap(
 ) -> tuple[DistributedDataParallel, list[str]]:
     """DDP around the objective, and notes on what a first forward has shown.
 
-    Args:
-        objective: not wrapped yet.
-        task: its own.
-        plan: of this rank.
-        context: of this rank.
-        sample: a batch.
-        optimizer: its name, and it.
-
     Raises:
         PacelineError: the loss does not keep its contract, or the optimizer cannot take its sparse gradients.
     """
@@ -100,12 +92,6 @@ def replicate(objective: Objective, context: RankContext) -> DistributedDataPara
 
 def settle_sparse(objective: Objective, probe: Probe, optimizer: torch.optim.Optimizer, name: str) -> None:
     """Decide for each parameter once, before DDP is made; every rank calls this together.
-
-    Args:
-        objective: what DDP will wrap.
-        probe: of its model.
-        optimizer: over the model's parameters.
-        name: of the optimizer.
 
     Raises:
         PacelineError: the optimizer cannot take a sparse gradient that the model gives.

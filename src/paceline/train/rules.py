@@ -35,13 +35,11 @@ class Rule:
     """One scaling rule.
 
     Attributes:
-        title: one line for people.
         apply: (settings, k, decoupled) -> settings, where k = batch / base batch, above 0; see `scale`.
         adam_only: it was derived for Adam and says nothing of others.
         longer_warmup: it makes the warm-up k times as long, in epochs.
     """
 
-    title: str
     apply: Callable[[Settings, float, bool], Settings]
     adam_only: bool = False
     longer_warmup: bool = False
@@ -83,15 +81,11 @@ def _adam_sde(settings: Settings, k: float, decoupled: bool) -> Settings:
 
 
 RULES: dict[str, Rule] = {
-    "none": Rule("the rate as it is given", _none),
-    "linear": Rule("k times the rate for k times the batch (Goyal et al. 2017)", _linear),
-    "sqrt": Rule("sqrt(k) times the rate (Krizhevsky 2014)", _sqrt),
-    "adam-sde": Rule(
-        "for Adam: rate, betas and eps together (Malladi et al. 2022); k < 1/(1 - beta1)", _adam_sde, True
-    ),
-    "legw": Rule(  # linear-epoch gradual warm-up, arXiv 1901.08256
-        "sqrt(k) times the rate, k times the epochs of warm-up (You et al. 2019)", _sqrt, longer_warmup=True
-    ),
+    "none": Rule(_none),
+    "linear": Rule(_linear),
+    "sqrt": Rule(_sqrt),
+    "adam-sde": Rule(_adam_sde, adam_only=True),
+    "legw": Rule(_sqrt, longer_warmup=True),  # linear-epoch gradual warm-up: You et al. 2019, arXiv 1901.08256
 }
 
 

@@ -51,12 +51,7 @@ def run_rank(stop: StopRequest) -> int:
 
 
 def finish(job: Job, save: signal.Signals | None) -> int:
-    """Train and write the last event, whatever happens.
-
-    Args:
-        job: as built.
-        save: the signal that asks for a checkpoint.
-    """
+    """Train and write the last event, whatever happens."""
     recorder, progress = job.recorder, job.progress
     job.stop.install(save)  # from here on there is something to save
     try:

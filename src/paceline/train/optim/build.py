@@ -140,7 +140,7 @@ def sgd(groups: Groups, settings: Settings) -> torch.optim.Optimizer:
 
 
 def adamw(groups: Groups, settings: Settings) -> torch.optim.Optimizer:
-    """AdamW."""
+    """Adam with decoupled weight decay (Loshchilov and Hutter 2019, arXiv 1711.05101)."""
     return torch.optim.AdamW(groups, lr=settings.lr, betas=settings.betas, eps=settings.eps, fused=may_fuse(groups))
 
 
