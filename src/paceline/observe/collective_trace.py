@@ -19,7 +19,6 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -117,7 +116,7 @@ class CollectiveTrace(Watch):
             event = Collective(
                 seq=seq,
                 op=OPERATIONS.get(word, word.lower()),
-                bytes=_bytes(tensors),
+                bytes=sum(tensor.nbytes for tensor in tensors),
                 dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
                 group=name,
                 size=size,
@@ -150,10 +149,6 @@ class CollectiveTrace(Watch):
                 self._writer.write(CollectiveDone(seq=seq, done_s=now))
 
 
-def _bytes(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
 _BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
 """Where Python hands over to the autograd engine; hooks that DDP runs are called from below it."""
 
@@ -164,19 +159,13 @@ def user_place(frame: FrameType | None = None) -> tuple[Place | None, bool]:
     Args:
         frame: where to start; the caller's by default.
     """
-    current = frame if frame is not None else sys._getframe(1)
+    at: FrameType | None = frame if frame is not None else sys._getframe(1)
     place: Place | None = None
-    at: FrameType | None = current
-    while at is not None:
+    in_backward = False
+    while at is not None and not (place and in_backward):
         code = at.f_code
         if place is None and not is_library(code.co_filename):
             place = Place(path=code.co_filename, line=at.f_lineno, function=code.co_name)
-        if code.co_name == _BACKWARD[1] and code.co_filename.endswith(_BACKWARD[0]):
-            return place or _outer(at.f_back), True
+        in_backward |= code.co_name == _BACKWARD[1] and code.co_filename.endswith(_BACKWARD[0])
         at = at.f_back
-    return place, False
-
-
-def _outer(frame: FrameType | None) -> Place | None:
-    """Of a hook that is nobody's own, the line that called backward."""
-    return user_place(frame)[0] if frame is not None else None
+    return place, in_backward

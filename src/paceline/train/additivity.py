@@ -113,7 +113,7 @@ def judge(trial: Trial, indices: Sequence[int]) -> Additivity:
         return replace(found, verdict="not judged", why="it is not a finite number")
     if random:
         return _judge_random(trial, indices, parts, found, "the model or the loss draws random numbers in eval mode")
-    if not _repeats(trial, indices, whole):
+    if not math.isclose(trial.value(indices).sum, whole.sum, rel_tol=tolerance):
         return _judge_random(trial, indices, parts, found, "the loss of the same batch differs from call to call")
     padded = found.verdict != "mean" and _padding(trial, indices, parts)
     if padded:
@@ -193,11 +193,6 @@ def _judge_random(
     if sure and len(indices) % 2 == 0:
         return replace(found, verdict="mean")
     return replace(found, verdict="not judged", why=why)
-
-
-def _repeats(trial: Trial, indices: Sequence[int], whole: Part) -> bool:
-    """Whether the same batch has the same loss again."""
-    return math.isclose(trial.value(indices).sum, whole.sum, rel_tol=TOLERANCES[trial.precision])
 
 
 def _per_batch(trial: Trial, indices: Sequence[int], found: Additivity) -> float:

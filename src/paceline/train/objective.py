@@ -204,7 +204,7 @@ class Objective(nn.Module):
         """This rank's part of the ledger, at the end of a backward; a parameter counts with all its micro-batches."""
         part = self._part
         part.missed = [index for index, p in enumerate(self.trained) if p.grad is None]
-        part.missed += [index for index in self.sparse if _without_rows(self.trained[index].grad)]
+        part.missed += [index for index in self.sparse if (g := self.trained[index].grad) is not None and not g._nnz()]
         part.unfrozen = any(p.grad is not None for p in self._frozen)
         if part.missed or part.unfrozen:
             missed = set(part.missed)
@@ -258,10 +258,6 @@ def _run_at(tensor: Tensor, sequence_number: int) -> None:
     """Give the node that made a tensor its place in every backward."""
     node: Any = tensor.grad_fn
     node._set_sequence_nr(sequence_number)
-
-
-def _without_rows(gradient: Tensor | None) -> bool:
-    return gradient is not None and not gradient._nnz()
 
 
 def _no_rows(parameter: Tensor) -> Tensor:

@@ -103,7 +103,8 @@ def settle_sparse(objective: Objective, probe: Probe, optimizer: torch.optim.Opt
     wanted = [own for own in names.values() if own in declared | {*probe.sparse} and own not in probe.dense]
     trained = {names[id(parameter)]: index for index, parameter in enumerate(objective.trained)}
     _require_support(optimizer, name, {own: objective.trained[trained[own]] for own in wanted if own in trained})
-    kept = {own for own in wanted if own in declared and own in trained and _sums_sparse(objective.ledger.device)}
+    summed = "gloo" in dist.get_backend() and objective.ledger.device.type == "cpu"
+    kept = {own for own in wanted if summed and own in declared and own in trained}
     for layer in layers:
         layer.sparse = names[id(layer.weight)] in kept  # DDP reads it
     objective.expect_sparse(frozenset(trained[own] for own in kept))
@@ -112,10 +113,6 @@ def settle_sparse(objective: Objective, probe: Probe, optimizer: torch.optim.Opt
             objective.trained[trained[own]].register_hook(Tensor.to_dense)
     for index in objective.sparse:
         objective.trained[index].register_hook(_to_sparse)
-
-
-def _sums_sparse(device: torch.device) -> bool:
-    return "gloo" in dist.get_backend() and device.type == "cpu"
 
 
 def _to_sparse(gradient: Tensor) -> Tensor:
