@@ -158,20 +158,20 @@ def trained(emulated: str, runs: Sequence[tuple[int, str]]) -> None:
     """Train each setting in turn: (samples of each worker, run directory)."""
     import torch.distributed as dist
 
-    from paceline.parallel.seat import StopRequest, take_seat
+    from paceline.parallel.rank_context import StopRequest, init_rank_context
     from paceline.records.rundir import RunDir
     from paceline.train.config import TrainConfig
     from paceline.train.setup import build
     from paceline.train.worker import finish
 
     os.environ["PACELINE_EMULATED"] = emulated
-    seat = take_seat(["bench/plan_speed.py"])
+    context = init_rank_context(["bench/plan_speed.py"])
     for micro, folder in runs:
         config = TrainConfig(
-            task=str(TASK), workers=str(seat.env.world), global_batch=seat.env.world * micro, steps=STEPS, lr=0.0,
+            task=str(TASK), workers=str(context.env.world), global_batch=context.env.world * micro, steps=STEPS, lr=0.0,
             eval_every="100000", checkpoint_every="100000", noise_every=0,
         )  # fmt: skip
-        finish(build(config, seat, RunDir(folder), StopRequest()), None)
+        finish(build(config, context, RunDir(folder), StopRequest()), None)
         dist.barrier()
 
 
@@ -184,10 +184,10 @@ def probed(seconds: float) -> dict[int, float]:
     """Medians of timed all-reduces by their size, as the probe of `paceline plan speed` takes them."""
     import statistics
 
-    from paceline.parallel.seat import StopRequest, take_seat
+    from paceline.parallel.rank_context import StopRequest, init_rank_context
     from paceline.studies.probe_worker import measure as all_reduces
 
-    times = all_reduces(list(SIZES), seconds, take_seat(["bench/plan_speed.py"]), StopRequest())
+    times = all_reduces(list(SIZES), seconds, init_rank_context(["bench/plan_speed.py"]), StopRequest())
     return {size: statistics.median(each) for size, each in times.items()}
 
 

@@ -19,7 +19,7 @@ from torch import nn
 
 from contestants.base import LR, MOMENTUM, WEIGHT_DECAY, Workload
 from paceline.parallel.placement import Machine, RankEnv, place_rank, usable_cores
-from paceline.parallel.seat import Seat, StopRequest
+from paceline.parallel.rank_context import RankContext, StopRequest
 from paceline.records.rundir import RunDir
 from paceline.train.config import TrainConfig
 from paceline.train.loop import train
@@ -63,7 +63,7 @@ class PacelineLoop:
         env = RankEnv.read(os.environ)
         if env is None or (env.rank, env.world) != (work.rank, work.world):
             raise RuntimeError("the environment does not describe this rank as torchrun would")
-        seat = Seat(env, place_rank(Machine(0, usable_cores()), env), torch.device("cpu"), ["bench"])
+        context = RankContext(env, place_rank(Machine(0, usable_cores()), env), torch.device("cpu"), ["bench"])
         self.scratch = Path(tempfile.mkdtemp(prefix="paceline-bench-"))
         self.stop = StopAfter()
         config = TrainConfig(
@@ -81,7 +81,7 @@ class PacelineLoop:
             eval_every=str(_NEVER),
             checkpoint_every=str(_NEVER),
         )
-        self.job = build(config, seat, RunDir(self.scratch), self.stop)
+        self.job = build(config, context, RunDir(self.scratch), self.stop)
         self.job.keeper = KeepNothing()
 
     def ready(self) -> None:

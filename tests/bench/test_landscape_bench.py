@@ -10,9 +10,8 @@ from torch import nn
 
 import landscape as bench
 import plain_landscape as plain
-from paceline.tasks.data.catalog import CATALOG
+from paceline.tasks.data.catalog import CATALOG, find_faults
 from paceline.tasks.data.obtain import cache_root
-from paceline.tasks.data.verify import check
 
 REAL_CACHE = cache_root()
 
@@ -105,7 +104,7 @@ def test_three_rounds_give_an_interval():
 @pytest.mark.slow
 def test_both_compute_the_same(tmp_path):
     """The tool and the loop, as they are started, agree about a small surface and the largest eigenvalue."""
-    if check(REAL_CACHE, CATALOG["fashion-mnist"]):
+    if find_faults(REAL_CACHE, CATALOG["fashion-mnist"]):
         pytest.skip("Fashion-MNIST is not in the cache (paceline data fetch fashion-mnist)")
     size = bench.Size(points=3, samples=128, curvature_samples=64, chunk=64, top=1, tolerance=1e-2)
     stage = bench.Stage(tmp_path, REAL_CACHE, size, steps=10)

@@ -191,7 +191,7 @@ def on_terminal(program):
 PROGRAM = """
 import time
 from paceline.cli import data
-from paceline.tasks.data.progress import Progress
+from paceline.tasks.data.fetched_files import Progress
 data.BAR_AFTER_S = {bar_after_s}
 with data.show_progress() as tell:
     for done in range(0, 5_000_001, 500_000):

@@ -10,16 +10,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from paceline.parallel.reduce import ranks_bit_equal
-from paceline.parallel.seat import StopRequest, take_seat
+from paceline.parallel.rank_context import StopRequest, init_rank_context
 from paceline.records.rundir import RunDir
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Draws, Like, plain
 from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Arrays, Loss, Task, accuracy
-from paceline.train import settled_request, setup
+from paceline.train import setup, task_validation
 from paceline.train.config import TrainConfig
 from paceline.train.loop import train
+from tests.parallel.ranks import ranks_bit_equal
 
 
 def shaken(columns: tuple[Tensor, ...], draws: Draws | None, like: Like) -> Any:
@@ -81,9 +81,9 @@ def trained(
     """Train on this rank; parameters (after), whether ranks are bit-equal, and the last evaluation."""
     if task is not None:
         built = small_task(task[0], tokens=task[1]) if isinstance(task, tuple) else task
-        settled_request.load_task = lambda spec, options: built if isinstance(built, Task) else built(options)  # type: ignore[assignment]
-    seat = take_seat(["test"])
-    job = setup.build(TrainConfig.from_dict(config), seat, RunDir(Path(run_dir)), StopRequest())
+        task_validation.load_task = lambda spec, options: built if isinstance(built, Task) else built(options)  # type: ignore[assignment]
+    context = init_rank_context(["test"])
+    job = setup.build(TrainConfig.from_dict(config), context, RunDir(Path(run_dir)), StopRequest())
     outcome = train(job)
     job.recorder.close()
     parameters = [p.detach() for p in job.model.parameters()]

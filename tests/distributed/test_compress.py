@@ -14,15 +14,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.parallel.reduce import ranks_bit_equal
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import Exit, PacelineError
 from paceline.tasks.task import Arrays, Loss, Task
 from paceline.train import compress
-from paceline.train.compress_table import COMPRESSIONS
+from paceline.train.choices import COMPRESSIONS
+from paceline.train.ddp_warmup import warm_up_ddp
 from paceline.train.objective import Objective, read_totals
-from paceline.train.settle import settle
 from tests.distributed.jobs import trained
+from tests.parallel.ranks import ranks_bit_equal
 from tests.train.ranks import NO_WISHES, told, wrapped
 
 KINDS = ["bf16", "fp16"]
@@ -63,7 +63,7 @@ def one_step(kind: str, bucket_mb: float, unused: bool) -> dict[str, Any]:
     """Gradients and ledger of a step with the final buckets; runs on a rank."""
     rank, world = dist.get_rank(), dist.get_world_size()
     objective, ddp = hooked(kind, bucket_mb, find_unused_parameters=unused)
-    settle(ddp, objective, rows(rank))
+    warm_up_ddp(ddp, objective, rows(rank))
     ddp(rows(rank), 1 / 16, (0.0, float(rank == 0), 0.0)).backward()
     gradients = [p.grad for p in objective.model.parameters()]
     return {
@@ -116,7 +116,7 @@ def test_gradients_are_off_by_the_rounding_and_no_more_and_the_ledger_not_at_all
 def sent_in_steps(kind: str, bucket_mb: float, accumulation: int) -> list[dict[str, int]]:
     """Bytes handed to sums over ranks, by dtype, and calls, in each of three steps; runs on a rank."""
     objective, ddp = hooked(kind, bucket_mb)
-    settle(ddp, objective, rows(dist.get_rank()))
+    warm_up_ddp(ddp, objective, rows(dist.get_rank()))
     real, steps = dist.all_reduce, []
 
     def all_reduce(tensor: Tensor, *args: Any, **more: Any) -> Any:
@@ -236,7 +236,7 @@ def overflowing(kind: str, bucket_mb: float) -> tuple[list[float], bool, float]:
     """The ledger after a step whose gradient fp16 cannot hold; whether ranks agree; the loss if the step were taken."""
     objective, ddp = hooked(kind, bucket_mb, steep, Rectified())
     batch = (torch.ones(4, 1),)
-    settle(ddp, objective, batch)
+    warm_up_ddp(ddp, objective, batch)
     ddp(batch, 0.25, NO_WISHES).backward()
     totals = objective.totals(dist.get_world_size())
     equal = ranks_bit_equal([p.grad for p in objective.parameters()])
@@ -308,7 +308,7 @@ def test_a_run_that_overflows_ends_as_diverged_before_the_step(tmp_path: Path) -
 def abandoned(signal: str) -> str:
     """A step during which rank 1 closes its connections; what rank 0 hears. Runs on a rank."""
     objective, ddp = hooked("fp16", SMALL_BUCKETS)
-    settle(ddp, objective, rows(0))
+    warm_up_ddp(ddp, objective, rows(0))
     if dist.get_rank() == 1:
         del objective, ddp
         gc.collect()

@@ -15,16 +15,16 @@ from torch import Tensor, nn
 
 from paceline.parallel.buffers import merge_buffers
 from paceline.parallel.partition import batch_span, epoch_order
-from paceline.parallel.reduce import ranks_bit_equal
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.models.cnn import FashionCNN
-from paceline.train.empty_batch import without_samples
+from paceline.train.ddp_warmup import warm_up_ddp
+from paceline.train.model import without_samples
 from paceline.train.norms.convert import with_batch_norm
 from paceline.train.objective import Objective, read_totals
-from paceline.train.settle import settle
 from tests.distributed.jobs import small_task, trained
+from tests.parallel.ranks import ranks_bit_equal
 from tests.train.ranks import NO_WISHES, told, wrapped
 
 LIMIT = 1e-13
@@ -161,7 +161,7 @@ def network_step(split: list[int], dtype: str, autocast: bool) -> dict[str, Any]
     x = x.to(getattr(torch, dtype)).to(memory_format=torch.channels_last)
     objective.empty = without_samples((x[:2], y[:2]), (x[:3], y[:3]), (2, 3))
     ddp = wrapped(objective)
-    settle(ddp, objective, (x[:2], y[:2]))
+    warm_up_ddp(ddp, objective, (x[:2], y[:2]))
     start = sum(split[:rank])
     own = x[start : start + split[rank]], y[start : start + split[rank]]
     ddp(own if split[rank] else None, world / sum(split), NO_WISHES).backward()

@@ -10,34 +10,34 @@ import pytest
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.parallel.seat import Seat, take_seat
+from paceline.parallel.rank_context import RankContext, init_rank_context
 from paceline.pool.warm_ranks import run_ranks
 from paceline.tasks.task import Loss
+from paceline.train.ddp_warmup import warm_up_ddp
 from paceline.train.objective import Objective
 from paceline.train.replica import replicate
-from paceline.train.settle import settle
 from tests.train import ranks
 
 MB = 2**18
 """float32 numbers in a megabyte."""
 
 
-def small(seat: Seat) -> tuple[DistributedDataParallel, Objective]:
+def small(context: RankContext) -> tuple[DistributedDataParallel, Objective]:
     """A network with 1.5 MB of gradients, of which the layers that are ready first make more than 1 MB."""
     model = nn.Sequential(nn.Linear(1, MB // 4, bias=False), nn.Linear(MB // 4, 5, bias=False))
     objective = Objective(model, lambda model, batch: Loss(model(batch).sum(), len(batch)), nullcontext)
-    return replicate(objective, seat), objective
+    return replicate(objective, context), objective
 
 
 def buckets() -> dict[str, Any]:
     """How gradients are sent, with the other ranks on this machine and elsewhere; runs on a rank."""
-    seat = take_seat(["test"])
-    apart = dataclasses.replace(seat, env=dataclasses.replace(seat.env, local_world=1, nodes=seat.env.world))
+    context = init_rank_context(["test"])
+    apart = dataclasses.replace(context, env=dataclasses.replace(context.env, local_world=1, nodes=context.env.world))
     found = {}
-    for name, where in (("together", seat), ("apart", apart)):
+    for name, where in (("together", context), ("apart", apart)):
         replica, objective = small(where)
         for _ in range(2):  # the first builds the buckets, the second has their sizes written down
-            settle(replica, objective, ranks.points(4, features=1)[0].float())
+            warm_up_ddp(replica, objective, ranks.points(4, features=1)[0].float())
         found[name] = len(replica._get_ddp_logging_data()["rebuilt_bucket_sizes"].split(","))
     return found
 

@@ -17,9 +17,7 @@ from torch import nn
 from paceline.checkpoint.state import load_model, load_state
 from paceline.parallel.partition import batch_span, epoch_order, rank_spans
 from paceline.pool.warm_ranks import run_ranks
-from paceline.train.choices import AVERAGES
-from paceline.train.compress_table import COMPRESSIONS
-from paceline.train.norms.batch_norms import BATCH_NORMS
+from paceline.train.choices import AVERAGES, BATCH_NORMS, COMPRESSIONS
 from paceline.train.optim.build import build_optimizer
 from paceline.train.optim.table import OPTIMIZERS, Settings
 from paceline.train.rules import RULES

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from paceline.tasks.load import load_task
 from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Arrays, Task
+from paceline.tasks.task_loader import load_task
 
 FILE = Path(__file__).resolve().parents[2] / "examples" / "my_task.py"
 

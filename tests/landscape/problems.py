@@ -18,7 +18,7 @@ from paceline.landscape.measures import TAKE
 from paceline.landscape.session import Session
 from paceline.landscape.subject import Subject
 from paceline.landscape.work import Work
-from paceline.parallel.seat import StopRequest
+from paceline.parallel.rank_context import StopRequest
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Arrays, Loss, Task, accuracy

@@ -13,8 +13,13 @@ from paceline.parallel import agree
 from paceline.parallel.buffers import merge_buffers
 from paceline.parallel.digest import digest
 from paceline.parallel.partition import split
-from paceline.parallel.reduce import gather_objects, gather_rows, ranks_bit_equal, sum_over_ranks
+from paceline.parallel.reduce import all_objects, gather_objects, gather_rows, sum_over_ranks
 from paceline.records.errors import PacelineError
+
+
+def ranks_bit_equal(tensors: list[Tensor]) -> bool:
+    """Whether every rank holds the same bits."""
+    return len(set(all_objects(digest(tensors)))) == 1
 
 
 def summed(values: list[list[float]]) -> list[float]:

@@ -13,11 +13,11 @@ from torch import nn
 from paceline.records.errors import PacelineError
 from paceline.tasks import digits, linear
 from paceline.tasks.classify import cross_entropy
-from paceline.tasks.load import load_task
 from paceline.tasks.models.cnn import FashionCNN
 from paceline.tasks.models.wide_resnet import WideResNet
 from paceline.tasks.table import BUILT_IN, TaskOptions
 from paceline.tasks.task import Arrays, Loss, Task, accuracy
+from paceline.tasks.task_loader import load_task
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.schedules import SHAPES
 
@@ -205,11 +205,10 @@ def test_the_table_names_what_exists() -> None:
     known = set(TaskOptions.__dataclass_fields__)
 
     for name, entry in BUILT_IN.items():
-        assert entry.module.startswith("paceline.tasks.")
+        assert entry.factory.startswith("paceline.tasks.")
         assert set(entry.options) <= known, name
         assert entry.defaults.optimizer in OPTIMIZERS
         assert entry.defaults.schedule in SHAPES
-        assert entry.title
 
 
 def test_a_metric_called_loss_is_refused() -> None:

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from paceline.tasks import shapes
-from paceline.tasks.load import load_task
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.table import TaskOptions
+from paceline.tasks.task_loader import load_task
 
 
 def test_the_same_seed_gives_the_same_images_and_another_seed_others() -> None:
@@ -48,7 +48,7 @@ def test_classes_are_drawn_equally_often_and_brightness_does_not_tell_them_apart
 def test_a_shape_covers_the_area_of_its_geometry(name: str, area: float) -> None:
     """Integrated on a fine grid in the shape's own axes."""
     x, y = np.meshgrid(np.linspace(-2, 2, 1601), np.linspace(-2, 2, 1601))
-    inside = shapes._DISTANCES[shapes.CLASSES.index(name)](x, y) < 0
+    inside = shapes.DISTANCES[name](x, y) < 0
 
     assert inside.mean() * 16 == pytest.approx(area, rel=0.01)
 

@@ -8,9 +8,9 @@ from paceline.cli.train_request import settle_request
 from paceline.plan import batch_config, data_config
 from paceline.records.errors import PacelineError
 from paceline.records.target import Target
-from paceline.tasks.load import load_task
 from paceline.tasks.table import BUILT_IN, TaskOptions
 from paceline.tasks.targets import check_target
+from paceline.tasks.task_loader import load_task
 
 
 @pytest.mark.parametrize(

@@ -25,12 +25,12 @@ from paceline.tasks.task import Arrays, Gathered, Loss, Task, accuracy
 from paceline.train import training_state
 from paceline.train.averaging import Average
 from paceline.train.batch_plan import Plan
+from paceline.train.ddp_warmup import inspect_loss, warm_up_ddp
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import make_feed
 from paceline.train.norms.convert import with_batch_norm
 from paceline.train.objective import Objective, read_totals
-from paceline.train.record import Recorder
-from paceline.train.settle import inspect_loss, settle
+from paceline.train.recorder import Recorder
 
 NO_WISHES = (0.0, 0.0, 0.0)
 LIKE = Like(torch.device("cpu"), torch.float64, channels_last=False)
@@ -109,7 +109,7 @@ def collectives(accumulation: int, steps: int) -> list[str]:
     objective = Objective(model, cross_entropy(), nullcontext)
     ddp = wrapped(objective)
     x, y = points(6)
-    settle(ddp, objective, (x, y))
+    warm_up_ddp(ddp, objective, (x, y))
     issued: list[str] = []
     dist.group.WORLD.register_pre_hook(1, lambda call: issued.append(str(call.name).rpartition(".")[2]))
     for _ in range(steps):
@@ -167,7 +167,7 @@ def settled(inspected_only: bool) -> dict[str, bool]:
     if inspected_only:
         inspect_loss(objective, points(9), "t", 9)
     else:
-        settle(ddp, objective, points(9))
+        warm_up_ddp(ddp, objective, points(9))
     return {"same": everything(objective) == before, "ran": len(passes) > 0}
 
 
@@ -180,7 +180,7 @@ def gradients_of_steps(settle_first: bool, steps: int) -> list[bytes]:
     torch.manual_seed(100 + dist.get_rank())
     batch = torch.randn(5, 40), torch.randint(4, (5,))
     if settle_first:
-        settle(ddp, objective, batch)
+        warm_up_ddp(ddp, objective, batch)
     bits = []
     for _ in range(steps):
         ddp(batch, 0.1, NO_WISHES).backward()

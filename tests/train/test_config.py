@@ -19,10 +19,8 @@ from paceline.records.errors import PacelineError
 from paceline.settings.declare import FORMATS
 from paceline.tasks.table import AUGMENTATIONS, BUILT_IN, Defaults, TaskOptions
 from paceline.train.checks import BESIDE, check, check_takes_part, require_shared
-from paceline.train.choices import AVERAGES, PRECISIONS, SAVE_SIGNALS, parse_augment
-from paceline.train.compress_table import COMPRESSIONS
+from paceline.train.choices import AVERAGES, BATCH_NORMS, COMPRESSIONS, PRECISIONS, SAVE_SIGNALS, parse_augment
 from paceline.train.config import TrainConfig, for_resume
-from paceline.train.norms.batch_norms import BATCH_NORMS
 from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.resolve import resolve
 from paceline.train.rules import RULES

@@ -9,7 +9,7 @@ import torch
 from torch.nn.utils.rnn import pack_sequence
 
 from paceline.train.batch_plan import Plan
-from paceline.train.empty_batch import idles, without_samples
+from paceline.train.model import idles, without_samples
 
 Pair = namedtuple("Pair", "x y")
 

@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import Exit
-from paceline.train.evaluate import trained_parameters
+from paceline.train.recorder import trained_parameters
 from tests.train import ranks
 
 SIZES = [1, 2, 7, 8, 53]

@@ -12,7 +12,7 @@ from torch import nn
 
 from paceline.tasks.models.cnn import FashionCNN
 from paceline.train.optim.build import build_optimizer
-from paceline.train.optim.muon import orthogonalised
+from paceline.train.optim.layerwise import orthogonalised
 from paceline.train.optim.table import OPTIMIZERS, Settings
 
 LAYERWISE = ["lars", "lamb", "novograd", "muon"]

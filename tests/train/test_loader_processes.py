@@ -16,8 +16,8 @@ import torch
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Like
-from paceline.tasks.load import load_task
 from paceline.tasks.table import TaskOptions
+from paceline.tasks.task_loader import load_task
 from paceline.train.batch_plan import Plan
 from paceline.train.feed import DatasetFeed, make_feed
 from paceline.train.loader_processes import check_loadable, start_method

@@ -24,10 +24,9 @@ from paceline.tasks.data.arrays import Arrays, Like
 from paceline.tasks.table import Defaults
 from paceline.tasks.task import Loss, Task
 from paceline.train.config import TrainConfig
-from paceline.train.monitor import Monitor
+from paceline.train.monitor import Monitor, stability_limit
 from paceline.train.optim.table import Settings
 from paceline.train.resolve import resolve
-from paceline.train.stability import stability_limit
 from tests.distributed.jobs import trained
 
 

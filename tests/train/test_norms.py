@@ -14,8 +14,8 @@ from torch import Tensor, nn
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.models.cnn import FashionCNN
-from paceline.train.norms import ghost, sync
-from paceline.train.norms.batch_norms import BATCH_NORMS
+from paceline.train.choices import BATCH_NORMS
+from paceline.train.norms import convert, sync
 from paceline.train.norms.convert import synchronises, with_batch_norm
 from paceline.train.optim.build import parameter_groups
 
@@ -210,7 +210,7 @@ def test_another_number_of_dimensions_is_refused_as_torch_does() -> None:
 @given(samples=st.integers(0, 300), size=st.integers(2, 40))
 def test_groups_take_every_sample_once_and_none_is_small(samples: int, size: int) -> None:
     """All of the stated size but the last, which has more than half and at most one and a half times of it."""
-    sizes = ghost.group_sizes(samples, size)
+    sizes = convert.group_sizes(samples, size)
 
     assert sum(sizes) == samples
     if samples >= size:

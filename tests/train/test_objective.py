@@ -16,12 +16,13 @@ from torch.nn import functional
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.tasks.task import Loss, Task
-from paceline.train.ledger import Counts, LedgerReader
+from paceline.train.ddp_warmup import check_loss
 from paceline.train.objective import (
     LEDGER,
+    Counts,
+    LedgerReader,
     Objective,
     Totals,
-    check_loss,
     count_parts,
     read_totals,
     total_count,

@@ -10,8 +10,7 @@ import torch
 from torch import nn
 
 from paceline.tasks.models.cnn import FashionCNN
-from paceline.train.optim.build import build_optimizer, parameter_groups
-from paceline.train.optim.plain import sgd
+from paceline.train.optim.build import build_optimizer, parameter_groups, sgd
 from paceline.train.optim.table import OPTIMIZERS, Settings
 
 

@@ -11,10 +11,8 @@ from paceline.records.errors import PacelineError
 from paceline.tasks.table import Defaults
 from paceline.train.batch_plan import Cadence, Plan, Stage, grow, lonely_batch
 from paceline.train.config import TrainConfig
-from paceline.train.duration import Duration
-from paceline.train.resolve import recipe, resolve
-from paceline.train.schedules import Schedule
-from paceline.train.timetable import timetable
+from paceline.train.resolve import plan_training
+from paceline.train.schedules import Duration, Schedule
 
 
 @st.composite
@@ -111,8 +109,9 @@ def test_a_growth_at_the_end_of_a_run_is_moved_into_it() -> None:
 def table(samples: int = 1000, world: int = 1, **given: object) -> tuple[Plan, Schedule]:
     """Of a task whose own batch is 10, for 4 epochs unless it is said otherwise."""
     length = {} if "steps" in given else {"epochs": 4}
-    config = resolve(TrainConfig("t", **{**length, **given}), Defaults(global_batch=10))  # type: ignore[arg-type]
-    return timetable(config, recipe(config, samples), samples, RankEnv(0, 0, world, world, 1))
+    config = TrainConfig("t", **{**length, **given})  # type: ignore[arg-type]
+    planned = plan_training(config, Defaults(global_batch=10), samples, RankEnv(0, 0, world, world, 1))
+    return planned.batches, planned.schedule
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from torch import nn
 from paceline.tasks.digits import mlp
 from paceline.tasks.linear import half_squared_error
 from paceline.tasks.models.cnn import FashionCNN
-from paceline.train import precision
-from paceline.train.precision import choose, convolutional, fast_bf16
+from paceline.train import model
+from paceline.train.model import choose, convolutional, fast_bf16
 
 CPU = torch.device("cpu")
 PROCESSORS = {
@@ -31,10 +31,10 @@ PROCESSORS = {
 def processor(request, monkeypatch):
     """A pretended processor: (whether it has fast bfloat16, what is said)."""
     lines, fast, words = PROCESSORS[request.param]
-    monkeypatch.setattr(precision, "cpu_info", lambda: lines)
-    precision._cpu_flags.cache_clear()
+    monkeypatch.setattr(model, "cpu_info", lambda: lines)
+    model._cpu_flags.cache_clear()
     yield fast, words
-    precision._cpu_flags.cache_clear()
+    model._cpu_flags.cache_clear()
 
 
 def test_the_processors_flags_decide_whether_bfloat16_is_fast(processor) -> None:

@@ -11,21 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from paceline.parallel.placement import RankEnv
 from paceline.records.errors import PacelineError
 from paceline.tasks.table import Defaults
 from paceline.train.batch_plan import Plan, grow
 from paceline.train.config import TrainConfig
 from paceline.train.optim.build import build_optimizer
 from paceline.train.optim.table import OPTIMIZERS, Settings
-from paceline.train.resolve import recipe, resolve, updates
-from paceline.train.rules import RULES, Hyper, keep_horizon, keep_momentum, scale
+from paceline.train.resolve import plan_training, recipe, resolve
+from paceline.train.rules import RULES, keep_horizon, keep_momentum, scale
 
 BASE_BATCH, BASE_LR, EXAMPLES = 8, 0.01, 4096
 
 
 def expected_loss(rule: str, k: int) -> float:
     """E[h theta^2 / 2] after one pass: m' = (1 - eta h)^2 m + eta^2 s^2 / B, with h = s = m_0 = 1."""
-    lr = scale(rule, Hyper(BASE_LR), k).lr
+    lr = scale(rule, Settings(BASE_LR), k).lr
     second_moment = 1.0
     for _ in range(EXAMPLES // (BASE_BATCH * k)):
         second_moment = (1 - lr) ** 2 * second_moment + lr**2 / (BASE_BATCH * k)
@@ -52,7 +53,7 @@ def test_one_pass_over_a_noisy_quadratic_ends_where_it_was_computed(
     assert abs(expected_loss(rule, k) - expected) <= digits
 
 
-def adam(hyper: Hyper, batch: int, steps: int, *, replicas: int = 4000) -> np.ndarray:
+def adam(hyper: Settings, batch: int, steps: int, *, replicas: int = 4000) -> np.ndarray:
     """Plain Adam on h theta^2 / 2 from theta = 1 with gradient noise of deviation 10 / sqrt(batch), many at once."""
     noise = np.random.default_rng(0)
     theta, first, second = np.ones(replicas), np.zeros(replicas), np.zeros(replicas)
@@ -76,7 +77,7 @@ MOMENTS = {
 @pytest.mark.parametrize("k", MOMENTS)
 def test_adam_ends_at_the_same_place_under_its_rule_and_at_another_under_the_linear_one(k: int) -> None:
     """Where noise dominates; k times the batch and a k-th of 1,600 steps (Malladi et al. 2022)."""
-    base = Hyper(2e-3)
+    base = Settings(2e-3)
     start = adam(base, 4, 1600)
 
     ends = {rule: adam(scale(rule, base, k), 4 * k, 1600 // k) for rule in MOMENTS[k]}
@@ -91,7 +92,7 @@ def test_adam_ends_at_the_same_place_under_its_rule_and_at_another_under_the_lin
 @pytest.mark.parametrize(("k", "mean"), [(4, 0.542), (8, 0.556)])
 def test_the_root_alone_ends_near_there_too(k: int, mean: float) -> None:
     """What the Adam rule does to betas besides matters for the transient only."""
-    base = Hyper(2e-3)
+    base = Settings(2e-3)
 
     found = adam(scale("sqrt", base, k), 4 * k, 1600 // k)
 
@@ -100,7 +101,7 @@ def test_the_root_alone_ends_near_there_too(k: int, mean: float) -> None:
 
 def test_the_adam_rule_changes_rate_betas_eps_and_decay_together() -> None:
     """By hand at k = 4."""
-    found = scale("adam-sde", Hyper(1e-3, (0.9, 0.99), 1e-8, 0.1, beside=True), 4)
+    found = scale("adam-sde", Settings(1e-3, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.1), 4, decoupled=True)
 
     assert found.lr == pytest.approx(2e-3)
     assert found.betas == pytest.approx((0.6, 0.96))
@@ -111,10 +112,10 @@ def test_the_adam_rule_changes_rate_betas_eps_and_decay_together() -> None:
 @pytest.mark.parametrize(("betas", "limit"), [((0.9, 0.999), 10), ((0.95, 0.999), 20), ((0.9, 0.8), 5)])
 def test_the_adam_rule_is_refused_from_its_limit_on(betas: tuple[float, float], limit: int) -> None:
     """At k = 1 / (1 - beta) the average would have no memory left; the legal range is named."""
-    scale("adam-sde", Hyper(1e-3, betas), limit - 0.01)
+    scale("adam-sde", Settings(1e-3, betas=betas), limit - 0.01)
 
     with pytest.raises(PacelineError) as caught:
-        scale("adam-sde", Hyper(1e-3, betas), limit)
+        scale("adam-sde", Settings(1e-3, betas=betas), limit)
 
     assert f"k < {limit}" in caught.value.why
     assert f"{limit} times --base-batch" in caught.value.hint
@@ -123,8 +124,8 @@ def test_the_adam_rule_is_refused_from_its_limit_on(betas: tuple[float, float], 
 @given(rule=st.sampled_from(sorted(RULES)), k=st.floats(0.01, 9), lr=st.floats(1e-6, 10), decay=st.floats(0, 1))
 def test_rules_keep_the_decay_of_an_epoch(rule: str, k: float, lr: float, decay: float) -> None:
     """Decoupled: rate x decay x steps stays, but for `none`; coupled decay is part of the loss and stays itself."""
-    apart = scale(rule, Hyper(lr, weight_decay=decay, beside=True), k)
-    within = scale(rule, Hyper(lr, weight_decay=decay), k)
+    apart = scale(rule, Settings(lr, weight_decay=decay), k, decoupled=True)
+    within = scale(rule, Settings(lr, weight_decay=decay), k)
 
     assert within.weight_decay == decay
     if rule != "none":
@@ -134,12 +135,15 @@ def test_rules_keep_the_decay_of_an_epoch(rule: str, k: float, lr: float, decay:
 @given(rule=st.sampled_from(sorted(RULES)), k=st.floats(0.1, 2.9), again=st.floats(0.1, 3))
 def test_scaling_twice_is_scaling_once_by_the_product(rule: str, k: float, again: float) -> None:
     """All rules are powers, so a base batch may be stated anywhere on the way."""
-    base = Hyper(0.1, (0.9, 0.99), 1e-8, 0.01, beside=True)
+    base = Settings(0.1, betas=(0.9, 0.99), eps=1e-8, weight_decay=0.01)
 
-    twice, once = scale(rule, scale(rule, base, k), again), scale(rule, base, k * again)
+    twice, once = (
+        scale(rule, scale(rule, base, k, decoupled=True), again, decoupled=True),
+        scale(rule, base, k * again, decoupled=True),
+    )
 
-    assert (twice.lr, *twice.betas, twice.eps, twice.weight_decay, twice.warmup) == pytest.approx(
-        (once.lr, *once.betas, once.eps, once.weight_decay, once.warmup), rel=1e-9
+    assert (twice.lr, *twice.betas, twice.eps, twice.weight_decay) == pytest.approx(
+        (once.lr, *once.betas, once.eps, once.weight_decay), rel=1e-9
     )
 
 
@@ -298,6 +302,11 @@ def test_the_adam_rule_is_refused_for_other_optimizers() -> None:
 
 def test_keeping_the_updates_is_as_many_steps_as_the_base_batch_would_take() -> None:
     """1,000 samples in ceil(1000 / 128) = 8 steps an epoch, ten epochs; whatever the batch."""
-    assert updates(config(global_batch=512, keep_updates=True), 1000) == 80
-    assert updates(config(global_batch=512), 1000) is None
-    assert updates(config(steps=7), 1000) == 7
+
+    def steps(**given: object) -> int:
+        asked = TrainConfig("t", **given)  # type: ignore[arg-type]
+        return plan_training(asked, Defaults(128, 10, 0.05), 1000, RankEnv(0, 0, 1, 1, 1)).schedule.total_steps
+
+    assert steps(global_batch=512, keep_updates=True) == 80
+    assert steps(global_batch=512) == 20
+    assert steps(steps=7) == 7

@@ -11,9 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.records.errors import PacelineError
-from paceline.train.duration import Duration
-from paceline.train.schedules import SHAPES, Schedule
-from paceline.train.timetable import rate_jump
+from paceline.train.schedules import SHAPES, Duration, Schedule, rate_jump
 
 
 def rates(schedule: Schedule) -> list[float]:

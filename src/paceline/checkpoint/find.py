@@ -9,6 +9,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from paceline.checkpoint import manifest
+from paceline.checkpoint.state import load_model
 from paceline.records.errors import PacelineError, choices
 from paceline.records.rundir import RunDir, read_info
 
@@ -66,6 +67,18 @@ def load_into(model: nn.Module, state: Mapping[str, Tensor], where: Path) -> Non
         model.load_state_dict(state)
     except RuntimeError as error:
         raise does_not_fit(where, " ".join(str(error).split())[:300]) from error
+
+
+def initialize(model: nn.Module, path: Path) -> Path:
+    """Give `model` the weights and buffers of a run's newest checkpoint, or of a checkpoint; return that.
+
+    Raises:
+        PacelineError: there is none, or it does not fit.
+    """
+    checkpoint = path if (path / manifest.MANIFEST).exists() else find_checkpoint(path, None)[1]
+    manifest.require(checkpoint)
+    load_into(model, load_model(checkpoint), checkpoint)
+    return checkpoint
 
 
 def does_not_fit(where: Path, why: str) -> PacelineError:

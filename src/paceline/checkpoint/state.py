@@ -20,6 +20,7 @@ import numpy as np
 import safetensors.torch
 import torch
 from torch import Tensor
+from torch.utils import _pytree
 
 from paceline.records.errors import PacelineError
 
@@ -50,6 +51,15 @@ def restore_random(state: Mapping[str, Any]) -> None:
     random.setstate((version, tuple(internal), gauss))
     if "cuda" in state and torch.cuda.is_available():
         torch.cuda.set_rng_state(state["cuda"])
+
+
+def same_random(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
+    """Whether two states that `capture_random` returned are the same."""
+    common = first.keys() & second.keys()  # CUDA may have been initialized between the two
+    pairs = zip(
+        *(_pytree.tree_leaves([state[key] for key in sorted(common)]) for state in (first, second)), strict=True
+    )
+    return all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in pairs)
 
 
 def encode_model(state: Mapping[str, Tensor]) -> bytes:

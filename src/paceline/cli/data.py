@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from paceline.tasks.data.catalog import CATALOG, DataSet, lookup
-from paceline.tasks.data.obtain import Obtained, Progress, Whereabouts, obtain, whereabouts
-from paceline.tasks.data.progress import Tell
+from paceline.tasks.data.fetched_files import Progress, Tell
+from paceline.tasks.data.obtain import Obtained, Whereabouts, obtain, whereabouts
 
 if TYPE_CHECKING:
     from paceline.cli.live import LiveProgress, RecentRate

@@ -81,7 +81,7 @@ def worker_environment(workers: str, flag: str = "--workers") -> tuple[dict[str,
     from paceline.launch.forked import cuda_devices
     from paceline.launch.tuning import cpu_settings
     from paceline.parallel.placement import Machine, place, usable_cores
-    from paceline.parallel.seat import LAUNCHER_PID
+    from paceline.parallel.rank_context import LAUNCHER_PID
 
     placement = place(Machine(cuda_devices(), usable_cores()), workers, flag)
     _require_memory(placement.workers, flag)

@@ -16,8 +16,8 @@ from paceline.cli.validate_task import validate_task
 from paceline.parallel import agree
 from paceline.parallel.exit import leave
 from paceline.parallel.placement import RankEnv
-from paceline.parallel.seat import StopRequest, report_failure, take_seat
-from paceline.parallel.seat import join as join_group
+from paceline.parallel.rank_context import StopRequest, init_rank_context, report_failure
+from paceline.parallel.rank_context import join as join_group
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, run_lock
 from paceline.records.validation import Validation
@@ -48,17 +48,17 @@ def join(given: dict[str, Any]) -> NoReturn:
 def _run(given: dict[str, Any], stop: StopRequest) -> int:
     # Before this rank has a process group, threads or CUDA: the task is tried in a fork.
     outcome = _settled(given) if os.environ.get("RANK") == "0" else None
-    seat = take_seat(["paceline", *sys.argv[1:]])
-    join_group(seat, max(PATIENCE_S, given.get("grace", TrainConfig.grace)))
+    context = init_rank_context(["paceline", *sys.argv[1:]])
+    join_group(context, max(PATIENCE_S, given.get("grace", TrainConfig.grace)))
     config, run, validation = agree.from_rank_zero(lambda: _said(outcome))
     with ExitStack() as stack:
-        agree.all_or_none(lambda: stack.enter_context(run_lock(run)) if seat.env.rank == 0 else None)
+        agree.all_or_none(lambda: stack.enter_context(run_lock(run)) if context.env.rank == 0 else None)
         with ExitStack() as drawing:
-            if seat.env.rank == 0:
+            if context.env.rank == 0:
                 extra = drawing.enter_context(tensorboard_export(config, run))
                 drawing.enter_context(Follower(run, console_for(config.format), extra))
-            code = finish(build(config, seat, run, stop, validation), SAVE_SIGNALS[config.save_signal])
-        if seat.env.rank == 0 and code == Exit.OK:
+            code = finish(build(config, context, run, stop, validation), SAVE_SIGNALS[config.save_signal])
+        if context.env.rank == 0 and code == Exit.OK:
             show_result(run, config.format)
     return code
 

@@ -9,11 +9,10 @@ from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
 from paceline.curvature.untouched import seed_chunk
-from paceline.parallel.partition import Span, split
+from paceline.parallel.partition import split
 from paceline.records.errors import PacelineError
-from paceline.tasks.data.arrays import Arrays, Like
+from paceline.tasks.data.arrays import Arrays, Like, to_device
 from paceline.tasks.data.dataset_hooks import collate_of, tell_epoch
-from paceline.tasks.data.to_device import to_device
 
 KEEP_BYTES = 1 << 30
 """Prepared batches are kept up to so much memory of a process; those beyond are prepared again at each use."""
@@ -66,7 +65,7 @@ class Chunks:
             self._kept_bytes += size
         return made
 
-    def _make(self, index: int, span: Span) -> Any:
+    def _make(self, index: int, span: range) -> Any:
         if isinstance(self.data, Arrays):
             return self.data.batch(torch.arange(span.start, span.stop), None, self.like)
         tell_epoch(self.data, 0)

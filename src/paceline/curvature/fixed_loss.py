@@ -37,7 +37,7 @@ from paceline.curvature.twice import product, refuse_once_differentiable
 from paceline.curvature.untouched import seed_chunk, untouched
 from paceline.curvature.weights import FlatWeights, pieces_within
 from paceline.parallel.ordered import add_in_order, ordered_sum
-from paceline.parallel.partition import Span, split
+from paceline.parallel.partition import split
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Gathered, Loss, Metric, Task
@@ -168,7 +168,7 @@ class FixedLoss:
         own = split(self._pieces, world, rank)
         return range(own.start, own.stop)
 
-    def _span(self, piece: int) -> Span:
+    def _span(self, piece: int) -> range:
         return split(len(self._chunks), self._pieces, piece)
 
     def _loss(self, chunk: int) -> tuple[Loss, Any]:

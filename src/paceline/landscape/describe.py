@@ -12,7 +12,7 @@ from paceline.landscape.choices import BATCH_NORM_WORDS
 from paceline.landscape.config import LandscapeConfig
 from paceline.landscape.subject import Subject
 from paceline.parallel.host import git_state, memory_settings, topology, versions
-from paceline.parallel.seat import Seat
+from paceline.parallel.rank_context import RankContext
 from paceline.records.schema import SCHEMA, RunInfo
 
 
@@ -43,17 +43,17 @@ def first_words(config: LandscapeConfig, subject: Subject, samples: int, curvatu
     )
 
 
-def describe(config: LandscapeConfig, subject: Subject, seat: Seat, parameters: int) -> RunInfo:
+def describe(config: LandscapeConfig, subject: Subject, context: RankContext, parameters: int) -> RunInfo:
     """Everything that is known when it starts."""
     return RunInfo(
         schema=SCHEMA,
         verb="landscape",
         name=subject.task.name,
-        command=seat.command,
+        command=context.command,
         started_at=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         versions={**versions(), "scipy": scipy.__version__},
         config=dataclasses.asdict(config),
-        topology=topology(seat),
+        topology=topology(context),
         precision=config.precision,
         git=git_state(),
         facts=_facts(config, subject, parameters),

@@ -19,15 +19,15 @@ from paceline.checkpoint.find import does_not_fit, find_checkpoint, load_into
 from paceline.checkpoint.state import MODEL_FILE, load_model
 from paceline.curvature.weights import Slice
 from paceline.landscape.config import LandscapeConfig, is_run
-from paceline.parallel.seat import Seat
+from paceline.parallel.rank_context import RankContext
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import read_info
 from paceline.records.schema import RunInfo
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.holdout import Part, narrow
-from paceline.tasks.load import load_task
 from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Task
+from paceline.tasks.task_loader import load_task
 
 DTYPES = {"fp32": torch.float32, "fp64": torch.float64}
 
@@ -84,7 +84,7 @@ def task_settings(config: LandscapeConfig) -> tuple[str, TaskOptions, Part]:
     return str(stored.get("task")), options, part
 
 
-def load_subject(config: LandscapeConfig, seat: Seat) -> Subject:
+def load_subject(config: LandscapeConfig, context: RankContext) -> Subject:
     """Build it on this rank.
 
     Raises:
@@ -105,14 +105,14 @@ def load_subject(config: LandscapeConfig, seat: Seat) -> Subject:
     else:
         fingerprint = digest(model.state_dict())
     convolutional = any(isinstance(module, nn.Conv2d) for module in model.modules())
-    model = model.to(device=seat.device, dtype=DTYPES[config.precision])
+    model = model.to(device=context.device, dtype=DTYPES[config.precision])
     if convolutional:
         model = model.to(memory_format=torch.channels_last)
     data = task.train_data if config.on == "train" else task.eval_data
     return Subject(
         task=task,
         model=model,
-        like=Like(seat.device, DTYPES[config.precision], convolutional),
+        like=Like(context.device, DTYPES[config.precision], convolutional),
         data=data,
         run=run,
         step=step,

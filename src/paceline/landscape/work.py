@@ -15,8 +15,8 @@ import torch
 import torch.distributed as dist
 
 from paceline.parallel import agree
+from paceline.parallel.rank_context import StopRequest
 from paceline.parallel.reduce import sum_over_ranks
-from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit
 from paceline.records.schema import Measuring
 

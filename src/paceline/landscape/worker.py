@@ -31,7 +31,7 @@ from paceline.landscape.subject import load_subject
 from paceline.landscape.unchanged import require_same_loss
 from paceline.landscape.work import Stopped, Work
 from paceline.parallel import agree
-from paceline.parallel.seat import Seat, StopRequest, join, last_line, run_as_rank, take_seat
+from paceline.parallel.rank_context import RankContext, StopRequest, init_rank_context, join, last_line, run_as_rank
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.landscape import LandscapeResult, arrays_path, finite, write_result
 from paceline.records.rundir import RunDir, read_info, write_atomic, write_info
@@ -56,12 +56,12 @@ def run_rank(stop: StopRequest) -> int:
     """Join the process group, build what is needed, measure; return the exit code."""
     handover = msgspec.json.decode(os.environ[HANDOVER], type=Handover)
     config, run = LandscapeConfig.from_dict(handover.config), RunDir(handover.run_dir)
-    seat = take_seat(handover.command)
-    join(seat, PATIENCE_S)
-    session, recorder = build(config, seat, run, stop)
+    context = init_rank_context(handover.command)
+    join(context, PATIENCE_S)
+    session, recorder = build(config, context, run, stop)
     stop.install()
     try:
-        measure(session, recorder, run, seat)
+        measure(session, recorder, run, context)
     except Stopped as stopped:
         recorder.end(_end("interrupted", stopped.exit_code, recorder))
         return int(stopped.exit_code)
@@ -75,23 +75,23 @@ def run_rank(stop: StopRequest) -> int:
     return int(Exit.OK)
 
 
-def build(config: LandscapeConfig, seat: Seat, run: RunDir, stop: StopRequest) -> tuple[Session, Recorder]:
+def build(config: LandscapeConfig, context: RankContext, run: RunDir, stop: StopRequest) -> tuple[Session, Recorder]:
     """Everything that is made once; every rank calls this together.
 
     Raises:
         PacelineError: on all ranks when it happens on one.
     """
     config = agree.from_rank_zero(lambda: settle(config))
-    subject = agree.all_or_none(lambda: load_subject(config, seat))
+    subject = agree.all_or_none(lambda: load_subject(config, context))
     agree.require_equal("model", subject.fingerprint)
     agree.all_or_none(lambda: (slice_samples(config, subject), curvature_samples(config, subject)))
-    session = Session(config, subject, Work(run.path / "parts", stop, None, seat.device))
+    session = Session(config, subject, Work(run.path / "parts", stop, None, context.device))
     agree.all_or_none(lambda: make_losses(session))
     session.early = agree.from_rank_zero(lambda: refuse_early(session))
-    number = agree.from_rank_zero(lambda: _begin(session, seat, run))
-    recorder = Recorder(run, seat.env.rank, seat.env.world, number)
-    session.work = Work(run.path / "parts", stop, recorder, seat.device)
-    for note in seat.placement.notes:
+    number = agree.from_rank_zero(lambda: _begin(session, context, run))
+    recorder = Recorder(run, context.env.rank, context.env.world, number)
+    session.work = Work(run.path / "parts", stop, recorder, context.device)
+    for note in context.placement.notes:
         recorder.note(note)
     return session, recorder
 
@@ -105,9 +105,9 @@ def settle(config: LandscapeConfig) -> LandscapeConfig:
     return config
 
 
-def _begin(session: Session, seat: Seat, run: RunDir) -> int:
+def _begin(session: Session, context: RankContext, run: RunDir) -> int:
     """Write run.json, or compare with the one that is there; return the number of the session."""
-    info = describe(session.config, session.subject, seat, session.slices.size)
+    info = describe(session.config, session.subject, context, session.slices.size)
     facts = {**info.facts, "other_weights": session.early.other_weights}
     if not run.exists():
         write_info(run, msgspec.structs.replace(info, facts={**facts, "sessions": 1}))
@@ -125,12 +125,12 @@ def _begin(session: Session, seat: Seat, run: RunDir) -> int:
     return number
 
 
-def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> None:
+def measure(session: Session, recorder: Recorder, run: RunDir, context: RankContext) -> None:
     """Take every measure in turn and write what came of it."""
     config = session.config
     samples, curved = slice_samples(config, session.subject), curvature_samples(config, session.subject)
     recorder.note(first_words(config, session.subject, samples, curved))
-    extent = Extent(samples, curved, session.early.checkpoints, seat.env.world)
+    extent = Extent(samples, curved, session.early.checkpoints, context.env.world)
     for line in cost_lines(config, measure_pace(session), extent):
         recorder.note(line)
     require_same_loss(session)
@@ -170,7 +170,7 @@ def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> No
         gradient_norm=finite(slope),
         warnings=_warnings(session, outcomes, slope),
         seconds=seconds,
-        world=seat.env.world,
+        world=context.env.world,
         **{name: outcome.result for name, outcome in outcomes.items()},
     )
     agree.from_rank_zero(lambda: _write(run, result, outcomes))

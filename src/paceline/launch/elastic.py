@@ -33,7 +33,7 @@ from torch.distributed.elastic.rendezvous import RendezvousParameters
 from torch.distributed.elastic.rendezvous import registry as rendezvous
 
 from paceline.launch.rank_ends import attempt_of
-from paceline.parallel.seat import SAVE_SIGNALS
+from paceline.parallel.rank_context import SAVE_SIGNALS
 from paceline.records.launched import Attempt
 
 

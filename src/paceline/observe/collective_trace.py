@@ -16,18 +16,20 @@ says which call it hangs in.
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 
-from paceline.observe.places import user_place
+from paceline.observe.watch import Watch
 from paceline.records.observed import Collective, CollectiveDone
+from paceline.records.place import Place, is_library
 from paceline.records.writer import EventWriter
 
 OPERATIONS = {
@@ -40,8 +42,8 @@ OPERATIONS = {
 _HOOK_ID = 0x9ACE
 
 
-class CollectiveTrace:
-    """Watches from `start` to `stop`, or as a context manager.
+class CollectiveTrace(Watch):
+    """Watches the process groups of this process; see `Watch`.
 
     Args:
         path: also write `Collective` and `CollectiveDone` events there, as they happen.
@@ -50,31 +52,22 @@ class CollectiveTrace:
         calls: what was issued, in order.
         done_s: when each was complete, by seq, on the clock of `Collective.issued_s`; those that are still under way
             are missing, and over gloo all sends and receives.
-        trouble: why watching ended early; empty while all is well.
     """
 
     def __init__(self, path: Path | None = None) -> None:
+        super().__init__()
         self.calls: list[Collective] = []
         self.done_s: dict[int, float] = {}
-        self.trouble = ""
         self._path = path
         self._writer: EventWriter | None = None
         self._lock = threading.Lock()  # completions come from threads of the backend
         self._issuing: dict[tuple[str, int], int] = {}
         self._watched: dict[int, Any] = {}
-        self._make_group: Callable[..., Any] | None = None
 
     @staticmethod
     def available() -> bool:
         """Whether this torch tells of its collectives."""
         return hasattr(dist.ProcessGroup, "register_pre_hook")
-
-    def __enter__(self) -> CollectiveTrace:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     def start(self) -> None:
         """Watch all groups that there are, and those that will be made.
@@ -88,20 +81,15 @@ class CollectiveTrace:
             self._writer = EventWriter(self._path)
         for group in list(c10d._world.pg_map):
             self._watch(group)
-        self._make_group = make = c10d._new_process_group_helper
-
-        def watched(*args: Any, **kwargs: Any) -> Any:
-            made = make(*args, **kwargs)
-            self._guarded(self._watch, made[0] if isinstance(made, tuple) else made)
-            return made
-
-        c10d._new_process_group_helper = watched
+        self._spy(
+            c10d,
+            "_new_process_group_helper",
+            after=lambda made, _: self._watch(made[0] if isinstance(made, tuple) else made),
+        )
 
     def stop(self) -> None:
         """Watch no more. What was seen stays."""
-        if self._make_group is not None:
-            c10d._new_process_group_helper = self._make_group
-            self._make_group = None
+        super().stop()
         for group in self._watched.values():
             self._guarded(group.unregister_pre_hook, _HOOK_ID)
             self._guarded(group.unregister_post_hook, _HOOK_ID)
@@ -119,14 +107,6 @@ class CollectiveTrace:
         group.register_post_hook(_HOOK_ID, lambda call: self._guarded(self._after, call, name))
         self._watched[id(group)] = group
 
-    def _guarded(self, work: Callable[..., None], *args: Any) -> None:
-        if self.trouble:
-            return
-        try:
-            work(*args)
-        except BaseException as error:  # noqa: BLE001  whatever it is, the watched program must not feel it
-            self.trouble = f"{type(error).__name__}: {error}"
-
     def _before(self, call: Any, name: str, size: int) -> None:
         word = str(call.name).rpartition(".")[2]
         tensors = call.input_tensors or call.output_tensors
@@ -136,7 +116,7 @@ class CollectiveTrace:
             event = Collective(
                 seq=seq,
                 op=OPERATIONS.get(word, word.lower()),
-                bytes=_bytes(tensors),
+                bytes=sum(tensor.nbytes for tensor in tensors),
                 dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
                 group=name,
                 size=size,
@@ -169,5 +149,23 @@ class CollectiveTrace:
                 self._writer.write(CollectiveDone(seq=seq, done_s=now))
 
 
-def _bytes(tensors: Sequence[torch.Tensor]) -> int:
-    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+_BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
+"""Where Python hands over to the autograd engine; hooks that DDP runs are called from below it."""
+
+
+def user_place(frame: FrameType | None = None) -> tuple[Place | None, bool]:
+    """The innermost line on the stack that is the user's own, and whether all this happens within a backward pass.
+
+    Args:
+        frame: where to start; the caller's by default.
+    """
+    at: FrameType | None = frame if frame is not None else sys._getframe(1)
+    place: Place | None = None
+    in_backward = False
+    while at is not None and not (place and in_backward):
+        code = at.f_code
+        if place is None and not is_library(code.co_filename):
+            place = Place(path=code.co_filename, line=at.f_lineno, function=code.co_name)
+        in_backward |= code.co_name == _BACKWARD[1] and code.co_filename.endswith(_BACKWARD[0])
+        at = at.f_back
+    return place, in_backward

@@ -14,38 +14,26 @@ from __future__ import annotations
 import itertools
 import weakref
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as machinery
 
+from paceline.observe.watch import Watch
 from paceline.records.observed import LoaderPass, NotObserved
 
 
-class LoaderLedger:
-    """Watches every DataLoader of this process from `start` to `stop`, or as a context manager.
-
-    Attributes:
-        trouble: why watching ended early; empty while all is well.
-    """
+class LoaderLedger(Watch):
+    """Watches every DataLoader of this process; see `Watch`."""
 
     def __init__(self) -> None:
-        self.trouble = ""
+        super().__init__()
         self._passes: list[_Pass] = []
         self._current: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
         self._early: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
         self._numbers: weakref.WeakKeyDictionary[Any, tuple[int, itertools.count[int]]] = weakref.WeakKeyDictionary()
         self._loaders = itertools.count()
-        self._restore: list[Callable[[], None]] = []
-
-    def __enter__(self) -> LoaderLedger:
-        self.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.stop()
 
     @property
     def passes(self) -> list[LoaderPass]:
@@ -55,31 +43,10 @@ class LoaderLedger:
     def start(self) -> None:
         """Watch from now on."""
         iterator = machinery._BaseDataLoaderIter
-        self._wrap(DataLoader, "__iter__", self._began)
-        self._wrap(iterator, "_reset", self._again)
-        self._wrap(iterator, "_next_index", self._asked)
-        self._wrap(iterator, "__next__", self._received)
-
-    def stop(self) -> None:
-        """Watch no more. What was seen stays."""
-        for undo in reversed(self._restore):
-            undo()
-        self._restore.clear()
-
-    def _wrap(self, owner: type, name: str, after: Callable[[Any, Any], None]) -> None:
-        original = getattr(owner, name)
-
-        def watched(this: Any, *args: Any, **kwargs: Any) -> Any:
-            result = original(this, *args, **kwargs)
-            if not self.trouble:
-                try:
-                    after(this, result)
-                except Exception as error:  # noqa: BLE001  the watched program must not feel it
-                    self.trouble = f"{type(error).__name__}: {error}"
-            return result
-
-        setattr(owner, name, watched)
-        self._restore.append(lambda: setattr(owner, name, original))
+        self._spy(DataLoader, "__iter__", after=lambda made, args: self._began(args[0], made))
+        self._spy(iterator, "_reset", after=lambda _, args: self._again(args[0]))
+        self._spy(iterator, "_next_index", after=lambda index, args: self._asked(args[0], index))
+        self._spy(iterator, "__next__", after=lambda _, args: self._received(args[0]))
 
     def _began(self, loader: Any, iterator: Any) -> None:
         if loader not in self._numbers:
@@ -91,7 +58,7 @@ class LoaderLedger:
         self._current[iterator] = begun
         self._passes.append(begun)
 
-    def _again(self, iterator: Any, _: Any) -> None:
+    def _again(self, iterator: Any) -> None:
         """An iterator with workers begins, or is used once more: what the last pass had asked for is void."""
         self._current.pop(iterator, None)
         self._early[iterator] = deque()
@@ -103,7 +70,7 @@ class LoaderLedger:
         else:
             self._early.setdefault(iterator, deque()).append(index)
 
-    def _received(self, iterator: Any, _: Any) -> None:
+    def _received(self, iterator: Any) -> None:
         current = self._current.get(iterator)
         if current is None or current.not_observed or not current.asked:
             return

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import torch.distributed as dist
 
+from paceline.parallel.reduce import all_objects
 from paceline.records.errors import PacelineError
 
 T = TypeVar("T")
@@ -38,9 +39,7 @@ def all_or_none(make: Callable[[], T]) -> T:
         result = make()
     except PacelineError as error:
         failure = error
-    failures: list[PacelineError | None] = [None] * dist.get_world_size()
-    dist.all_gather_object(failures, failure)
-    for rank, found in enumerate(failures):
+    for rank, found in enumerate(all_objects(failure)):
         if found is not None:
             if failure is None:
                 found.why = f"{found.why} (on rank {rank})" if found.why else f"rank {rank} says so"
@@ -49,14 +48,8 @@ def all_or_none(make: Callable[[], T]) -> T:
 
 
 def require_equal(what: str, value: str) -> None:
-    """Refuse to start when ranks were given different settings.
-
-    Args:
-        what: named in the message.
-        value: compared as text.
-    """
-    values: list[str] = [""] * dist.get_world_size()
-    dist.all_gather_object(values, value)
+    """Refuse to start when ranks were given different settings."""
+    values = all_objects(value)
     odd = [rank for rank, other in enumerate(values) if other != values[0]]
     if odd:
         raise PacelineError(

@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from paceline.parallel.digest import digest
+from paceline.parallel.reduce import all_objects, all_tensors
 from paceline.records.errors import Exit, PacelineError
 
 
@@ -88,9 +89,8 @@ def _differing(named: dict[str, Tensor]) -> list[str]:
     own = [(tuple(buffer.shape), digest([buffer])) for buffer in named.values()]
     if not own:
         return []
-    everywhere: list[list[tuple[tuple[int, ...], str]]] = [[] for _ in range(dist.get_world_size())]
-    dist.all_gather_object(everywhere, own)
-    for name, states in zip(named, zip(*everywhere, strict=True), strict=True):
+    everywhere = dict(zip(named, zip(*all_objects(own), strict=True), strict=True))
+    for name, states in everywhere.items():
         if len(shapes := {shape for shape, _ in states}) > 1:
             raise PacelineError(
                 f"the buffer {name} has another shape on each worker",
@@ -98,14 +98,13 @@ def _differing(named: dict[str, Tensor]) -> list[str]:
                 hint="let it have one shape from the start",
                 exit_code=Exit.FAILED,
             )
-    return [name for name, states in zip(named, zip(*everywhere, strict=True), strict=True) if len(set(states)) > 1]
+    return [name for name, states in everywhere.items() if len(set(states)) > 1]
 
 
 def _of_all_ranks(flat: Tensor) -> list[Tensor]:
-    numbers = torch.view_as_real(flat) if flat.is_complex() else flat
-    parts = [torch.empty_like(numbers) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, numbers.contiguous())
-    return [torch.view_as_complex(part) for part in parts] if flat.is_complex() else parts
+    if flat.is_complex():
+        return [torch.view_as_complex(part) for part in all_tensors(torch.view_as_real(flat).contiguous())]
+    return all_tensors(flat.contiguous())
 
 
 def _of_torchs_norms(model: nn.Module) -> set[int]:

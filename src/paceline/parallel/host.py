@@ -12,7 +12,7 @@ import torch
 
 import paceline
 from paceline.parallel.placement import cpu_info
-from paceline.parallel.seat import Seat
+from paceline.parallel.rank_context import RankContext
 from paceline.records.schema import Git, Topology
 
 
@@ -26,14 +26,14 @@ def versions() -> dict[str, str]:
     }
 
 
-def topology(seat: Seat) -> Topology:
+def topology(context: RankContext) -> Topology:
     """On what this job runs, as rank 0 sees it."""
     return Topology(
-        world=seat.env.world,
-        nodes=seat.env.nodes,
-        backend=seat.placement.backend,
-        device=seat.placement.device,
-        device_name=device_name(seat.device),
+        world=context.env.world,
+        nodes=context.env.nodes,
+        backend=context.placement.backend,
+        device=context.placement.device,
+        device_name=device_name(context.device),
         threads_per_rank=torch.get_num_threads(),
         hostname=socket.gethostname(),
         cores=os.cpu_count(),

@@ -11,13 +11,15 @@ and only waits with adding them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from paceline.parallel.reduce import all_objects
 from paceline.records.errors import Exit, PacelineError
 
 _DTYPES = (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)
@@ -64,15 +66,15 @@ def ordered_sum(partials: Iterable[Tensor]) -> Tensor:
         return total
     rank, last = dist.get_rank(), dist.get_world_size() - 1
     pieces, failure = (partials, None) if rank == 0 else _made(partials)
-    state, total = (_EMPTY, None) if rank == 0 else _receive(rank - 1)
+    state, total = (_EMPTY, None) if rank == 0 else _transfer(functools.partial(dist.recv, src=rank - 1))
     if state != _FAILED and failure is None:
         total, failure = _added(pieces, total)
         state = _EMPTY if total is None else _SUM
     if failure is not None or state == _FAILED:
         state, total = _FAILED, None
     if rank != last:
-        _send(state, total, rank + 1)
-    state, wire = _from_last(state, total, last)
+        _transfer(functools.partial(dist.send, dst=rank + 1), state, total, sends=True)
+    state, wire = _transfer(functools.partial(dist.broadcast, src=last), state, total, sends=rank == last)
     if state == _FAILED:
         raise _first_failure(failure)
     if wire is None:
@@ -83,8 +85,7 @@ def ordered_sum(partials: Iterable[Tensor]) -> Tensor:
 def _first_failure(own: Exception | None) -> Exception:
     """What a rank that failed met, on every rank: whichever is heard first, users get the reason."""
     words = own if own is None or isinstance(own, PacelineError) else f"{type(own).__name__}: {own}"
-    told: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(told, words)
+    told = all_objects(words)
     if own is not None:
         return own
     rank, first = next((rank, each) for rank, each in enumerate(told) if each is not None)
@@ -116,35 +117,23 @@ def _added(pieces: Iterable[Tensor], total: Tensor | None) -> tuple[Tensor | Non
     return total, None
 
 
-def _from_last(state: int, total: Tensor | None, last: int) -> tuple[int, Tensor | None]:
-    """What the last rank has, on every rank."""
-    leads = dist.get_rank() == last
-    header = _header(state, total) if leads else _header(_EMPTY, None)
-    dist.broadcast(header, src=last)
-    state = int(header[0])
-    if state != _SUM:
-        return state, None
-    wire = total.to(header.device).contiguous() if leads and total is not None else _empty(header)
-    dist.broadcast(wire, src=last)
-    return state, wire
+def _transfer(
+    move: Callable[[Tensor], Any], state: int = _EMPTY, total: Tensor | None = None, *, sends: bool = False
+) -> tuple[int, Tensor | None]:
+    """A state and its sum, from a rank that sends them to one that does not; returns what arrives.
 
-
-def _send(state: int, total: Tensor | None, target: int) -> None:
+    Args:
+        move: sends or receives a tensor in place: dist.send, dist.recv or dist.broadcast.
+        state, total: of a rank that sends.
+        sends: whether this rank does.
+    """
     header = _header(state, total)
-    dist.send(header, target)
-    if state == _SUM and total is not None:
-        dist.send(total.to(header.device).contiguous(), target)
-
-
-def _receive(source: int) -> tuple[int, Tensor | None]:
-    header = _header(_EMPTY, None)
-    dist.recv(header, source)
-    state = int(header[0])
-    if state != _SUM:
+    move(header)
+    if (state := int(header[0])) != _SUM:
         return state, None
-    total = _empty(header)
-    dist.recv(total, source)
-    return state, total
+    wire = total.to(header.device).contiguous() if sends and total is not None else _empty(header)
+    move(wire)
+    return state, wire
 
 
 def _header(state: int, total: Tensor | None) -> Tensor:

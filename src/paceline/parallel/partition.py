@@ -12,7 +12,6 @@ over all ranks' micro-batches included. A rank's slice may be empty.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,18 +19,7 @@ from numpy.typing import NDArray
 _ORDER, _DRAWS = 0, 1  # keys that keep the random streams of one seed apart
 
 
-@dataclass(frozen=True)
-class Span:
-    """Positions start..stop (without stop) of something ordered; empty when both are equal."""
-
-    start: int
-    stop: int
-
-    def __len__(self) -> int:
-        return self.stop - self.start
-
-
-def split(total: int, parts: int, part: int) -> Span:
+def split(total: int, parts: int, part: int) -> range:
     """The `part`-th of `parts` contiguous pieces of `total` things; sizes differ by at most one, larger ones first.
 
     Args:
@@ -43,7 +31,7 @@ def split(total: int, parts: int, part: int) -> Span:
         raise ValueError(f"cannot take part {part} of {parts} of {total}")
     size, larger = divmod(total, parts)
     start = part * size + min(part, larger)
-    return Span(start, start + size + (1 if part < larger else 0))
+    return range(start, start + size + (1 if part < larger else 0))
 
 
 def steps_per_epoch(samples: int, global_batch: int) -> int:
@@ -56,22 +44,22 @@ def epoch_order(samples: int, seed: int, epoch: int) -> NDArray[np.int64]:
     return np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _ORDER, epoch)))).permutation(samples)
 
 
-def batch_span(samples: int, global_batch: int, index: int) -> Span:
+def batch_span(samples: int, global_batch: int, index: int) -> range:
     """Positions of batch `index` within an epoch's order."""
     start = index * global_batch
     if not 0 <= start < samples:
         raise ValueError(f"batch {index} of {global_batch} does not exist among {samples} samples")
-    return Span(start, min(start + global_batch, samples))
+    return range(start, min(start + global_batch, samples))
 
 
-def rank_spans(batch: Span, world: int, rank: int, accumulation: int) -> list[Span]:
+def rank_spans(batch: range, world: int, rank: int, accumulation: int) -> list[range]:
     """Positions of each micro-batch of one rank, `accumulation` spans, some may be empty."""
     spans = []
     for part in range(accumulation):
         micro = split(len(batch), accumulation, part)
         mine = split(len(micro), world, rank)
         offset = batch.start + micro.start
-        spans.append(Span(offset + mine.start, offset + mine.stop))
+        spans.append(range(offset + mine.start, offset + mine.stop))
     return spans
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from paceline.parallel.digest import digest
 from paceline.parallel.partition import split
+
+T = TypeVar("T")
 
 
 def sum_over_ranks(values: Tensor) -> Tensor:
@@ -29,9 +30,24 @@ def gather_rows(rows: Tensor, total: int) -> Tensor:
     sizes = [len(split(total, world, rank)) for rank in range(world)]
     padded = rows.new_zeros((max(sizes), *rows.shape[1:]))  # gloo returns garbage for unequal shapes
     padded[: len(rows)] = rows
-    parts = [torch.empty_like(padded) for _ in range(world)]
-    dist.all_gather(parts, padded)
-    return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+    return torch.cat([part[:size] for part, size in zip(all_tensors(padded), sizes, strict=True)])
+
+
+def all_tensors(own: Tensor) -> list[Tensor]:
+    """This tensor of each rank, in their order, on every rank; all have one shape. Without a process group there is
+    one rank."""
+    if not dist.is_initialized():
+        return [own]
+    parts = [torch.empty_like(own) for _ in range(dist.get_world_size())]
+    dist.all_gather(parts, own)
+    return parts
+
+
+def all_objects(own: T) -> list[T]:
+    """Every rank's object, in rank order, on every rank."""
+    gathered: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(gathered, own)
+    return gathered
 
 
 def gather_objects(value: Any) -> list[Any] | None:
@@ -40,11 +56,3 @@ def gather_objects(value: Any) -> list[Any] | None:
     gathered: list[Any] | None = [None] * world if rank == 0 else None
     dist.gather_object(value, gathered, dst=0)
     return gathered
-
-
-@torch.no_grad()
-def ranks_bit_equal(tensors: list[Tensor]) -> bool:
-    """Whether every rank holds the same bits."""
-    digests: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(digests, digest(tensors))
-    return len(set(digests)) == 1

@@ -12,10 +12,10 @@ import os
 import sys
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from paceline.parallel.placement import RankEnv
+from paceline.parallel.reduce import all_objects
 
 WORTH_BYTES = 8 * 1024 * 1024
 """Less than this is not worth the trouble."""
@@ -34,16 +34,13 @@ def share_on_machine(tensors: list[Tensor], env: RankEnv) -> list[Tensor]:
         return tensors
     leads = env.local_rank == 0
     files = _publish(tensors) if leads else []
-    offers: list[tuple[int, list[int]]] = [(0, [])] * env.world
-    dist.all_gather_object(offers, (os.getpid(), files))
-    pid, numbers = offers[env.rank - env.local_rank]
+    pid, numbers = all_objects((os.getpid(), files))[env.rank - env.local_rank]
     mapped: list[Tensor] | None
     try:
         mapped = [_map(f"/proc/{pid}/fd/{number}", tensor) for number, tensor in zip(numbers, tensors, strict=True)]
     except (OSError, ValueError):
         mapped = None
-    outcomes = [False] * env.world
-    dist.all_gather_object(outcomes, mapped is not None)  # also: nobody closes before everybody has mapped
+    outcomes = all_objects(mapped is not None)  # also: nobody closes before everybody has mapped
     for file in files:
         os.close(file)
     return mapped if mapped is not None and all(outcomes) else tensors

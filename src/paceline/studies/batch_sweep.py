@@ -91,7 +91,7 @@ def prepare_sweep(config: BatchConfig) -> list[Training]:
         PacelineError: the task cannot be loaded, does not measure the target, has too few samples for a batch; a
             scaling rule does not reach to one; or there are more workers than samples in one.
     """
-    from paceline.tasks.load import load_task
+    from paceline.tasks.task_loader import load_task
 
     name = str(config.task)
     task = load_task(name, TaskOptions(data_dir=config.data_dir))

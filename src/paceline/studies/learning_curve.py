@@ -25,12 +25,12 @@ from paceline.records.target import less_is_better
 from paceline.settings.flag_text import as_flags, parse_flags
 from paceline.studies.trainings import Training, ended
 from paceline.tasks.holdout import hold_out
-from paceline.tasks.load import load_task
 from paceline.tasks.task import Task
+from paceline.tasks.task_loader import load_task
 from paceline.train.checks import check
-from paceline.train.config import TrainConfig, required
-from paceline.train.duration import Duration
-from paceline.train.resolve import resolve
+from paceline.train.config import TrainConfig
+from paceline.train.resolve import ResolvedTraining, resolve
+from paceline.train.schedules import Duration
 
 _NEVER = "100000ep"
 """The last step is evaluated and checkpointed in any case, and nothing else is looked at."""
@@ -56,7 +56,7 @@ class LearningCurveStudy:
     """
 
     task: Task
-    config: TrainConfig
+    config: ResolvedTraining
     flags: tuple[str, ...]
     sizes: Sequence[int]
     seeds: int
@@ -66,17 +66,17 @@ class LearningCurveStudy:
     @property
     def batch(self) -> int:
         """Samples a step."""
-        return int(required(self.config.global_batch))
+        return self.config.global_batch
 
     @property
     def steps(self) -> int:
         """That the largest size takes."""
-        return int(required(self.config.epochs)) * self._epoch
+        return self.config.length.steps(self._epoch)
 
     @property
     def recipe(self) -> Recipe:
         """For the plan."""
-        return Recipe(batch=self.batch, epochs=float(required(self.config.epochs)), length=self.length)
+        return Recipe(batch=self.batch, epochs=self.config.length.value, length=self.length)
 
     @property
     def _epoch(self) -> int:
@@ -84,10 +84,10 @@ class LearningCurveStudy:
 
     def trainings(self) -> list[Training]:
         """All of them, seed by seed, so that a plan cut short has every size."""
-        length: tuple[str, ...] = ("--epochs", str(required(self.config.epochs)))
+        length: tuple[str, ...] = ("--epochs", str(self.config.epochs))
         if self.length == "steps":
             # A warm-up in epochs would shrink with the size.
-            warmup = Duration.parse(required(self.config.warmup), "--warmup").steps(self._epoch)
+            warmup = Duration.parse(self.config.warmup, "--warmup").steps(self._epoch)
             length = ("--steps", str(self.steps), "--warmup", str(warmup))
         rest = (*length, "--eval-every", _NEVER, "--checkpoint-every", _NEVER, "--keep", "1")
         return [
@@ -111,7 +111,7 @@ class LearningCurveStudy:
 
     def cost(self) -> str:
         """What is about to be trained, in a line."""
-        each = f"{self.steps:,} steps" if self.length == "steps" else f"{required(self.config.epochs)} epochs"
+        each = f"{self.steps:,} steps" if self.length == "steps" else f"{self.config.epochs} epochs"
         return (
             f"{len(self.sizes)} sizes from {self.sizes[0]:,} to {self.sizes[-1]:,} samples, with {self.seeds} "
             f"seed{'s' if self.seeds != 1 else ''}: trainings of {each}, {self.batch:,} samples a step"

@@ -16,7 +16,7 @@ import msgspec
 import torch
 import torch.distributed as dist
 
-from paceline.parallel.seat import Seat, StopRequest, join, run_as_rank, take_seat
+from paceline.parallel.rank_context import RankContext, StopRequest, init_rank_context, join, run_as_rank
 from paceline.records.errors import Exit
 from paceline.records.rundir import write_atomic
 
@@ -36,30 +36,30 @@ class Handover:
 def run_rank(stop: StopRequest) -> int:
     """Measure, and leave the medians; rank 0 writes."""
     handover = msgspec.json.decode(os.environ[HANDOVER], type=Handover)
-    seat = take_seat(["paceline", "plan", "speed"])
-    join(seat, 60.0)
+    context = init_rank_context(["paceline", "plan", "speed"])
+    join(context, 60.0)
     stop.install()
-    times = measure(handover.sizes, handover.seconds, seat, stop)
-    if seat.env.rank == 0:
+    times = measure(handover.sizes, handover.seconds, context, stop)
+    if context.env.rank == 0:
         medians = {size: statistics.median(each) for size, each in times.items() if each}
         write_atomic(Path(handover.result), msgspec.json.encode(medians))
     return int(Exit.INTERRUPTED if stop.interrupt else Exit.TERMINATED if stop.terminate else Exit.OK)
 
 
-def measure(sizes: list[int], seconds: float, seat: Seat, stop: StopRequest) -> dict[int, list[float]]:
+def measure(sizes: list[int], seconds: float, context: RankContext, stop: StopRequest) -> dict[int, list[float]]:
     """Times of all-reduces by their size in bytes, for about so many seconds; at least `LEAST_ROUNDS` of each."""
-    tensors = {size: torch.zeros(size // 4, dtype=torch.float32, device=seat.device) for size in sizes}
+    tensors = {size: torch.zeros(size // 4, dtype=torch.float32, device=context.device) for size in sizes}
     times: dict[int, list[float]] = {size: [] for size in sizes}
     began, rounds = time.perf_counter(), 0
     while True:
         for size, tensor in tensors.items():
-            spent = _one(tensor, seat.device)
+            spent = _one(tensor, context.device)
             if rounds:  # the first round makes connections and buffers
                 times[size].append(spent)
         rounds += 1
         enough = rounds > LEAST_ROUNDS and time.perf_counter() - began > seconds
         # All stop after the same round, when one has had enough or was told to.
-        over = torch.tensor([float(enough), *stop.wishes()], device=seat.device)
+        over = torch.tensor([float(enough), *stop.wishes()], device=context.device)
         dist.all_reduce(over, op=dist.ReduceOp.MAX)
         if bool(over.any()):
             return times

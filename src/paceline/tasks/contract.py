@@ -1,15 +1,20 @@
-"""The contract of a task: what each field of `Task` must be, and what a loss and a metric must return.
+"""The contract of a task: what each field of `Task` must be, what a loss and a metric must return, and where in the
+user's file something stands.
 
 Everything here looks at values only. Models are built and losses computed in `train.task_validation`.
 """
 
 from __future__ import annotations
 
+import ast
 import difflib
+import inspect
 import math
-from collections.abc import Iterable, Iterator, Mapping
+import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from numbers import Real
+from pathlib import Path
 from typing import Any, get_args, get_type_hints
 
 import numpy as np
@@ -20,7 +25,76 @@ from paceline.records.errors import PacelineError, choices
 from paceline.tasks.data.arrays import Arrays
 from paceline.tasks.table import Defaults
 from paceline.tasks.task import Gathered, Loss, Task
-from paceline.tasks.task_source import TaskSource
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """The file of a task.
+
+    Attributes:
+        path: as the user named it; None for a built-in task.
+    """
+
+    path: Path | None = None
+
+    def at(self, line: int | None) -> str:
+        """The start of a message: `my_task.py, line 7: `; empty for a built-in task."""
+        if self.path is None:
+            return ""
+        return f"{self.path}: " if line is None else f"{self.path}, line {line}: "
+
+    def of_field(self, name: str) -> int | None:
+        """The line at which the field is given to `Task(...)`; None if that cannot be told.
+
+        Args:
+            name: a field of Task, or `defaults.lr` and `metrics['mae']`, whose line is that of the whole field.
+        """
+        calls = _calls_of_task(self.path)
+        if len(calls) != 1:
+            return None
+        (call,) = calls
+        plain = name.split(".")[0].split("[")[0]
+        for keyword in call.keywords:
+            if keyword.arg == plain:
+                return keyword.value.lineno
+        position = [field.name for field in fields(Task)].index(plain)
+        if position < len(call.args):
+            return call.args[position].lineno
+        return call.lineno
+
+    def of_function(self, function: Callable[..., Any], field: str) -> int | None:
+        """The line at which a function of the file begins; that of the field when it was made elsewhere."""
+        code = getattr(inspect.unwrap(function), "__code__", None)
+        if code is not None and self._is_here(code.co_filename):
+            return int(code.co_firstlineno)
+        return self.of_field(field)
+
+    def of_error(self, error: BaseException) -> int | None:
+        """The innermost line of the file that an exception passed through."""
+        if isinstance(error, SyntaxError) and error.filename and self._is_here(error.filename):
+            return error.lineno
+        frames = traceback.extract_tb(error.__traceback__)
+        theirs = [frame.lineno for frame in frames if self._is_here(frame.filename)]
+        return theirs[-1] if theirs else None
+
+    def _is_here(self, filename: str) -> bool:
+        return self.path is not None and Path(filename).resolve() == self.path.resolve()
+
+
+def _calls_of_task(path: Path | None) -> list[ast.Call]:
+    """Calls of `Task(...)` or `x.Task(...)` in a file."""
+    if path is None:
+        return []
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (OSError, SyntaxError, ValueError):
+        return []
+    return [
+        node
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and getattr(node.func, "attr", getattr(node.func, "id", "")) == "Task"
+    ]
+
 
 _MOST_COLUMNS = 16
 """A longer list of tensors is taken for a list of samples, not of columns."""
@@ -207,6 +281,24 @@ def _defaults(defaults: Any) -> Iterator[Problem]:
             )
 
 
+def model_problem(model: Any) -> Problem | None:
+    """What is wrong with what `model` returned; None if nothing is."""
+    if not isinstance(model, nn.Module):
+        return Problem(
+            "model", f"returned {kind(model)}, not an nn.Module", "let model() build and return a fresh module"
+        )
+    if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
+        what = f"returned a model in {type(model).__name__}"
+        return Problem("model", what, "return the plain module; Paceline wraps it")
+    lazy = [name for name, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
+    if lazy:
+        hint = "run a batch through the module in model() before it is returned"
+        return Problem("model", f"has a lazy layer without a shape: {lazy[0]}", hint)
+    if not any(p.requires_grad for p in model.parameters()):
+        return Problem("model", "returned a module that has nothing to train", "parameters with requires_grad=True")
+    return None
+
+
 def loss_problem(loss: Any, samples: int | None) -> Problem | None:
     """What is wrong with what a loss function returned for a batch; None if nothing is.
 
@@ -258,9 +350,8 @@ def gradient_problem(loss: Loss) -> Problem | None:
     )
 
 
-def metric_problem(name: str, returned: Any) -> Problem | None:
+def metric_problem(field: str, returned: Any) -> Problem | None:
     """What is wrong with what a metric returned; None if nothing is."""
-    field = f"metrics[{name!r}]"
     pair = isinstance(returned, (tuple, list)) or (isinstance(returned, Tensor) and returned.ndim == 1)
     if not pair or len(returned) != 2:
         size = f" of {len(returned)}" if isinstance(returned, (tuple, list)) else ""
@@ -274,9 +365,8 @@ def metric_problem(name: str, returned: Any) -> Problem | None:
     return None
 
 
-def rows_problem(name: str, rows: Any, samples: int) -> Problem | None:
+def rows_problem(field: str, rows: Any, samples: int) -> Problem | None:
     """What is wrong with the rows of a `Gathered` metric."""
-    field = f"metrics[{name!r}]"
     hint = "Gathered.rows returns a tensor with one row a sample, (batch, ...)"
     if not isinstance(rows, Tensor):
         return Problem(field, f"has rows that are {kind(rows)}, not a tensor", hint)
@@ -327,9 +417,3 @@ def nearest(name: str, legal: Any) -> str:
     """`did you mean x? `, or nothing."""
     close = difflib.get_close_matches(name, list(legal), n=1)
     return f"did you mean {close[0]}? " if close else ""
-
-
-__all__ = [
-    "Problem", "check_task", "describe_batch", "gradient_problem", "kind", "loss_problem", "metric_problem", "nearest",
-    "rows_problem", "words",
-]  # fmt: skip

@@ -6,6 +6,8 @@ An evaluation on fresh images is one seed away, so nobody can have seen them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -15,13 +17,45 @@ from paceline.tasks.table import BUILT_IN, TaskOptions
 from paceline.tasks.task import Arrays, Task, accuracy
 
 SIDE = 20
-CLASSES = ("disc", "ring", "square", "frame", "triangle", "cross", "bars", "moon", "hook", "pair")
 TRAIN_SAMPLES, EVAL_SAMPLES = 8192, 2048
 NOISE = 0.08
 """Standard deviation of a pixel's noise, where a shape differs from its ground by 0.25 to 0.5."""
 
 _EDGE = 0.12
 """Width of a shape's edge in its own units, about a pixel: without it small shapes would depend on rounding."""
+
+
+Coordinates = NDArray[np.float64]
+
+
+def _disc(x: Coordinates, y: Coordinates, radius: float = 0.85) -> Coordinates:
+    return np.hypot(x, y) - radius
+
+
+def _box(x: Coordinates, y: Coordinates, half_width: float, half_height: float) -> Coordinates:
+    return np.maximum(np.abs(x) - half_width, np.abs(y) - half_height)
+
+
+def _triangle(x: Coordinates, y: Coordinates) -> Coordinates:
+    sides = [x * np.cos(angle) + y * np.sin(angle) for angle in (np.pi / 2, np.pi * 7 / 6, np.pi * 11 / 6)]
+    outside: Coordinates = np.maximum(np.maximum(sides[0], sides[1]), sides[2])
+    return outside - 0.5
+
+
+DISTANCES: dict[str, Callable[[Coordinates, Coordinates], Coordinates]] = {
+    "disc": _disc,
+    "ring": lambda x, y: np.abs(np.hypot(x, y) - 0.72) - 0.16,
+    "square": lambda x, y: _box(x, y, 0.75, 0.75),
+    "frame": lambda x, y: np.abs(_box(x, y, 0.68, 0.68)) - 0.16,
+    "triangle": _triangle,
+    "cross": lambda x, y: np.minimum(_box(x, y, 0.95, 0.24), _box(x, y, 0.24, 0.95)),
+    "bars": lambda x, y: np.minimum(_box(x, y - 0.5, 0.9, 0.2), _box(x, y + 0.5, 0.9, 0.2)),
+    "moon": lambda x, y: np.maximum(_disc(x, y, 0.95), 0.75 - np.hypot(x - 0.5, y)),
+    "hook": lambda x, y: np.minimum(_box(x + 0.55, y, 0.22, 0.85), _box(x, y - 0.63, 0.77, 0.22)),
+    "pair": lambda x, y: np.minimum(_disc(x - 0.55, y, 0.4), _disc(x + 0.55, y, 0.4)),
+}
+"""Of each class, the distance from its outline in the axes of the shape; below 0 within it."""
+CLASSES = tuple(DISTANCES)
 
 
 def draw(samples: int, seed: int, noise: float = NOISE) -> tuple[NDArray[np.float32], NDArray[np.int64]]:
@@ -40,7 +74,7 @@ def draw(samples: int, seed: int, noise: float = NOISE) -> tuple[NDArray[np.floa
     contrast = generator.uniform(0.25, 0.5, samples) * generator.choice([-1.0, 1.0], samples)
     x, y = _in_its_own_axes(size, centre, turn)
     inside = np.zeros_like(x)
-    for label, distance in enumerate(_DISTANCES):
+    for label, distance in enumerate(DISTANCES.values()):
         rows = labels == label
         inside[rows] = np.clip(0.5 - distance(x[rows], y[rows]) / _EDGE, 0.0, 1.0)
     images = contrast[:, None] * inside + noise * generator.standard_normal(x.shape)
@@ -62,9 +96,6 @@ def build(options: TaskOptions) -> Task:
     )
 
 
-Coordinates = NDArray[np.float64]
-
-
 def _in_its_own_axes(
     size: NDArray[np.float64], centre: NDArray[np.float64], turn: NDArray[np.float64]
 ) -> tuple[Coordinates, Coordinates]:
@@ -74,53 +105,3 @@ def _in_its_own_axes(
     down = (rows - centre[1][:, None]) / size[:, None]
     cosine, sine = np.cos(turn)[:, None], np.sin(turn)[:, None]
     return across * cosine + down * sine, down * cosine - across * sine
-
-
-def _disc(x: Coordinates, y: Coordinates, radius: float = 0.85) -> Coordinates:
-    return np.hypot(x, y) - radius
-
-
-def _box(x: Coordinates, y: Coordinates, half_width: float, half_height: float) -> Coordinates:
-    return np.maximum(np.abs(x) - half_width, np.abs(y) - half_height)
-
-
-def _ring(x: Coordinates, y: Coordinates) -> Coordinates:
-    return np.abs(np.hypot(x, y) - 0.72) - 0.16
-
-
-def _square(x: Coordinates, y: Coordinates) -> Coordinates:
-    return _box(x, y, 0.75, 0.75)
-
-
-def _frame(x: Coordinates, y: Coordinates) -> Coordinates:
-    return np.abs(_box(x, y, 0.68, 0.68)) - 0.16
-
-
-def _triangle(x: Coordinates, y: Coordinates) -> Coordinates:
-    sides = [x * np.cos(angle) + y * np.sin(angle) for angle in (np.pi / 2, np.pi * 7 / 6, np.pi * 11 / 6)]
-    outside: Coordinates = np.maximum(np.maximum(sides[0], sides[1]), sides[2])
-    return outside - 0.5
-
-
-def _cross(x: Coordinates, y: Coordinates) -> Coordinates:
-    return np.minimum(_box(x, y, 0.95, 0.24), _box(x, y, 0.24, 0.95))
-
-
-def _bars(x: Coordinates, y: Coordinates) -> Coordinates:
-    return np.minimum(_box(x, y - 0.5, 0.9, 0.2), _box(x, y + 0.5, 0.9, 0.2))
-
-
-def _moon(x: Coordinates, y: Coordinates) -> Coordinates:
-    return np.maximum(_disc(x, y, 0.95), 0.75 - np.hypot(x - 0.5, y))
-
-
-def _hook(x: Coordinates, y: Coordinates) -> Coordinates:
-    return np.minimum(_box(x + 0.55, y, 0.22, 0.85), _box(x, y - 0.63, 0.77, 0.22))
-
-
-def _pair(x: Coordinates, y: Coordinates) -> Coordinates:
-    return np.minimum(_disc(x - 0.55, y, 0.4), _disc(x + 0.55, y, 0.4))
-
-
-_DISTANCES = (_disc, _ring, _square, _frame, _triangle, _cross, _bars, _moon, _hook, _pair)
-"""Below 0 within the shape, in the order of `CLASSES`."""

@@ -38,15 +38,13 @@ class TaskEntry:
     """One built-in task.
 
     Attributes:
-        module: where `build(options)` stands.
-        title: one line for people.
+        factory: `module:function`, called as function(options) -> Task.
         data: the data set that must be there, by its name in `paceline.tasks.data`; None when it comes with a library.
         options: names of `TaskOptions` that it takes.
         metrics: measured beside the loss; all of them fractions.
     """
 
-    module: str
-    title: str
+    factory: str
     defaults: Defaults
     data: str | None = None
     options: tuple[str, ...] = ()
@@ -55,33 +53,28 @@ class TaskEntry:
 
 BUILT_IN: dict[str, TaskEntry] = {
     "linear": TaskEntry(
-        module="paceline.tasks.linear",
-        title="a line through noisy points; its best fit is known in closed form",
+        factory="paceline.tasks.linear:build",
         defaults=Defaults(global_batch=64, epochs=30, lr=0.1, momentum=0.0),
         metrics=(),
     ),
     "digits": TaskEntry(
-        module="paceline.tasks.digits",
-        title="8x8 handwritten digits (scikit-learn), a small MLP without batch norm",
+        factory="paceline.tasks.digits:build",
         defaults=Defaults(global_batch=64, epochs=30, lr=0.05, weight_decay=1e-4, schedule="cosine"),
         options=("label_smoothing",),
     ),
     "shapes": TaskEntry(
-        module="paceline.tasks.shapes",
-        title="drawn shapes of 20x20 under noise, a CNN with batch norm that trains in seconds",
+        factory="paceline.tasks.shapes:build",
         defaults=Defaults(global_batch=64, epochs=6, lr=0.1, schedule="linear"),
         options=("label_smoothing",),
     ),
     "fashion-mnist": TaskEntry(
-        module="paceline.tasks.fashion_mnist",
-        title="Fashion-MNIST, a CNN with batch norm of 0.4 M parameters",
+        factory="paceline.tasks.fashion_mnist:build",
         defaults=Defaults(global_batch=128, epochs=5, lr=0.05, weight_decay=5e-4, schedule="linear", warmup="200"),
         data="fashion-mnist",
         options=("label_smoothing", "augment"),
     ),
     "fashion-mnist-wrn": TaskEntry(
-        module="paceline.tasks.wrn",
-        title="Fashion-MNIST, a WideResNet; --width sets its size",
+        factory="paceline.tasks.fashion_mnist:build_wide_resnet",
         defaults=Defaults(global_batch=128, epochs=10, lr=0.1, weight_decay=5e-4, schedule="cosine", warmup="1ep"),
         data="fashion-mnist",
         options=("label_smoothing", "augment", "width"),

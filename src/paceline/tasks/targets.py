@@ -30,10 +30,6 @@ POSITIVE = Reach(0.0)
 def check_target(task: str, target: Target) -> None:
     """Refuse a target that a built-in task does not measure or can never reach; of other tasks nothing is known here.
 
-    Args:
-        task: as the user named it.
-        target: of --target.
-
     Raises:
         PacelineError: naming the metrics, or the range.
     """

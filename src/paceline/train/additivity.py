@@ -15,9 +15,9 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 from typing import Any, Literal
 
@@ -25,7 +25,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree
 
-from paceline.checkpoint.state import capture_random, restore_random
+from paceline.checkpoint.state import capture_random, restore_random, same_random
+from paceline.tasks.data.arrays import Like, to_device
 from paceline.tasks.task import Loss
 
 TOLERANCES = {"fp64": 1e-7, "fp32": 1e-3, "bf16": 3e-2}
@@ -60,11 +61,7 @@ class Trial:
     @torch.no_grad()
     def value(self, indices: Sequence[int]) -> Part:
         """Loss and count of a batch."""
-        return self.of_batch(self.rows(indices))
-
-    @torch.no_grad()
-    def of_batch(self, batch: Any) -> Part:
-        """Loss and count of a batch that was made already."""
+        batch = self.rows(indices)
         with self.autocast():
             loss = self.loss(self.model, batch)
         return Part(float(loss.sum), float(loss.count))
@@ -105,37 +102,39 @@ def judge(trial: Trial, indices: Sequence[int]) -> Additivity:
     parts = [list(indices[:middle]), list(indices[middle:])]
     before = capture_random()
     whole = trial.value(indices)
-    random = not _same(before, capture_random())
-    halves = (trial.value(parts[0]), trial.value(parts[1]))
+    random = not same_random(before, capture_random())
+    if random:
+        restore_random(before)  # so that the losses of the halves draw the same
     tolerance = TOLERANCES[trial.precision]
-    deviation, verdict = _compare(whole, halves, [len(part) for part in parts], tolerance)
-    found = Additivity(verdict, deviation, whole, halves)
-    if verdict == "additive":
+    found = _halved(trial, whole, parts, tolerance)
+    if found.verdict == "additive":
         return found
-    if not all(math.isfinite(part.sum) for part in (whole, *halves)):
-        return Additivity("not judged", deviation, whole, halves, "it is not a finite number")
+    if not all(math.isfinite(part.sum) for part in (whole, *found.halves)):
+        return replace(found, verdict="not judged", why="it is not a finite number")
     if random:
         return _judge_random(trial, indices, parts, found, "the model or the loss draws random numbers in eval mode")
-    if not _repeats(trial, indices, whole):
+    if not math.isclose(trial.value(indices).sum, whole.sum, rel_tol=tolerance):
         return _judge_random(trial, indices, parts, found, "the loss of the same batch differs from call to call")
-    padded = verdict != "mean" and _padding(trial, indices, parts)
+    padded = found.verdict != "mean" and _padding(trial, indices, parts)
     if padded:
         equal = _equally_padded(trial, indices)
         if equal is None:
-            return _but(found, "not judged", "its halves are padded to other lengths")
+            return replace(found, verdict="not judged", why="its halves are padded to other lengths")
         found = _again(trial, *equal, TOLERANCES[trial.precision])
         if found.verdict == "additive":
-            return _but(found, "additive", "padding changes it")
+            return replace(found, verdict="additive", why="padding changes it")
         indices, parts = equal
     exact = _in_float64(trial, indices, parts, sure=found.deviation > 10 * tolerance) or found
-    return _but(exact, "additive", "padding changes it") if padded and exact.verdict == "additive" else exact
+    return (
+        replace(exact, verdict="additive", why="padding changes it")
+        if padded and exact.verdict == "additive"
+        else exact
+    )
 
 
 def _again(trial: Trial, indices: Sequence[int], parts: list[list[int]], tolerance: float) -> Additivity:
-    whole, halves = trial.value(indices), (trial.value(parts[0]), trial.value(parts[1]))
-    deviation, verdict = _compare(whole, halves, [len(part) for part in parts], tolerance)
-    per_batch = _per_batch(trial, indices, whole, halves) if verdict == "coupled" else 0.0
-    return Additivity(verdict, deviation, whole, halves, per_batch=per_batch)
+    found = _halved(trial, trial.value(indices), parts, tolerance)
+    return replace(found, per_batch=_per_batch(trial, indices, found)) if found.verdict == "coupled" else found
 
 
 def _in_float64(trial: Trial, indices: Sequence[int], parts: list[list[int]], *, sure: bool) -> Additivity | None:
@@ -147,27 +146,39 @@ def _in_float64(trial: Trial, indices: Sequence[int], parts: list[list[int]], *,
         if sure:
             return None
         found = _again(trial, indices, parts, TOLERANCES[trial.precision])
-        return _but(found, "not judged", "the deviation may be rounding")
+        return replace(found, verdict="not judged", why="the deviation may be rounding")
 
 
-def _but(found: Additivity, verdict: Verdict, why: str) -> Additivity:
-    return Additivity(verdict, found.deviation, found.whole, found.halves, why)
-
-
-def _compare(whole: Part, halves: tuple[Part, Part], sizes: Sequence[int], tolerance: float) -> tuple[float, Verdict]:
-    first, second = halves
+def _halved(trial: Trial, whole: Part, parts: list[list[int]], tolerance: float) -> Additivity:
+    """The loss of a batch against those of its halves."""
+    first, second = halves = (trial.value(parts[0]), trial.value(parts[1]))
     scale = max(abs(first.sum) + abs(second.sum), abs(whole.sum))
     deviation = abs(whole.sum - first.sum - second.sum) / scale if scale else 0.0
     counts_add = math.isclose(whole.count, first.count + second.count, rel_tol=max(tolerance, 1e-4))
+    # A loss that is the same for every batch is a mean, too; it may be a term of the batch as a whole.
+    weights = ((first.count, second.count), (len(parts[0]), len(parts[1])))
+    verdict: Verdict
     if deviation <= tolerance:
-        return deviation, "additive" if counts_add else "count"
-    # Weighted by what it is a mean over: the counts, or the samples where the count is something else.
-    for a, b in ((first.count, second.count), (float(sizes[0]), float(sizes[1]))):
-        mean = (first.sum * a + second.sum * b) / (a + b) if a + b else math.nan
-        if abs(mean - whole.sum) <= tolerance * scale:
-            # A loss that is the same for every batch is a mean, too; it may be a term of the batch as a whole.
-            return deviation, "mean"
-    return deviation, "coupled"
+        verdict = "additive" if counts_add else "count"
+    elif is_weighted_mean(whole.sum, (first.sum, second.sum), weights, tolerance * scale):
+        verdict = "mean"
+    else:
+        verdict = "coupled"
+    return Additivity(verdict, deviation, whole, halves)
+
+
+def is_weighted_mean(
+    whole: float, halves: tuple[float, float], weights: Iterable[tuple[float, float]], tolerance: float
+) -> bool:
+    """Whether `whole` is the mean of its halves, by one of the pairs of weights.
+
+    Args:
+        whole: of a batch.
+        halves: of its halves.
+        weights: what it may be a mean over: the counts, or the samples where the count is something else.
+        tolerance: absolute.
+    """
+    return any(a + b and abs((halves[0] * a + halves[1] * b) / (a + b) - whole) <= tolerance for a, b in weights)
 
 
 def _judge_random(
@@ -180,22 +191,17 @@ def _judge_random(
         ratios.append(sum(trial.value(part).sum for part in parts) / whole if whole else math.nan)
     sure = all(math.isfinite(ratio) and ratio > _MEAN_LOW for ratio in ratios) and median(ratios) < _MEAN_HIGH
     if sure and len(indices) % 2 == 0:
-        return _but(found, "mean", "")
-    return _but(found, "not judged", why)
+        return replace(found, verdict="mean")
+    return replace(found, verdict="not judged", why=why)
 
 
-def _repeats(trial: Trial, indices: Sequence[int], whole: Part) -> bool:
-    """Whether the same batch has the same loss again."""
-    return math.isclose(trial.value(indices).sum, whole.sum, rel_tol=TOLERANCES[trial.precision])
-
-
-def _per_batch(trial: Trial, indices: Sequence[int], whole: Part, halves: tuple[Part, Part]) -> float:
+def _per_batch(trial: Trial, indices: Sequence[int], found: Additivity) -> float:
     """R, where the loss is a sum over samples + R once a batch: quarters then deviate by 3 R, and halves by R."""
     if len(indices) < 4:
         return 0.0
     quarters = [indices[len(indices) * k // 4 : len(indices) * (k + 1) // 4] for k in range(4)]
-    by_quarters = sum(trial.value(quarter).sum for quarter in quarters) - whole.sum
-    by_halves = sum(half.sum for half in halves) - whole.sum
+    by_quarters = sum(trial.value(quarter).sum for quarter in quarters) - found.whole.sum
+    by_halves = sum(half.sum for half in found.halves) - found.whole.sum
     return by_halves if by_halves and math.isclose(by_quarters, 3 * by_halves, rel_tol=1e-3) else 0.0
 
 
@@ -235,21 +241,8 @@ def _equally_padded(trial: Trial, indices: Sequence[int]) -> tuple[list[int], li
 @contextmanager
 def _widened(trial: Trial) -> Iterator[Trial]:
     """The same trial in float64, without autocast."""
-
-    def rows(indices: Sequence[int]) -> Any:
-        def widened(leaf: Any) -> Any:
-            return leaf.double() if isinstance(leaf, Tensor) and leaf.is_floating_point() else leaf
-
-        return _pytree.tree_map(widened, trial.rows(indices))
-
-    with torch.autocast(next(trial.model.parameters()).device.type, enabled=False):
-        yield Trial(copy.deepcopy(trial.model).double(), trial.loss, nullcontext, rows, "fp64")
-
-
-def _same(before: dict[str, Any], after: dict[str, Any]) -> bool:
-    """Whether no generator was moved; the earlier state is put back if one was, so that later losses draw the same."""
-    leaves = zip(_pytree.tree_leaves(before), _pytree.tree_leaves(after), strict=True)
-    same = all(torch.equal(a, b) if isinstance(a, Tensor) else a == b for a, b in leaves)
-    if not same:
-        restore_random(before)
-    return same
+    device = next(trial.model.parameters()).device
+    exact = Like(device, torch.float64, channels_last=False)
+    model = copy.deepcopy(trial.model).double()
+    with torch.autocast(device.type, enabled=False):
+        yield Trial(model, trial.loss, nullcontext, lambda indices: to_device(trial.rows(indices), exact), "fp64")

@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from paceline.parallel.partition import Span, batch_span, rank_spans, split, steps_per_epoch
-from paceline.train.duration import Duration
+from paceline.parallel.partition import batch_span, rank_spans, split, steps_per_epoch
+from paceline.train.schedules import Duration
 
 _ROUNDING = 1e-9
 
@@ -122,10 +122,10 @@ class Plan:
 
     @property
     def usual_micro_batch(self) -> int:
-        """Samples in this rank's first micro-batch, at least 1 (a rank without samples borrows one to be settled)."""
+        """Samples in this rank's first micro-batch, at least 1: a rank without any borrows one for warm-up."""
         return max(1, min(self.samples, len(self.micro_batches(0, 0)[0])))
 
-    def micro_batches(self, epoch: int, index: int) -> list[Span]:
+    def micro_batches(self, epoch: int, index: int) -> list[range]:
         """This rank's positions in the epoch's order, a span each micro-batch."""
         stage = self.stage(epoch)
         whole = batch_span(self.samples, stage.global_batch, index)

@@ -15,6 +15,18 @@ MONITORS = {
     "none": "nothing beside the metrics",
     "sharpness": "the largest eigenvalue of the Hessian (Cohen et al. 2021, arXiv 2103.00065)",
 }
+BATCH_NORMS = {
+    "local": "each worker's own samples, as torch has it",
+    "sync": "the samples of all workers: the statistics of one process",
+    "ghost": "groups of --ghost-size samples, whatever the batch and the workers (Hoffer et al. 2017)",
+}
+"""What batch norm takes its statistics over."""
+COMPRESSIONS = {
+    "none": "the parameters' own, nothing is lost",
+    "bf16": "bfloat16: half the bytes of float32 and its range, 8 bits of precision",
+    "fp16": "float16: half the bytes, 11 bits of precision; a gradient above 65,504 ends the run",
+}
+"""In which numbers gradients travel between workers."""
 AVERAGES = {
     "none": "the weights as they are",
     "ema": "an exponential moving average over steps (Polyak and Juditsky 1992)",

@@ -21,7 +21,7 @@ that the ledger is handed to DDP last.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -30,8 +30,9 @@ from torch import Tensor, nn
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.records.errors import PacelineError, choices
-from paceline.train.compress_table import COMPRESSIONS
+from paceline.records.errors import PacelineError
+from paceline.settings.legal import one_of
+from paceline.train.choices import COMPRESSIONS
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
@@ -47,8 +48,7 @@ def register(ddp: DistributedDataParallel, kind: str, ledger: nn.Parameter) -> N
     Raises:
         PacelineError: an unknown kind, or the process group's backend cannot sum these numbers; on all ranks.
     """
-    if kind not in COMPRESSIONS:
-        raise PacelineError(f"--compress {kind} is unknown", hint=f"legal values: {choices(COMPRESSIONS)}")
+    one_of("--compress", kind, COMPRESSIONS)
     if kind == "none":
         return
     _require_support(kind, ledger.device)
@@ -85,25 +85,22 @@ def _require_support(kind: str, device: torch.device) -> None:
         ) from error
 
 
-@dataclass
-class _Step:
-    """What is on its way in one synchronisation.
+@dataclass(frozen=True)
+class _Ledger:
+    """The ledger in one synchronization.
 
     Attributes:
-        checks: of each bucket so far; it is back, and the value is 0, or NaN if not all of it is finite.
-        bucket: the ledger's, as DDP gets it back.
-        place: where in it the ledger belongs.
-        total: the ledger's sum, outside of it.
-        arrived: when `total` is the sum.
-        whole: promised to DDP for that bucket.
+        bucket: in which DDP gets it back.
+        place: where in it the ledger belongs: a view.
+        total: its sum over ranks, once `arrived` is done.
+        whole: the bucket as promised to DDP.
     """
 
-    checks: list[Future[Tensor]] = field(default_factory=list)
-    bucket: Tensor | None = None
-    place: Tensor | None = None
-    total: Tensor | None = None
-    arrived: Future[Any] | None = None
-    whole: Future[Tensor] | None = None
+    bucket: Tensor
+    place: Tensor
+    total: Tensor
+    arrived: Future[Any]
+    whole: Future[Tensor]
 
 
 class Compression:
@@ -118,42 +115,32 @@ class Compression:
         self.kind = kind
         self.ledger = ledger
         self.world = dist.get_world_size()
-        self.step = _Step()
+        self._checks: list[Future[Tensor]] = []
+        """Of each bucket so far; it is back, and the value is 0, or NaN if not all of it is finite."""
+        self._sent: _Ledger | None = None
 
     def start(self, bucket: Any) -> Future[Tensor]:
         """Start the sum of a bucket (a `dist.GradBucket`); the future's value is the bucket, with means in it."""
         if bucket.index() == 0:
-            self.step = _Step()
-        step, buffer = self.step, bucket.buffer()
+            self._checks, self._sent = [], None
+        started = self._start(bucket)
+        if bucket.is_last():
+            self._hand_over()
+        return started
+
+    def _start(self, bucket: Any) -> Future[Tensor]:
+        buffer: Tensor = bucket.buffer()
         if buffer.is_sparse:  # rows of an embedding, in a bucket of their own: few numbers, which stay exact
-            return self._send_sparse(step, bucket)
-        place = self._place(bucket)
-        if place is not None:
-            self._send_ledger(step, buffer, place)
-        check = self._send(_around(buffer, place))
-        step.checks.append(check)
-        if bucket.is_last():
-            _hand_over(step, self.world)
-        if place is not None:
-            assert step.whole is not None
-            return step.whole
-        return check.then(lambda _: buffer)
-
-    def _send_sparse(self, step: _Step, bucket: Any) -> Future[Tensor]:
-        total = _summed(bucket.buffer() / self.world)
-        if bucket.is_last():
-            _hand_over(step, self.world)
-        return total.then(lambda done: done.value()[0])
-
-    def _place(self, bucket: Any) -> Tensor | None:
-        """The ledger's part of the bucket, if it is there: a view."""
+            return _summed(buffer / self.world).then(lambda done: done.value()[0])
         pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
-        return next((gradient for parameter, gradient in pairs if parameter is self.ledger), None)
-
-    def _send_ledger(self, step: _Step, buffer: Tensor, place: Tensor) -> None:
-        step.bucket, step.place, step.total = buffer, place, place.clone()
-        step.arrived = _summed(step.total)
-        step.whole = Future(devices=[buffer.device]) if buffer.is_cuda else Future()
+        place = next((gradient for parameter, gradient in pairs if parameter is self.ledger), None)
+        if place is not None:
+            total = place.clone()
+            whole: Future[Tensor] = Future(devices=[buffer.device]) if buffer.is_cuda else Future()
+            self._sent = _Ledger(buffer, place, total, _summed(total), whole)
+        check = self._send(_around(buffer, place))
+        self._checks.append(check)
+        return check.then(lambda _: buffer) if place is None else whole
 
     def _send(self, parts: list[Tensor]) -> Future[Tensor]:
         """Sum over ranks in 16 bits; `parts` hold means when the check is there."""
@@ -166,6 +153,24 @@ class Compression:
             return torch.stack([part.sum() for part in parts]).sum() * 0
 
         return _summed(sent).then(unpack)
+
+    def _hand_over(self) -> None:
+        """When all buckets are back: put the ledger into its own, and keep the promise to DDP."""
+        ledger, checks = self._sent, self._checks
+        if ledger is None:
+            raise AssertionError("the ledger was in no bucket")
+
+        def finish(_: Future[Any]) -> None:
+            try:
+                ledger.arrived.wait()  # all are back; on CUDA this also orders the streams
+                spoiled = torch.stack([check.wait() for check in checks]).sum()
+                ledger.place.copy_(ledger.total / self.world)
+                ledger.place[0] += spoiled.to(ledger.place.dtype)
+                ledger.whole.set_result(ledger.bucket)
+            except Exception as error:  # noqa: BLE001  # a peer has died: without a word DDP would wait for ever
+                ledger.whole.set_exception(error)  # type: ignore[arg-type]
+
+        torch.futures.collect_all([*checks, ledger.arrived]).then(finish)
 
 
 def _around(buffer: Tensor, place: Tensor | None) -> list[Tensor]:
@@ -181,22 +186,3 @@ def _summed(tensor: Tensor) -> Future[Any]:
     work = dist.all_reduce(tensor, async_op=True)
     assert work is not None
     return work.get_future()
-
-
-def _hand_over(step: _Step, world: int) -> None:
-    """When all buckets are back: put the ledger into its own, and keep the promise to DDP."""
-    bucket, place, total, arrived, whole = step.bucket, step.place, step.total, step.arrived, step.whole
-    if bucket is None or place is None or total is None or arrived is None or whole is None:
-        raise AssertionError("the ledger was in no bucket")
-
-    def finish(_: Future[Any]) -> None:
-        try:
-            arrived.wait()  # all are back; on CUDA this also orders the streams
-            checks = torch.stack([check.wait() for check in step.checks])
-            place.copy_(total / world)
-            place[0] += checks.sum().to(place.dtype)
-            whole.set_result(bucket)
-        except Exception as error:  # noqa: BLE001  # a peer has died: without a word DDP would wait for ever
-            whole.set_exception(error)  # type: ignore[arg-type]
-
-    torch.futures.collect_all([*step.checks, arrived]).then(finish)

@@ -15,13 +15,19 @@ from paceline.records.errors import PacelineError, choices
 from paceline.settings.declare import VerbSettings, argument, control, format_setting, run_dir_setting, setting
 from paceline.settings.legal import ABOVE_ZERO, COUNT, FRACTION, NOT_NEGATIVE, PER_DEVICE, SEED, SHARE, Range
 from paceline.tasks.table import AUGMENTATIONS, TaskOptions
-from paceline.train.choices import AVERAGES, MONITORS, PRECISIONS, SAVE_SIGNALS, parse_augment, parse_fractions
-from paceline.train.compress_table import COMPRESSIONS
-from paceline.train.duration import Duration, parse_interval
-from paceline.train.norms.batch_norms import BATCH_NORMS
-from paceline.train.optim.table import OPTIMIZERS, Settings
+from paceline.train.choices import (
+    AVERAGES,
+    BATCH_NORMS,
+    COMPRESSIONS,
+    MONITORS,
+    PRECISIONS,
+    SAVE_SIGNALS,
+    parse_augment,
+    parse_fractions,
+)
+from paceline.train.optim.table import OPTIMIZERS
 from paceline.train.rules import RULES
-from paceline.train.schedules import SHAPES, WARMUPS
+from paceline.train.schedules import SHAPES, WARMUPS, Duration, parse_interval
 
 
 @dataclass(frozen=True)
@@ -218,28 +224,6 @@ class TrainConfig(VerbSettings):
             width=self.width,
             data_dir=self.data_dir,
         )
-
-    @property
-    def optimizer_settings(self) -> Settings:
-        """Of a resolved config, before any scaling rule."""
-        given: dict[str, Any] = {}
-        if self.beta1 is not None and self.beta2 is not None:
-            given["betas"] = (self.beta1, self.beta2)
-        given |= {name: value for name in ("eps", "trust") if (value := getattr(self, name)) is not None}
-        return Settings(
-            lr=required(self.lr),
-            momentum=required(self.momentum),
-            nesterov=self.nesterov,
-            weight_decay=required(self.weight_decay),
-            **given,
-        )
-
-
-def required(value: Any) -> Any:
-    """A value that `resolve` has filled in."""
-    if value is None:
-        raise AssertionError("the configuration was not resolved")
-    return value
 
 
 def for_resume(stored: TrainConfig, given: Mapping[str, Any]) -> TrainConfig:

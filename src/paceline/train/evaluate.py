@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from paceline.parallel.buffers import Differing, merge_buffers
 from paceline.parallel.reduce import gather_rows, sum_over_ranks
@@ -25,14 +25,9 @@ def evaluate(
 ) -> dict[str, Measure]:
     """Loss and metrics over the whole evaluation set, equal on every rank.
 
-    Buffers are merged over ranks first and stay merged; the module's mode is put back. How many samples a batch has is
-    known from the plan that cut it, whatever form the collate function gives it.
-
-    Args:
-        objective: what is evaluated.
-        task: gives the metrics.
-        feed: of the evaluation set.
-        note: takes what there is to say of buffers that had to be merged.
+    Buffers are merged over ranks first and stay merged; `note` takes what there is to say of that. The module's mode is
+    put back. How many samples a batch has is known from the plan that cut it, whatever form the collate function gives
+    it.
 
     Raises:
         PacelineError: the ranks together did not see each sample exactly once, or a metric is not as agreed.
@@ -150,8 +145,3 @@ def _empty_rows(objective: Objective, task: Task, feed: Feed, rows: dict[str, li
     with objective.autocast():
         outputs = task.loss(objective.model, batch).outputs
     return {name: [task.metrics[name].rows(outputs, batch)[:0]] for name in rows}  # type: ignore[union-attr]
-
-
-def trained_parameters(model: nn.Module) -> int:
-    """How many numbers are trained."""
-    return sum(p.numel() for p in model.parameters() if p.requires_grad)

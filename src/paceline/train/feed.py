@@ -17,10 +17,9 @@ from typing import Any, Protocol
 import torch
 from torch.utils.data import DataLoader
 
-from paceline.parallel.partition import Span, batch_span, draws_seed, epoch_order, rank_spans, split
-from paceline.tasks.data.arrays import Arrays, Draws, Like
+from paceline.parallel.partition import batch_span, draws_seed, epoch_order, rank_spans, split
+from paceline.tasks.data.arrays import Arrays, Draws, Like, to_device
 from paceline.tasks.data.dataset_hooks import collate_of, tell_epoch
-from paceline.tasks.data.to_device import to_device
 from paceline.train.batch_plan import Plan
 from paceline.train.loader_processes import Seeded, begin, check_loadable, start_method, starting
 
@@ -58,13 +57,13 @@ class ArrayFeed:
         plan = self.plan
         tell_epoch(self.arrays, epoch)
         order = torch.from_numpy(epoch_order(plan.samples, plan.seed, epoch))
-        cuts: dict[int, list[Span]] = {}  # of a batch of so many samples; a run meets two lengths
+        cuts: dict[int, list[range]] = {}  # of a batch of so many samples; a run meets two lengths
         stage = plan.stage(epoch)
         for index in range(first, plan.steps_in(epoch)):
             whole = batch_span(plan.samples, stage.global_batch, index)
             length = len(whole)
             if length not in cuts:
-                cuts[length] = rank_spans(Span(0, length), plan.world, plan.rank, stage.accumulation)
+                cuts[length] = rank_spans(range(length), plan.world, plan.rank, stage.accumulation)
             seed = functools.partial(draws_seed, plan.seed, epoch, index)
             rows = order[whole.start : whole.stop]
             yield [
@@ -121,7 +120,7 @@ class DatasetFeed:
     def evaluation(self, batch: int) -> Iterator[tuple[Any, int]]:
         """See `Feed`; at every evaluation the dataset is as in epoch 0."""
         spans = list(_evaluation_spans(self.plan, batch))
-        loaded = self._load([[(0, i) for i in range(s.start, s.stop)] for s in spans], 0)
+        loaded = self._load([[(0, i) for i in span] for span in spans], 0)
         return zip(loaded, map(len, spans), strict=True)
 
     def _load(self, wanted: Sequence[list[tuple[int, int]]], epoch: int) -> Iterator[Any]:
@@ -151,10 +150,10 @@ class DatasetFeed:
             yield to_device(next(batches), self.like)
 
 
-def _evaluation_spans(plan: Plan, batch: int) -> Iterator[Span]:
+def _evaluation_spans(plan: Plan, batch: int) -> Iterator[range]:
     mine = split(plan.samples, plan.world, plan.rank)
     for start in range(mine.start, mine.stop, batch):
-        yield Span(start, min(start + batch, mine.stop))
+        yield range(start, min(start + batch, mine.stop))
 
 
 def make_feed(data: Any, plan: Plan, like: Like, loader_workers: int) -> Feed:

@@ -9,7 +9,6 @@ each loader process of each epoch would take seconds to do so.
 from __future__ import annotations
 
 import contextlib
-import io
 import multiprocessing
 import os
 import random
@@ -18,6 +17,7 @@ import sys
 from collections.abc import Iterator
 from multiprocessing import forkserver, resource_tracker
 from multiprocessing.reduction import ForkingPickler
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -25,11 +25,11 @@ import torch
 from torch.utils.data import Dataset
 
 from paceline.parallel.exit import die_with_parent
-from paceline.parallel.seat import SAVE_SIGNALS
+from paceline.parallel.rank_context import SAVE_SIGNALS
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Arrays
 from paceline.tasks.data.dataset_hooks import collate_of
-from paceline.tasks.load import TaskFile, task_files
+from paceline.tasks.task_loader import TaskFile, task_files
 
 _FOR_THE_RANK = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *SAVE_SIGNALS})
 """Signals that mean the rank; launchers and clusters send them to all of its processes."""
@@ -63,7 +63,8 @@ def check_loadable(name: str, data: Any, workers: int) -> None:
     if isinstance(data, Arrays) or not workers or method == "fork":
         return
     try:
-        ForkingPickler(_Nowhere()).dump((data, collate_of(data)))
+        with Path(os.devnull).open("wb") as nowhere:
+            ForkingPickler(nowhere).dump((data, collate_of(data)))
     except Exception as error:
         raise PacelineError(
             f"{name} cannot be sent to loader processes, which start by "
@@ -72,14 +73,6 @@ def check_loadable(name: str, data: Any, workers: int) -> None:
             hint="define its classes and functions at the top level of the file, leave out set_start_method (fork "
             "pickles nothing), or use --loader-workers 0",
         ) from error
-
-
-class _Nowhere(io.RawIOBase):
-    """Takes bytes and keeps none."""
-
-    def write(self, data: Any) -> int:
-        """How many there were."""
-        return memoryview(data).nbytes
 
 
 class Seeded(Dataset[Any]):

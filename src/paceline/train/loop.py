@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from paceline.parallel.buffers import copy_counters
+from paceline.parallel.rank_context import StopRequest
 from paceline.parallel.reduce import sum_over_ranks
-from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.schema import Measure, Step
 from paceline.records.target import Target
@@ -43,12 +43,10 @@ from paceline.train.averaging import Average
 from paceline.train.batch_plan import Cadence, Plan
 from paceline.train.evaluate import evaluate
 from paceline.train.feed import Feed
-from paceline.train.gradient_norms import NormWatch
-from paceline.train.gradient_scaling import clip_gradients, scale_gradients
-from paceline.train.ledger import Counts, LedgerReader
+from paceline.train.gradients import NormWatch, clip_gradients, scale_gradients
 from paceline.train.monitor import Monitor
-from paceline.train.objective import Objective, Totals, total_count
-from paceline.train.record import Recorder
+from paceline.train.objective import Counts, LedgerReader, Objective, Totals, total_count
+from paceline.train.recorder import Recorder
 from paceline.train.schedules import Schedule
 from paceline.train.training_state import Keeper, Progress
 
@@ -273,7 +271,7 @@ def record_steps(recorder: Recorder, unread: deque[dict[str, Any]], totals: list
         facts = unread.popleft()
         if remark := counts.check(row.count, facts["step"], facts["samples"]):
             recorder.note(remark, "warning")
-        recorder.step(Step(count=row.count, loss=row.loss / row.count if row.count else math.nan, **facts))
+        recorder.write(Step(count=row.count, loss=row.loss / row.count if row.count else math.nan, **facts))
 
 
 def make_up_evaluation(job: Job) -> bool:

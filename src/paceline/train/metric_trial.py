@@ -6,19 +6,18 @@ import math
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
-from torch import Tensor
 
 from paceline.tasks.contract import Problem, kind, metric_problem, rows_problem
-from paceline.tasks.task import Gathered, Task
-
-Guard = Callable[[str, Any], AbstractContextManager[None]]
-"""guard(field, function) -> a context in which what the user's function raises becomes a message about the field."""
+from paceline.tasks.task import Gathered, Metric
+from paceline.train.additivity import is_weighted_mean
 
 _SLIPS = (TypeError, AttributeError, NameError, ImportError)
 """Errors of `Gathered.finish` that more rows would not help against; others may come from a batch with few classes."""
+_TOLERANCE = 1e-3
+"""Relative deviation that is put down to rounding."""
 
 
 @dataclass(frozen=True)
@@ -31,121 +30,88 @@ class Piece:
 
 
 @dataclass
-class Tried:
-    """What metrics gave on the whole batch.
+class MetricTrial:
+    """Calls metrics, and notes what people should know of them.
 
     Attributes:
-        values: by name; None for one that is no finite number.
+        whole: an evaluation batch.
+        halves: of it; none when it is a single sample.
+        guard: guard(field, function) -> a context in which what the user's function raises becomes a message about the
+            field.
+        refuse: raises the message for a problem of a function.
         notes: for people.
     """
 
-    values: dict[str, float | None] = field(default_factory=dict)
+    whole: Piece
+    halves: Sequence[Piece]
+    guard: Callable[[str, Any], AbstractContextManager[None]]
+    refuse: Callable[[Problem, Any], NoReturn]
     notes: list[str] = field(default_factory=list)
 
+    def value(self, name: str, metric: Metric | Gathered) -> float | None:
+        """The metric of the whole batch; None if it is no finite number."""
+        shown = f"metrics[{name!r}]"
+        value = self._gathered(shown, metric) if isinstance(metric, Gathered) else self._mean(shown, metric)
+        if value is None or math.isfinite(value):
+            return value
+        self.notes.append(f"{shown} is {value} on a first evaluation batch, with the initial weights")
+        return None
 
-def try_metrics(
-    task: Task, whole: Piece, halves: Sequence[Piece], guard: Guard, refuse: Callable[[Problem, Any], None]
-) -> Tried:
-    """Call every metric.
+    def _mean(self, name: str, metric: Metric) -> float | None:
+        pairs = []
+        for piece in (self.whole, *self.halves):
+            with self.guard(name, metric), torch.no_grad():
+                returned = metric(piece.outputs, piece.batch)
+            if (problem := metric_problem(name, returned)) is not None:
+                self.refuse(problem, metric)
+            pairs.append((float(returned[0]), float(returned[1])))
+        if self.halves:
+            self._check_additive(name, metric, pairs)
+        total, count = pairs[0]
+        return total / count if count else None
 
-    Args:
-        task: gives the metrics.
-        whole: an evaluation batch.
-        halves: of it; none when it is a single sample.
-        guard: see `Guard`.
-        refuse: raises the message for a problem of a function.
-    """
-    tried = Tried()
-    for name, metric in task.metrics.items():
-        if isinstance(metric, Gathered):
-            value = _gathered(name, metric, whole, guard, refuse, tried)
-        else:
-            value = _mean(name, metric, whole, halves, guard, refuse, tried)
-        tried.values[name] = value if value is not None and math.isfinite(value) else None
-        if value is not None and not math.isfinite(value):
-            tried.notes.append(f"metrics[{name!r}] is {value} on a first evaluation batch, with the initial weights")
-    return tried
+    def _check_additive(self, name: str, metric: Metric, pairs: Sequence[tuple[float, float]]) -> None:
+        """Refuse a mean in place of a sum, and note any other metric that depends on how the data are cut."""
+        (whole, count), (a, a_count), (b, b_count) = pairs
+        near = _TOLERANCE * (abs(a) + abs(b))
 
+        def close(one: float, other: float) -> bool:
+            return math.isclose(one, other, rel_tol=_TOLERANCE, abs_tol=near)
 
-def _mean(
-    name: str,
-    metric: Callable[[Any, Any], Any],
-    whole: Piece,
-    halves: Sequence[Piece],
-    guard: Guard,
-    refuse: Callable[[Problem, Any], None],
-    tried: Tried,
-) -> float | None:
-    pairs = []
-    for piece in (whole, *halves):
-        with guard(f"metrics[{name!r}]", metric), torch.no_grad():
-            returned = metric(piece.outputs, piece.batch)
-        problem = metric_problem(name, returned)
-        if problem is not None:
-            refuse(problem, metric)
-        pairs.append((float(returned[0]), float(returned[1])))
-    if len(pairs) == 3:
-        _additive(name, pairs, [piece.samples for piece in halves], lambda problem: refuse(problem, metric), tried)
-    total, count = pairs[0]
-    return total / count if count else None
-
-
-def _additive(
-    name: str,
-    pairs: list[tuple[float, float]],
-    samples: list[int],
-    refuse: Callable[[Problem], None],
-    tried: Tried,
-) -> None:
-    """Refuse a mean in place of a sum, and note any other metric that depends on how the data are cut."""
-    (whole, count), (a, a_count), (b, b_count) = pairs
-
-    def close(one: float, other: float) -> bool:
-        return math.isclose(one, other, rel_tol=1e-3, abs_tol=1e-3 * (abs(a) + abs(b)))
-
-    if close(whole, a + b) and math.isclose(count, a_count + b_count, rel_tol=1e-3, abs_tol=1e-9):
-        return
-    if not all(map(math.isfinite, (whole, a, b))) or close(a, b):
-        return  # a constant, such as the norm of the weights, is the same mean however the data are cut
-    weights = [(a_count, b_count), (float(samples[0]), float(samples[1]))]
-    if any(sum(pair) and close(whole, (a * pair[0] + b * pair[1]) / sum(pair)) for pair in weights):
-        refuse(
-            Problem(
-                f"metrics[{name!r}]",
+        if close(whole, a + b) and math.isclose(count, a_count + b_count, rel_tol=_TOLERANCE, abs_tol=1e-9):
+            return
+        if not all(map(math.isfinite, (whole, a, b))) or close(a, b):
+            return  # a constant, such as the norm of the weights, is the same mean however the data are cut
+        samples = (self.halves[0].samples, self.halves[1].samples)
+        if is_weighted_mean(whole, (a, b), ((a_count, b_count), samples), near):
+            problem = Problem(
+                name,
                 "looks like a mean where a sum is asked for",
                 "return the sum over the batch and its count: (right.sum(), len(right))",
                 f"(sum, count) is ({whole:.6g}, {count:g}) for {sum(samples)} samples, "
                 f"and ({a:.6g}, {a_count:g}) and ({b:.6g}, {b_count:g}) for their halves",
             )
+            self.refuse(problem, metric)
+        self.notes.append(
+            f"{name} is no sum over samples: its value depends on eval_batch and on the number of workers"
         )
-    tried.notes.append(
-        f"metrics[{name!r}] is no sum over samples: its value depends on eval_batch and on the number of workers"
-    )
 
-
-def _gathered(
-    name: str, metric: Gathered, whole: Piece, guard: Guard, refuse: Callable[[Problem, Any], None], tried: Tried
-) -> float | None:
-    with guard(f"metrics[{name!r}]", metric.rows), torch.no_grad():
-        rows = metric.rows(whole.outputs, whole.batch)
-    problem = rows_problem(name, rows, whole.samples)
-    if problem is not None:
-        refuse(problem, metric.rows)
-    assert isinstance(rows, Tensor)
-    returned: Any = None
-    with guard(f"metrics[{name!r}]", metric.finish), torch.no_grad():
+    def _gathered(self, name: str, metric: Gathered) -> float | None:
+        with self.guard(name, metric.rows), torch.no_grad():
+            rows = metric.rows(self.whole.outputs, self.whole.batch)
+        if (problem := rows_problem(name, rows, self.whole.samples)) is not None:
+            self.refuse(problem, metric.rows)
+        returned: Any = None
+        with self.guard(name, metric.finish), torch.no_grad():
+            try:
+                returned = metric.finish(rows)
+            except _SLIPS:
+                raise
+            except Exception as error:  # noqa: BLE001  # perhaps only since these are few rows
+                self.notes.append(f"{name} could not be tried on {self.whole.samples} rows: {error}")
+                return None
         try:
-            returned = metric.finish(rows)
-        except _SLIPS:
-            raise
-        except Exception as error:  # noqa: BLE001  # perhaps only since these are few rows
-            tried.notes.append(f"metrics[{name!r}] could not be tried on {whole.samples} rows: {error}")
-            return None
-    try:
-        return float(returned)
-    except (TypeError, ValueError, RuntimeError):
-        refuse(
-            Problem(f"metrics[{name!r}]", f"has a finish that returned {kind(returned)}", "finish returns one number"),
-            metric.finish,
-        )
-    return None
+            return float(returned)
+        except (TypeError, ValueError, RuntimeError):
+            what = f"has a finish that returned {kind(returned)}"
+            self.refuse(Problem(name, what, "finish returns one number"), metric.finish)

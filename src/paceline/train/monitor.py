@@ -6,6 +6,7 @@ by the chunk's statistics (`curvature.fixed_loss`). Nothing of the training chan
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import torch
@@ -25,7 +26,6 @@ from paceline.records.schema import Measure
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Task
 from paceline.train.optim.table import Settings
-from paceline.train.stability import stability_limit
 
 TOLERANCE, MOST_PRODUCTS = 1e-2, 60
 SHARPNESS, LIMIT = "sharpness", "stability_limit"
@@ -104,3 +104,27 @@ def _require_second_derivative(task: Task, model: nn.Module, like: Like, samples
                 why=f"{error.what}: {error.why}",
                 hint="leave --monitor out, or take out the operation without a second derivative",
             ) from error
+
+
+def stability_limit(lr: float, momentum: float = 0.0, *, nesterov: bool = False) -> float:
+    """How sharp a minimum a step size bears: the largest curvature at which steps of SGD do not grow.
+
+    On h w^2 / 2 a method diverges when the curvature h is above
+
+        gradient descent    2 / lr
+        heavy ball          (2 + 2 m) / lr                   momentum as torch has it
+        Nesterov            (2 + 2 m) / ((1 + 2 m) lr)
+
+    (Cohen et al. 2021, arXiv 2103.00065, section 2 and appendix B). With the whole training set as one batch the
+    largest eigenvalue of the Hessian rises until it hovers there: the edge of stability. With mini-batches it stays
+    below.
+
+    Args:
+        lr: 0 and more; at 0 the limit is infinite.
+        momentum: 0 <= momentum < 1.
+        nesterov: Nesterov's form.
+    """
+    if lr == 0:
+        return math.inf
+    limit = (2 + 2 * momentum) / lr
+    return limit / (1 + 2 * momentum) if nesterov else limit

@@ -23,6 +23,7 @@ momentum moves the parameter. Only a rank that missed a parameter reads that cou
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
@@ -32,9 +33,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from paceline.records.errors import PacelineError
-from paceline.tasks.contract import gradient_problem, loss_problem
-from paceline.tasks.task import Loss
+from paceline.records.errors import Exit, PacelineError
+from paceline.tasks.task import Loss, Task
 from paceline.train.norms.convert import end_forward, synchronises
 
 LEDGER = ("loss", "count in 4096s", "count below 4096", "fraction of the count", "terminate", "interrupt", "save")
@@ -204,7 +204,7 @@ class Objective(nn.Module):
         """This rank's part of the ledger, at the end of a backward; a parameter counts with all its micro-batches."""
         part = self._part
         part.missed = [index for index, p in enumerate(self.trained) if p.grad is None]
-        part.missed += [index for index in self.sparse if _without_rows(self.trained[index].grad)]
+        part.missed += [index for index in self.sparse if (g := self.trained[index].grad) is not None and not g._nnz()]
         part.unfrozen = any(p.grad is not None for p in self._frozen)
         if part.missed or part.unfrozen:
             missed = set(part.missed)
@@ -258,10 +258,6 @@ def _run_at(tensor: Tensor, sequence_number: int) -> None:
     """Give the node that made a tensor its place in every backward."""
     node: Any = tensor.grad_fn
     node._set_sequence_nr(sequence_number)
-
-
-def _without_rows(gradient: Tensor | None) -> bool:
-    return gradient is not None and not gradient._nnz()
 
 
 def _no_rows(parameter: Tensor) -> Tensor:
@@ -318,18 +314,96 @@ def read_totals(values: Tensor) -> Totals:
     return Totals(loss, count, terminate > 0, interrupt > 0, save > 0)
 
 
-def check_loss(loss: Any, task: str, samples: int | None) -> None:
-    """Refuse a loss function that does not keep its contract, with words instead of a wrong mean.
+CUDA_LAG = 2
+
+
+class LedgerReader:
+    """Reads the ledger without stopping the device: first in, first out, `lag` steps later.
+
+    On a CPU the numbers of a step are there when its backward ends. On CUDA asking for them would make the host wait
+    for the device at every step, so they are copied aside and read two steps later, by when they have long arrived. The
+    lag is the same on all ranks, so what is decided on them is decided on the same step everywhere.
 
     Args:
-        loss: what it returned, computed with gradients.
-        task: its name.
-        samples: in the batch, where the task counts samples.
-
-    Raises:
-        PacelineError: not a Loss, not a scalar, without a gradient, or a count that is not the number of samples
-            it promised.
+        device: of the model.
     """
-    problem = loss_problem(loss, samples) or gradient_problem(loss)
-    if problem is not None:
-        raise PacelineError(f"the loss of task {task} {problem.what}", why=problem.why, hint=problem.hint)
+
+    def __init__(self, device: torch.device) -> None:
+        self.lag = CUDA_LAG if device.type == "cuda" else 0
+        self._waiting: deque[tuple[Tensor, Any]] = deque()
+
+    def push(self, values: Tensor) -> list[Totals]:
+        """Take (7,) values of this step; return what can be read now, oldest first."""
+        if self.lag == 0:
+            return [read_totals(values)]
+        host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+        host.copy_(values, non_blocking=True)
+        event = torch.cuda.Event()
+        event.record()
+        self._waiting.append((host, event))
+        return self._take(self.lag)
+
+    def drain(self) -> list[Totals]:
+        """Everything that is still on its way."""
+        return self._take(0)
+
+    def _take(self, leave: int) -> list[Totals]:
+        read = []
+        while len(self._waiting) > leave:
+            host, event = self._waiting.popleft()
+            event.synchronize()
+            read.append(read_totals(host))
+        return read
+
+
+class Counts:
+    """Checks what the loss counts in each step, on numbers that are equal on all ranks.
+
+    Args:
+        task: with count="samples" its loss has to count each sample of a batch once.
+        samples: used before the first step that is checked.
+    """
+
+    def __init__(self, task: Task, samples: int) -> None:
+        self._task = task
+        self._counted = float(samples)
+        self._told = False
+
+    def check(self, count: float, step: int, samples: int) -> str:
+        """Take in a step.
+
+        Args:
+            count: of the step.
+            step: its number.
+            samples: used up to and with it.
+
+        Returns:
+            a note for people, or nothing.
+
+        Raises:
+            PacelineError: a count below 0, or one that is not the number of samples where that was promised.
+        """
+        name = self._task.name
+        if count < 0:
+            raise PacelineError(
+                f"the loss of task {name} counts {count:g} at step {step}",
+                why="a mean over a negative count would turn the gradient around",
+                hint="let Loss.count be the number of samples or tokens, or a sum of weights of 0 and more",
+                exit_code=Exit.FAILED,
+            )
+        before, self._counted = self._counted, self._counted + count
+        if self._task.count == "samples" and self._counted != samples:
+            raise PacelineError(
+                f"the loss of task {name} counts {count:g} where batch {step} has {samples - before:g} samples",
+                why='the Task promises count="samples", and gradients are scaled by that',
+                hint='leave count="samples" out of the Task: the count is then taken from the loss. '
+                "Or let the collate function keep every sample",
+                exit_code=Exit.FAILED,
+            )
+        if count or self._told:
+            return ""
+        self._told = True
+        return (
+            f"step {step}: the counts of the loss add up to 0, so this batch has no loss and its gradient is taken "
+            "as 0; further such steps are not noted"
+        )

@@ -27,27 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.records.errors import PacelineError
-
-
-@dataclass(frozen=True)
-class Hyper:
-    """The settings that rules act on.
-
-    Attributes:
-        lr: peak learning rate.
-        betas: of Adam and its kin.
-        eps: likewise.
-        weight_decay: of matrices and filters.
-        beside: whether the decay is no part of the gradient that the optimizer takes for the loss's.
-        warmup: factor on the warm-up's length in epochs.
-    """
-
-    lr: float
-    betas: tuple[float, float] = (0.9, 0.999)
-    eps: float = 1e-8
-    weight_decay: float = 0.0
-    beside: bool = False
-    warmup: float = 1.0
+from paceline.train.optim.table import Settings
 
 
 @dataclass(frozen=True)
@@ -55,39 +35,40 @@ class Rule:
     """One scaling rule.
 
     Attributes:
-        title: one line for people.
-        apply: (hyper, k) -> hyper, where k = batch / base batch, above 0.
+        apply: (settings, k, decoupled) -> settings, where k = batch / base batch, above 0; see `scale`.
         adam_only: it was derived for Adam and says nothing of others.
+        longer_warmup: it makes the warm-up k times as long, in epochs.
     """
 
-    title: str
-    apply: Callable[[Hyper, float], Hyper]
+    apply: Callable[[Settings, float, bool], Settings]
     adam_only: bool = False
+    longer_warmup: bool = False
 
 
-def _none(hyper: Hyper, k: float) -> Hyper:
-    del k
-    return hyper
+def _none(settings: Settings, k: float, decoupled: bool) -> Settings:
+    del k, decoupled
+    return settings
 
 
-def _linear(hyper: Hyper, k: float) -> Hyper:
+def _linear(settings: Settings, k: float, decoupled: bool) -> Settings:
     """Goyal et al. 2017, arXiv 1706.02677: k steps of a rate are about one step of k times the rate."""
-    return dataclasses.replace(hyper, lr=k * hyper.lr)
+    del decoupled
+    return dataclasses.replace(settings, lr=k * settings.lr)
 
 
-def _sqrt(hyper: Hyper, k: float) -> Hyper:
+def _sqrt(settings: Settings, k: float, decoupled: bool) -> Settings:
     """Krizhevsky 2014, arXiv 1404.5997: keeps the variance of a step that gradient noise causes."""
     root = math.sqrt(k)
-    decay = root * hyper.weight_decay if hyper.beside else hyper.weight_decay
-    return dataclasses.replace(hyper, lr=root * hyper.lr, weight_decay=decay)
+    decay = root * settings.weight_decay if decoupled else settings.weight_decay
+    return dataclasses.replace(settings, lr=root * settings.lr, weight_decay=decay)
 
 
-def _adam_sde(hyper: Hyper, k: float) -> Hyper:
+def _adam_sde(settings: Settings, k: float, decoupled: bool) -> Settings:
     """Malladi et al. 2022, arXiv 2205.10287: keeps the stochastic differential equation that Adam follows.
 
     Its betas are only those of an average while k (1 - beta) is below 1, hence the limit.
     """
-    first, second = hyper.betas
+    first, second = settings.betas
     limit = min(1 / (1 - first), 1 / (1 - second))
     if not k < limit * (1 - 1e-12):  # 1 / (1 - 0.9) is a hair above 10 in floating point
         raise PacelineError(
@@ -95,38 +76,32 @@ def _adam_sde(hyper: Hyper, k: float) -> Hyper:
             why=f"its betas become 1 - k (1 - beta), above 0 only for k < {limit:g} at betas {first:g}, {second:g}",
             hint=f"a --global-batch below {limit:g} times --base-batch, larger betas, or --lr-rule sqrt",
         )
-    scaled = _sqrt(hyper, k)
-    return dataclasses.replace(scaled, betas=(1 - k * (1 - first), 1 - k * (1 - second)), eps=hyper.eps / math.sqrt(k))
-
-
-def _legw(hyper: Hyper, k: float) -> Hyper:
-    """You et al. 2019, arXiv 1901.08256 (linear-epoch gradual warm-up): the root, and k times the epochs of warm-up."""
-    return dataclasses.replace(_sqrt(hyper, k), warmup=k * hyper.warmup)
+    betas = (1 - k * (1 - first), 1 - k * (1 - second))
+    return dataclasses.replace(_sqrt(settings, k, decoupled), betas=betas, eps=settings.eps / math.sqrt(k))
 
 
 RULES: dict[str, Rule] = {
-    "none": Rule("the rate as it is given", _none),
-    "linear": Rule("k times the rate for k times the batch (Goyal et al. 2017)", _linear),
-    "sqrt": Rule("sqrt(k) times the rate (Krizhevsky 2014)", _sqrt),
-    "adam-sde": Rule(
-        "for Adam: rate, betas and eps together (Malladi et al. 2022); k < 1/(1 - beta1)", _adam_sde, True
-    ),
-    "legw": Rule("sqrt(k) times the rate, k times the epochs of warm-up (You et al. 2019)", _legw),
+    "none": Rule(_none),
+    "linear": Rule(_linear),
+    "sqrt": Rule(_sqrt),
+    "adam-sde": Rule(_adam_sde, adam_only=True),
+    "legw": Rule(_sqrt, longer_warmup=True),  # linear-epoch gradual warm-up: You et al. 2019, arXiv 1901.08256
 }
 
 
-def scale(rule: str, hyper: Hyper, k: float) -> Hyper:
-    """`hyper` for a batch of k times the base batch.
+def scale(rule: str, settings: Settings, k: float, *, decoupled: bool = False) -> Settings:
+    """The settings of an optimizer for a batch of k times the base batch.
 
     Args:
         rule: a name of `RULES`.
-        hyper: of the base batch.
+        settings: of the base batch.
         k: above 0.
+        decoupled: whether weight decay is no part of the gradient of the loss (AdamW, Muon, LAMB, NovoGrad).
 
     Raises:
         PacelineError: k is outside the range in which the rule holds.
     """
-    return RULES[rule].apply(hyper, k)
+    return RULES[rule].apply(settings, k, decoupled)
 
 
 def keep_horizon(decay: float, k: float) -> float:

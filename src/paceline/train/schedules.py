@@ -10,10 +10,54 @@ Steps count optimizer updates from 0. With T steps in all and w of warm-up, step
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from paceline.records.errors import PacelineError
+
 WARMUPS = ("linear", "constant")
+_LENGTH = re.compile(r"(\d+(?:\.\d+)?)\s*(steps?|s|ep|epochs?|e)?", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class Duration:
+    """A length of training, so many steps or so many epochs; users give `200`, `2ep`, `0.5ep`."""
+
+    value: float
+    in_epochs: bool
+
+    @classmethod
+    def parse(cls, text: str, flag: str) -> Duration:
+        """Read what stands behind `flag`.
+
+        Raises:
+            PacelineError: neither a whole number of steps nor a number of epochs.
+        """
+        match = _LENGTH.fullmatch(text.strip())
+        value = float(match[1]) if match else math.nan
+        in_epochs = match is not None and (match[2] or "s").lower().startswith("e")
+        if not math.isfinite(value) or not (in_epochs or value.is_integer()):
+            raise PacelineError(
+                f"{flag} {text} is no length of training", hint=f"steps ({flag} 200) or epochs ({flag} 2ep)"
+            )
+        return cls(value, in_epochs)
+
+    def steps(self, steps_per_epoch: int) -> int:
+        """As whole steps, rounded to the nearest."""
+        return round(self.value * steps_per_epoch) if self.in_epochs else int(self.value)
+
+
+def parse_interval(text: str, flag: str) -> Duration:
+    """Read the length between two events of a training.
+
+    Raises:
+        PacelineError: no length, or none at all.
+    """
+    found = Duration.parse(text, flag)
+    if found.value == 0:
+        raise PacelineError(f"{flag} {text} is out of range", hint="at least one step")
+    return found
 
 
 @dataclass(frozen=True)
@@ -95,3 +139,22 @@ SHAPES: dict[str, Callable[[Schedule, int], float]] = {
     "wsd": wsd,
     "step": step,
 }
+
+
+def rate_jump(schedule: Schedule, before: float, step: int) -> str:
+    """A note where a resumed run goes on with a rate that its schedule did not lead to; empty where it does not jump.
+
+    Args:
+        schedule: of the run as it is now.
+        before: the rate of the last step that was done.
+        step: how many steps were done, 1 or more.
+    """
+    expected = schedule.at(step - 1)
+    if step >= schedule.total_steps or math.isclose(before, expected, rel_tol=1e-9, abs_tol=1e-300):
+        return ""
+    after = schedule.at(step)
+    times = f", {after / before:.3g} times as much" if before and after > before else ""
+    return (
+        f"the learning rate jumps: step {step:,}, the last one done, had {before:.4g}, and step {step + 1:,} has "
+        f"{after:.4g}{times}. The run has another schedule now: {schedule.shape} over {schedule.total_steps:,} steps"
+    )

@@ -12,41 +12,41 @@ import torch
 from torch import nn
 
 from paceline.checkpoint import manifest
+from paceline.checkpoint.find import initialize
 from paceline.parallel import agree
-from paceline.parallel.seat import Seat, StopRequest
+from paceline.parallel.rank_context import RankContext, StopRequest
 from paceline.parallel.share import WORTH_BYTES, share_on_machine
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.validation import Validation
 from paceline.tasks.data.arrays import Arrays, Like
 from paceline.tasks.task import Task
-from paceline.train import compress, settled_request, training_state
+from paceline.train import compress, training_state
 from paceline.train.averaging import Average
-from paceline.train.batch_plan import Cadence, Plan
-from paceline.train.config import TrainConfig, required
-from paceline.train.describe import Description, as_session, describe
-from paceline.train.duration import Duration
-from paceline.train.empty_batch import give_empty_batch
+from paceline.train.batch_plan import Cadence
+from paceline.train.config import TrainConfig
+from paceline.train.ddp_warmup import warm_up_ddp
 from paceline.train.feed import Feed, make_feed
-from paceline.train.gradient_norms import NormWatch
+from paceline.train.gradients import NormWatch
 from paceline.train.loop import Job
-from paceline.train.model import make_model, refuse_single_samples, wrap
+from paceline.train.model import give_empty_batch, make_model, refuse_single_samples
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective
 from paceline.train.optim.build import build_optimizer
-from paceline.train.precision import convolutional
-from paceline.train.record import Recorder
-from paceline.train.resolve import Recipe
-from paceline.train.schedules import Schedule
-from paceline.train.settle import settle
-from paceline.train.timetable import rate_jump
+from paceline.train.recorder import Recorder, as_session, describe
+from paceline.train.replica import wrap
+from paceline.train.resolve import TrainingPlan, plan_training
+from paceline.train.schedules import Duration, rate_jump
+from paceline.train.task_validation import load, target_of
 
 
-def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, validation: Validation | None = None) -> Job:
+def build(
+    given: TrainConfig, context: RankContext, run: RunDir, stop: StopRequest, validation: Validation | None = None
+) -> Job:
     """Build the job; every rank calls this together.
 
     Args:
-        config: as the user gave it.
-        seat: this rank's.
+        given: settings as the user gave them.
+        context: this rank's.
         run: its directory.
         stop: what this rank was asked to do.
         validation: what trying the task found out, for the record; None where it was not tried.
@@ -54,35 +54,35 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
     Raises:
         PacelineError: on all ranks when it happens on one.
     """
-    agree.require_equal("configuration", repr(dataclasses.replace(config, workers="", run_dir=None)))
-    task = _shared(agree.all_or_none(lambda: settled_request.load(config)), seat)
-    settled = settled_request.settle(config, task, seat.env)
-    config, rates, plan, schedule = settled.config, settled.rates, settled.plan, settled.schedule
-    target = settled_request.target_of(config, task)
-    if config.deterministic:
-        _use_deterministic_algorithms()
+    agree.require_equal("configuration", repr(dataclasses.replace(given, workers="", run_dir=None)))
+    task = _shared(agree.all_or_none(lambda: load(given)), context)
+    planned = plan_training(given, task.defaults, len(task.train_data), context.env)
+    target = target_of(given, task)
+    if given.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.use_deterministic_algorithms(True)
 
-    model, precision = make_model(task, config, rates, seat)
-    config = dataclasses.replace(config, precision=precision.name)
+    model, precision, like = make_model(task, planned, context)
+    planned = dataclasses.replace(planned, config=dataclasses.replace(planned.config, precision=precision.name))
+    config, plan, schedule = planned.config, planned.batches, planned.schedule
 
-    like = Like(seat.device, precision.parameters, convolutional(model))
     train_feed = make_feed(task.train_data, plan, like, config.loader_workers)
     eval_plan = dataclasses.replace(plan, samples=len(task.eval_data))
     eval_feed = make_feed(task.eval_data, eval_plan, like, config.loader_workers)
-    optimizer = build_optimizer(required(config.optimizer), model, rates.optimizer)
+    optimizer = build_optimizer(config.optimizer, model, planned.rates.optimizer)
 
     objective = Objective(model, task.loss, precision.autocast)
     sample = train_feed.sample()
     give_empty_batch(objective, plan, schedule.total_steps, train_feed)
     refuse_single_samples(objective, plan, schedule.total_steps, train_feed)
-    ddp, notes = wrap(objective, task, plan, seat, sample, (required(config.optimizer), optimizer))
+    ddp, notes = wrap(objective, task, plan, context, sample, (config.optimizer, optimizer))
     if config.compress != "none":
         compress.register(ddp, config.compress, objective.ledger)
-    monitor = agree.all_or_none(lambda: _monitor(config, rates, task, model, like))
-    average = _average(config, rates, objective, train_feed, plan, schedule)
+    monitor = agree.all_or_none(lambda: _monitor(planned, task, model, like))
+    average = _average(planned, objective, train_feed)
     # On the weights that the seed gives, so that the order in which gradients become ready, and with it every sum, is
     # the same in a resumed run, whatever branches its later weights and buffers take.
-    settle(ddp, objective, sample)
+    warm_up_ddp(ddp, objective, sample)
     # After DDP, whose constructor may set every rank's buffers to rank 0's.
     progress, saved, more = _begin(config, run, task, model, optimizer, average)
     if saved is not None:
@@ -91,13 +91,13 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
             more.append(jump)
         training_state.restore_random(saved)
 
-    if seat.env.rank == 0:
+    if context.env.rank == 0:
         manifest.clear_aside(run.checkpoints)
-        info = describe(Description(config, seat, task, plan, schedule, precision, rates, validation), model)
+        info = describe(planned, task, model, context, precision, validation)
         write_info(run, as_session(info, run))
-    notes += [*seat.placement.notes, *more, *_remarks(config, task, plan, schedule)]
+    notes += [*context.placement.notes, *more, *_remarks(planned, task)]
     notes += validation.notes if validation is not None else []
-    recorder = _open_recorder(run, seat, progress, notes)
+    recorder = _open_recorder(run, context, progress, notes)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
     return Job(
         task=task,
@@ -123,23 +123,19 @@ def build(config: TrainConfig, seat: Seat, run: RunDir, stop: StopRequest, valid
     )
 
 
-def _use_deterministic_algorithms() -> None:
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    torch.use_deterministic_algorithms(True)
-
-
-def _monitor(config: TrainConfig, rates: Recipe, task: Task, model: nn.Module, like: Like) -> Monitor | None:
-    if config.monitor == "none":
+def _monitor(of: TrainingPlan, task: Task, model: nn.Module, like: Like) -> Monitor | None:
+    if of.config.monitor == "none":
         return None
-    return Monitor(task, model, like, samples=config.monitor_samples, settings=rates.optimizer)
+    return Monitor(task, model, like, samples=of.config.monitor_samples, settings=of.rates.optimizer)
 
 
-def _remarks(config: TrainConfig, task: Task, plan: Plan, schedule: Schedule) -> list[str]:
+def _remarks(of: TrainingPlan, task: Task) -> list[str]:
     """What a person may not have meant."""
+    config, schedule, samples = of.config, of.schedule, of.batches.samples
     notes = []
-    if required(config.global_batch) > plan.samples:
+    if config.global_batch > samples:
         notes.append(
-            f"--global-batch {config.global_batch:,} is more than the {plan.samples:,} training samples: each step "
+            f"--global-batch {config.global_batch:,} is more than the {samples:,} training samples: each step "
             "takes all of them, and a scaling rule counts no more"
         )
     if config.holdout and not isinstance(task.eval_data, Arrays):
@@ -166,24 +162,25 @@ def _begin(
         notes += training_state.restore(saved, model, optimizer, average)
         progress = dataclasses.replace(saved.progress)
     elif config.init_from is not None:
-        notes += agree.all_or_none(lambda: settled_request.begin_with(model, Path(required(config.init_from))))
+        source = Path(config.init_from)
+        notes.append(f"begun with the weights of {agree.all_or_none(lambda: initialize(model, source))}")
     progress.session += 1
     return progress, saved, notes
 
 
-def _shared(task: Task, seat: Seat) -> Task:
+def _shared(task: Task, context: RankContext) -> Task:
     """The task with big arrays in memory that the ranks of a machine share."""
 
     def share(data: Any) -> Any:
         if not isinstance(data, Arrays) or data.mapped or data.size_bytes < WORTH_BYTES:
             return data
-        return data.with_columns(share_on_machine(list(data.columns), seat.env))
+        return data.with_columns(share_on_machine(list(data.columns), context.env))
 
     return dataclasses.replace(task, train_data=share(task.train_data), eval_data=share(task.eval_data))
 
 
-def _open_recorder(run: RunDir, seat: Seat, progress: training_state.Progress, notes: list[str]) -> Recorder:
-    recorder = Recorder(run, seat.env.rank, seat.env.world)
+def _open_recorder(run: RunDir, context: RankContext, progress: training_state.Progress, notes: list[str]) -> Recorder:
+    recorder = Recorder(run, context.env.rank, context.env.world)
     recorder.start(progress.session, progress.step, progress.elapsed_s)
     dropped = recorder.writer.dropped_bytes
     torn = (f"dropped a torn last line of {dropped} bytes from {recorder.writer.path.name}",) if dropped else ()
@@ -192,17 +189,14 @@ def _open_recorder(run: RunDir, seat: Seat, progress: training_state.Progress, n
     return recorder
 
 
-def _average(
-    config: TrainConfig, rates: Recipe, objective: Objective, feed: Feed, plan: Plan, schedule: Schedule
-) -> Average | None:
-    if config.average == "none":
+def _average(of: TrainingPlan, objective: Objective, feed: Feed) -> Average | None:
+    if of.config.average == "none":
         return None
-    last = schedule.total_steps
-    if config.average == "ema":
-        return Average(objective, feed, plan, decay=rates.ema_decay, first_step=1, last_step=last)
-    return Average(
-        objective, feed, plan, decay=None, first_step=max(1, math.ceil(config.swa_from * last)), last_step=last
-    )
+    last = of.schedule.total_steps
+    swa = of.config.average == "swa"
+    first = max(1, math.ceil(of.config.swa_from * last)) if swa else 1
+    decay = None if swa else of.rates.ema_decay
+    return Average(objective, feed, of.batches, decay=decay, first_step=first, last_step=last)
 
 
 def _resume(config: TrainConfig, run: RunDir, task: Task) -> tuple[training_state.Saved | None, list[str]]:

@@ -18,34 +18,88 @@ import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
 import torch
-from torch import nn
 
+from paceline.checkpoint.find import initialize
 from paceline.parallel.placement import Machine, RankEnv, place_rank, usable_cores
 from paceline.records.errors import Exit, PacelineError
+from paceline.records.target import Target, parse_target
 from paceline.records.validation import Refusal, Validation
-from paceline.tasks.contract import Problem, describe_batch, gradient_problem, kind, loss_problem, words
-from paceline.tasks.data.arrays import Like
-from paceline.tasks.table import BUILT_IN
-from paceline.tasks.task import Loss, Task
-from paceline.tasks.task_source import TaskSource
+from paceline.tasks.contract import (
+    Problem,
+    TaskSource,
+    describe_batch,
+    gradient_problem,
+    loss_problem,
+    model_problem,
+    words,
+)
+from paceline.tasks.holdout import Part, narrow
+from paceline.tasks.table import BUILT_IN, Defaults
+from paceline.tasks.targets import FRACTION, require_reachable
+from paceline.tasks.task import Loss, Task, accuracy
+from paceline.tasks.task_loader import load_task
 from paceline.train.additivity import Additivity, Trial, judge
 from paceline.train.batch_plan import Plan
+from paceline.train.checks import check
 from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
 from paceline.train.loader_processes import check_loadable
-from paceline.train.metric_trial import Piece, try_metrics
-from paceline.train.model import build_model, converted, seed_everything
-from paceline.train.precision import choose, convolutional
-from paceline.train.resolve import Recipe
-from paceline.train.settled_request import begin_with, check_defaults, load, settle, target_of
+from paceline.train.metric_trial import MetricTrial, Piece
+from paceline.train.model import build_model, placed, seed_everything
+from paceline.train.resolve import TrainingPlan, plan_training
 
 MOST_SAMPLES = 64
 """In the batch that is tried, at most."""
+
+
+def load(config: TrainConfig) -> Task:
+    """The task, with the part of its data that the run has.
+
+    Raises:
+        PacelineError: it cannot be loaded, or has no such part.
+    """
+    part = Part(config.holdout, config.train_samples, config.seed)
+    return narrow(load_task(config.task, config.task_options), part)
+
+
+def check_defaults(task: Task, source: TaskSource) -> None:
+    """Refuse a default of the task that no flag would be allowed to have.
+
+    Raises:
+        PacelineError: naming the field, not the flag that nobody typed.
+    """
+    for field in fields(Defaults):
+        try:
+            check(TrainConfig("", **{field.name: getattr(task.defaults, field.name)}))
+        except PacelineError as error:
+            what = error.what.removeprefix(f"{TrainConfig.flag(field.name)} ")
+            raise Problem(f"defaults.{field.name}", what, error.hint, error.why).error(source) from None
+
+
+def target_of(config: TrainConfig, task: Task) -> Target | None:
+    """The target; None if there is none.
+
+    Raises:
+        PacelineError: the task does not measure it, or it can never be reached.
+    """
+    target = parse_target(config.target, config.patience) if config.target else None
+    if target is None:
+        return None
+    if target.metric not in ("loss", *task.metrics):
+        raise PacelineError(
+            f"--target {target.metric} is not measured by the task {task.name}",
+            hint=f"it measures: {', '.join(('loss', *task.metrics))}",
+        )
+    measured: Any = task.metrics.get(target.metric)
+    if measured is accuracy:
+        require_reachable(target, FRACTION)
+    return target
 
 
 def validate(config: TrainConfig, env: RankEnv, stage: Callable[[str], None] = lambda _: None) -> Validation:
@@ -80,24 +134,25 @@ class _Attempt:
         self.stage("task()")
         task = load(self.config)
         check_defaults(task, self.source)
-        request = settle(self.config, task, self.env)
-        target_of(request.config, task)
+        planned = plan_training(self.config, task.defaults, len(task.train_data), self.env)
+        target_of(self.config, task)
         if self.config.deterministic:
             torch.use_deterministic_algorithms(True)
-        trial, feed, eval_feed = self._prepare(task, request.config, request.plan, request.rates)
+        trial, feed, eval_feed = self._prepare(task, planned)
 
-        indices = _spread(len(task.train_data), min(MOST_SAMPLES, max(2, request.plan.usual_micro_batch)))
+        indices = _spread(len(task.train_data), min(MOST_SAMPLES, max(2, planned.batches.usual_micro_batch)))
         trial = dataclasses.replace(trial, rows=self._reader("train_data", task.train_data, feed, indices))
         self.stage("loss")
         with self._guard("loss", task.loss):
             self._try_loss(task, trial, indices)
-        found = self._judge(task, trial, indices, request.plan)
+        found = self._judge(task, trial, indices, planned.batches)
         self.stage("eval_data")
         self._try_evaluation(task, trial, eval_feed, halves=found is not None and trial.precision != "bf16")
 
-    def _prepare(self, task: Task, config: TrainConfig, plan: Plan, rates: Recipe) -> tuple[Trial, Feed, Feed]:
+    def _prepare(self, task: Task, planned: TrainingPlan) -> tuple[Trial, Feed, Feed]:
         """The model as rank 0 would have it, and feeds of both data sets."""
         self.stage("model")
+        config, plan = planned.config, planned.batches
         placement = place_rank(Machine(torch.cuda.device_count(), usable_cores()), self.env)
         device = torch.device("cuda", self.env.local_rank) if placement.device == "cuda" else torch.device("cpu")
         if placement.device == "cpu":
@@ -105,15 +160,13 @@ class _Attempt:
         seed_everything(config.seed)
         with self._guard("model", task.model):
             module = task.model()
-        self._check_model(module, task)
-        model = build_model(dataclasses.replace(task, model=lambda: module), config, rates, device)
+        if (problem := model_problem(module)) is not None:
+            self._refuse(problem, task.model)
+        model = build_model(dataclasses.replace(task, model=lambda: module), planned, device)
         if config.init_from is not None and config.resume is None:
-            begin_with(model, Path(config.init_from))
-        precision = choose(config.precision, model, device)
-        model = converted(model, device, precision.parameters).eval()
-        like = Like(device, precision.parameters, convolutional(model))
-        if like.channels_last:
-            model = model.to(memory_format=torch.channels_last)
+            initialize(model, Path(config.init_from))
+        model, precision, like = placed(model, config.precision, device)
+        model.eval()
         for field in ("train_data", "eval_data"):
             check_loadable(field, getattr(task, field), config.loader_workers)
         feeds = [
@@ -122,21 +175,6 @@ class _Attempt:
         ]
         nothing: Callable[[Sequence[int]], Any] = feeds[0].rows
         return Trial(model, task.loss, precision.autocast, nothing, precision.name), feeds[0], feeds[1]
-
-    def _check_model(self, model: Any, task: Task) -> None:
-        if not isinstance(model, nn.Module):
-            what = f"returned {kind(model)}, not an nn.Module"
-            self._refuse(Problem("model", what, "let model() build and return a fresh module"), task.model)
-        if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)):
-            what = f"returned a model in {type(model).__name__}"
-            self._refuse(Problem("model", what, "return the plain module; Paceline wraps it"), task.model)
-        lazy = [name for name, p in model.named_parameters() if isinstance(p, nn.parameter.UninitializedParameter)]
-        if lazy:
-            hint = "run a batch through the module in model() before it is returned"
-            self._refuse(Problem("model", f"has a lazy layer without a shape: {lazy[0]}", hint), task.model)
-        if not any(p.requires_grad for p in model.parameters()):
-            hint = "parameters with requires_grad=True"
-            self._refuse(Problem("model", "returned a module that has nothing to train", hint), task.model)
 
     def _reader(self, field: str, data: Any, feed: Feed, indices: Sequence[int]) -> Callable[[Sequence[int]], Any]:
         """Makes batches of indices of a data set; what fails names the field, the sample and the line."""
@@ -237,9 +275,8 @@ class _Attempt:
                 self._refuse(problem, task.loss)
             pieces.append(Piece(len(part), loss.outputs, batch))
         self.stage("metrics")
-        tried = try_metrics(task, pieces[0], pieces[1:], self._guard, self._refuse)
-        self.notes += tried.notes
-        self.facts["metrics"] = tried.values
+        tried = MetricTrial(pieces[0], pieces[1:], self._guard, self._refuse, self.notes)
+        self.facts["metrics"] = {name: tried.value(name, metric) for name, metric in task.metrics.items()}
 
     def _refuse(self, problem: Problem, function: Any = None) -> NoReturn:
         raise problem.error(self.source, self.source.of_function(function, problem.field) if function else None)

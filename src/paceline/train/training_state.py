@@ -21,7 +21,7 @@ from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.vocabulary import CheckpointReason
 from paceline.train.averaging import Average
-from paceline.train.record import Recorder
+from paceline.train.recorder import Recorder
 
 FORMAT = 1
 
@@ -66,7 +66,6 @@ class Saved:
     model: dict[str, Tensor]
     optimizer: dict[str, Any]
     ranks: list[dict[str, Any]]
-    task: str
     raw: dict[str, Tensor] | None = None
     average: dict[str, Tensor] | None = None
     average_from: int | None = None
@@ -169,17 +168,8 @@ def load(path: Path, task: str) -> Saved:
             f"the checkpoint {path} is of the task {raw['task']}, not {task}",
             hint=f"paceline train --resume {shlex.quote(str(path.parent.parent))}",
         )
-    return Saved(
-        path=str(path),
-        progress=Progress(**raw["progress"]),
-        model=state.load_model(path),
-        optimizer=raw["optimizer"],
-        ranks=raw["ranks"],
-        task=raw["task"],
-        raw=raw.get("raw"),
-        average=raw.get("average"),
-        average_from=raw.get("average_from"),
-    )
+    known = {name: raw[name] for name in ("optimizer", "ranks", "raw", "average", "average_from") if name in raw}
+    return Saved(path=str(path), progress=Progress(**raw["progress"]), model=state.load_model(path), **known)
 
 
 def restore(

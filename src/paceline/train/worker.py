@@ -15,14 +15,14 @@ from typing import Any
 import msgspec
 
 from paceline.checkpoint.manifest import standing
-from paceline.parallel.seat import StopRequest, join, last_line, run_as_rank, take_seat
+from paceline.parallel.rank_context import StopRequest, init_rank_context, join, last_line
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End
 from paceline.records.validation import Validation
 from paceline.train.choices import SAVE_SIGNALS
 from paceline.train.config import TrainConfig
-from paceline.train.loop import ALREADY_OVER, Job, train
+from paceline.train.loop import ALREADY_OVER, Job, Outcome, train
 from paceline.train.setup import build
 
 HANDOVER = "PACELINE_TRAIN"
@@ -44,30 +44,25 @@ def run_rank(stop: StopRequest) -> int:
     """Join the process group, build the job, train; return the exit code."""
     handover = msgspec.json.decode(os.environ[HANDOVER], type=Handover)
     config = TrainConfig.from_dict(handover.config)
-    seat = take_seat(handover.command)
-    join(seat, max(PATIENCE_S, config.grace))
-    job = build(config, seat, RunDir(handover.run_dir), stop, handover.validation)
+    context = init_rank_context(handover.command)
+    join(context, max(PATIENCE_S, config.grace))
+    job = build(config, context, RunDir(handover.run_dir), stop, handover.validation)
     return finish(job, SAVE_SIGNALS[config.save_signal])
 
 
 def finish(job: Job, save: signal.Signals | None) -> int:
-    """Train and write the last event, whatever happens.
-
-    Args:
-        job: as built.
-        save: the signal that asks for a checkpoint.
-    """
+    """Train and write the last event, whatever happens."""
     recorder, progress = job.recorder, job.progress
     job.stop.install(save)  # from here on there is something to save
     try:
         over = progress.target_step is not None or progress.step >= job.schedule.total_steps
         if over and not progress.evaluation_due:
             recorder.note(ALREADY_OVER)
-            recorder.end(_end(job, "target" if progress.target_step is not None else "finished", Exit.OK))
-            return int(Exit.OK)
-        outcome = train(job)
-        recorder.end(_end(job, outcome.reason, outcome.exit_code))
-        return outcome.exit_code
+            outcome = Outcome("target" if progress.target_step is not None else "finished", Exit.OK)
+        else:
+            outcome = train(job)
+        _end(job, outcome.reason, outcome.exit_code)
+        return int(outcome.exit_code)
     except PacelineError as error:
         diverged = error.exit_code == Exit.DIVERGED
         _try_to_end(job, "diverged" if diverged else "failed", error.exit_code, error.what)
@@ -86,11 +81,11 @@ def finish(job: Job, save: signal.Signals | None) -> int:
 
 def _try_to_end(job: Job, reason: Any, code: int, message: str) -> None:
     with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the run
-        job.recorder.end(_end(job, reason, code, message))
+        _end(job, reason, code, message)
 
 
-def _end(job: Job, reason: Any, code: int, message: str = "") -> End:
-    return End(
+def _end(job: Job, reason: Any, code: int, message: str = "") -> None:
+    event = End(
         step=job.progress.step,
         reason=reason,
         exit_code=int(code),
@@ -98,6 +93,7 @@ def _end(job: Job, reason: Any, code: int, message: str = "") -> End:
         target_step=job.progress.target_step,
         message=message,
     )
+    job.recorder.write(event)
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ import pytest
 from paceline.records.errors import Exit, PacelineError
 from paceline.tasks.data import apt
 from paceline.tasks.data.obtain import obtain
-from paceline.tasks.data.store import SourceError
 
 
 @pytest.fixture
@@ -20,7 +19,6 @@ def tools(tiny, tmp_path, monkeypatch):
     for name, content in tiny.content.items():
         (package / f"{name}.gz").write_bytes(gzip.compress(content))
     tiny.use(debian_package="dataset-tiny", debian_dir="/usr/share/tiny")
-    monkeypatch.setattr("paceline.tasks.data.sources.Installed.streams", _not_installed)
 
     class Tools:
         directory = tmp_path / "bin"
@@ -41,11 +39,6 @@ def tools(tiny, tmp_path, monkeypatch):
     tools.write("dpkg-deb", f'mkdir -p "$3" && cp -r {tmp_path}/package/usr "$3"')
     monkeypatch.setenv("PATH", str(tools.directory), prepend=os.pathsep)
     return tools
-
-
-def _not_installed(self, dataset, files, scratch, tell):
-    raise SourceError("there is no such directory")
-    yield
 
 
 def test_the_package_is_fetched_and_unpacked_aside(tiny, tools, cache):

@@ -9,10 +9,9 @@ import numpy as np
 import pytest
 from torchvision import datasets
 
-from paceline.tasks.data.catalog import CATALOG
+from paceline.tasks.data.catalog import CATALOG, find_faults
 from paceline.tasks.data.idx import open_idx
 from paceline.tasks.data.obtain import cache_root, whereabouts
-from paceline.tasks.data.verify import check
 
 # Asked before any test moves the home directory away.
 REAL_CACHE = cache_root()
@@ -22,7 +21,7 @@ REAL = CATALOG["fashion-mnist"]
 @pytest.fixture(scope="module")
 def real_raw():
     """The real Fashion-MNIST, if this machine has it already; tests need no network."""
-    if check(REAL_CACHE, REAL):
+    if find_faults(REAL_CACHE, REAL):
         pytest.skip("Fashion-MNIST is not in the cache (paceline data fetch fashion-mnist)")
     return REAL.raw(REAL_CACHE)
 

@@ -11,11 +11,10 @@ from torch import nn
 from torch.utils.data import ConcatDataset, Dataset, IterableDataset, StackDataset, Subset, TensorDataset
 
 from paceline.records.errors import PacelineError
-from paceline.tasks.contract import check_task
+from paceline.tasks.contract import TaskSource, check_task
 from paceline.tasks.data.arrays import Arrays
 from paceline.tasks.data.dataset_hooks import tell_epoch
 from paceline.tasks.task import Loss, Task
-from paceline.tasks.task_source import TaskSource
 
 
 class Rows(Dataset):

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from paceline.records.errors import Exit, PacelineError
-from paceline.tasks.data import download, store
+from paceline.tasks.data import download, fetched_files
 from paceline.tasks.data.obtain import obtain
 
 
@@ -142,7 +142,7 @@ def test_a_full_disk_is_one_message_and_leaves_nothing(tiny, mirror, cache, monk
         return real_write(handle, data)
 
     tiny.use(mirrors=(mirror.address, mirror.address))
-    monkeypatch.setattr(store.os, "write", write)
+    monkeypatch.setattr(fetched_files.os, "write", write)
 
     with pytest.raises(PacelineError) as caught:
         obtain("tiny")
@@ -177,7 +177,7 @@ def test_a_full_disk_during_a_repair_keeps_the_files_that_are_right(tiny, mirror
     def write(handle, data):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr(store.os, "write", write)
+    monkeypatch.setattr(fetched_files.os, "write", write)
 
     with pytest.raises(PacelineError, match="cannot write"):
         obtain("tiny")

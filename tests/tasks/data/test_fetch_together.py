@@ -10,25 +10,25 @@ import time
 
 import pytest
 
-from paceline.tasks.data import lock
+from paceline.tasks.data import fetch_lock
 from paceline.tasks.data.obtain import obtain
 
 
 def test_a_lock_file_that_lost_its_name_protects_nothing_and_is_not_trusted(tiny, cache, monkeypatch):
     """Its holder removed the file between opening and locking: then the new file of that name is locked instead."""
     folder = cache / tiny.dataset.folder
-    real_lock = lock._try_lock
+    real_lock = fetch_lock._try_lock
     removed = []
 
     def lock_then_lose(handle):
         result = real_lock(handle)
         if not removed:
-            removed.append((folder / lock.LOCK_NAME).unlink())
+            removed.append((folder / fetch_lock.LOCK_NAME).unlink())
         return result
 
-    monkeypatch.setattr(lock, "_try_lock", lock_then_lose)
+    monkeypatch.setattr(fetch_lock, "_try_lock", lock_then_lose)
 
-    with lock.fetch_lock(folder, lambda holder: None), (folder / lock.LOCK_NAME).open() as other:
+    with fetch_lock.fetch_lock(folder, lambda holder: None), (folder / fetch_lock.LOCK_NAME).open() as other:
         holder = other.read()
         with pytest.raises(BlockingIOError):
             fcntl.flock(other, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -8,7 +8,7 @@ import pytest
 from torchvision import datasets
 
 from paceline.records.errors import Exit, PacelineError
-from paceline.tasks.data import lock
+from paceline.tasks.data import fetch_lock
 from paceline.tasks.data.obtain import cache_root, obtain, whereabouts
 
 
@@ -207,11 +207,11 @@ def _no_home():
 
 def test_waiting_for_a_process_that_hangs_has_an_end(tiny, cache, monkeypatch):
     """After the limit, the message names the process and what to do."""
-    monkeypatch.setattr(lock, "WAIT_LIMIT_S", 0.3)
+    monkeypatch.setattr(fetch_lock, "WAIT_LIMIT_S", 0.3)
     folder = cache / tiny.dataset.folder
     folder.mkdir(parents=True)
     told = []
-    with (folder / lock.LOCK_NAME).open("w") as holder:
+    with (folder / fetch_lock.LOCK_NAME).open("w") as holder:
         holder.write("4711\n")
         holder.flush()
         fcntl.flock(holder, fcntl.LOCK_EX)

@@ -8,15 +8,12 @@ import os
 import shutil
 import signal
 import subprocess
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
 
-from paceline.tasks.data.progress import Progress, Tell
-from paceline.tasks.data.store import SourceError, write_error
+from paceline.tasks.data.fetched_files import Progress, SourceError, Tell, write_error
 
 UPDATE_LIMIT_S = 120.0
 DOWNLOAD_LIMIT_S = 600.0
@@ -103,42 +100,34 @@ def _run(command: list[str], cwd: Path, limit_s: float, tick: Callable[[], None]
         PacelineError: the disk is full.
     """
     environment = {**os.environ, "LC_ALL": "C", "DEBIAN_FRONTEND": "noninteractive"}
-    with _output_file(cwd) as output:
-        try:
-            # A session of its own, so that apt's download helpers can be ended together with it.
-            process = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=environment,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
-        except OSError as error:
-            raise SourceError(f"{command[0]} cannot be started: {error.strerror or error}") from error
-        deadline = time.monotonic() + limit_s
-        try:
-            while process.poll() is None:
-                if time.monotonic() > deadline:
-                    raise SourceError(f"{command[0]} took longer than {limit_s:.0f} s")
-                tick()
-                with contextlib.suppress(subprocess.TimeoutExpired):
-                    process.wait(_POLL_S)
-        finally:
-            if process.poll() is None:
-                with contextlib.suppress(ProcessLookupError):
-                    os.killpg(process.pid, signal.SIGKILL)
-                process.wait()
-        output.seek(0)
-        result = _Result(process.returncode, output.read().decode(errors="replace"))
+    try:
+        # A session of its own, so that apt's download helpers can be ended together with it.
+        process = subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise SourceError(f"{command[0]} cannot be started: {error.strerror or error}") from error
+    deadline = time.monotonic() + limit_s
+    output: bytes | None = None
+    try:
+        while output is None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                output, _ = process.communicate(timeout=_POLL_S)
+            if output is None and time.monotonic() > deadline:
+                raise SourceError(f"{command[0]} took longer than {limit_s:.0f} s")
+            tick()
+    finally:
+        if output is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+    result = _Result(process.returncode, output.decode(errors="replace"))
     if result.code != 0 and os.strerror(errno.ENOSPC) in result.output:
         raise write_error(cwd, OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
     return result
-
-
-def _output_file(directory: Path) -> IO[bytes]:
-    try:
-        return tempfile.TemporaryFile(dir=directory)
-    except OSError as error:
-        raise write_error(directory, error) from error

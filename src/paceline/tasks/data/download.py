@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator
 from typing import Any
 
-from paceline.tasks.data.store import Readable, SourceError
+from paceline.tasks.data.fetched_files import Readable, SourceError
 
 TIMEOUT_S = 20.0
 """For the connection, and for each time that the server sends nothing."""

@@ -17,14 +17,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from paceline.records.errors import PacelineError
-from paceline.tasks.data.catalog import DataFile, DataSet, lookup
-from paceline.tasks.data.lock import fetch_lock
-from paceline.tasks.data.progress import Progress, Tell, silent
-from paceline.tasks.data.sources import Apt, Layout, Mirror, Source, fetchable
-from paceline.tasks.data.store import SourceError, new_dir, put_in_place, receive, scratch_dir
-from paceline.tasks.data.verify import Fault, check, describe, is_absent
-
-__all__ = ["Obtained", "Progress", "Whereabouts", "cache_root", "obtain", "whereabouts"]
+from paceline.tasks.data.catalog import DataFile, DataSet, Fault, describe_faults, find_faults, is_absent, lookup
+from paceline.tasks.data.fetch_lock import fetch_lock
+from paceline.tasks.data.fetched_files import Progress, SourceError, Tell, put_in_place, receive, scratch_dir, writing
+from paceline.tasks.data.sources import Source, fetchable, layout
 
 LOCAL_ROOT = Path("data")
 """Where torchvision's tutorials put it, relative to the working directory."""
@@ -115,25 +111,22 @@ def obtain(name: str, data_dir: Path | None = None, on_progress: Tell | None = N
             or no place has the set (the message names each place and why it failed).
     """
     dataset = lookup(name)
-    tell = on_progress or silent
+    tell = on_progress or (lambda _: None)
     trail = _Trail()
     if data_dir is not None:
         target = _Place(f"{data_dir} (--data-dir)", _expand(data_dir).absolute(), named=True)
         _refuse_odd_root(target, dataset)
-        faults = check(target.root, dataset)
+        faults = find_faults(target.root, dataset)
         _refuse_damage(target, faults)
         if not faults:
             return Obtained(target.root, target.label, [])
-        trail.failed(target.label, describe(target.root, dataset, faults), worth_a_note=False)
-        near = [Layout(place.label, place.root) for place in _places_beside(target)]
+        trail.failed(target.label, describe_faults(target.root, dataset, faults), worth_a_note=False)
+        near = [layout(place.label, place.root, dataset) for place in _places_beside(target)]
         return _fetch(dataset, target, [*near, *fetchable(dataset)], trail, tell)
     places = _own_places()
-    for place in places:
-        faults = check(place.root, dataset)
-        if not faults:
-            return Obtained(place.root, place.label, trail.notes)
-        worth_a_note = not is_absent(dataset, faults)
-        trail.failed(place.label, describe(place.root, dataset, faults), worth_a_note=worth_a_note)
+    found = _search(dataset, places, trail)
+    if found is not None:
+        return Obtained(found.root, found.label, trail.notes)
     return _fetch(dataset, places[-1], fetchable(dataset), trail, tell)
 
 
@@ -144,17 +137,26 @@ def whereabouts(name: str) -> Whereabouts:
         PacelineError: unknown name.
     """
     dataset = lookup(name)
-    notes: list[str] = []
-    for place in _own_places():
-        faults = check(place.root, dataset)
-        if not faults:
-            return Whereabouts(place.label, notes)
-        if not is_absent(dataset, faults):
-            notes.append(f"{place.label}: {describe(place.root, dataset, faults)}")
+    trail = _Trail()
+    found = _search(dataset, _own_places(), trail)
+    if found is not None:
+        return Whereabouts(found.label, trail.notes)
     installed = Path(dataset.debian_dir)
     if dataset.debian_dir and all((installed / f"{file.name}.gz").is_file() for file in dataset.files):
-        return Whereabouts(f"{installed} (Debian's package, unpacked when it is fetched)", notes)
-    return Whereabouts(None, notes)
+        return Whereabouts(f"{installed} (Debian's package, unpacked when it is fetched)", trail.notes)
+    return Whereabouts(None, trail.notes)
+
+
+def _search(dataset: DataSet, places: Sequence[_Place], trail: _Trail) -> _Place | None:
+    """The first place that has the set whole and right."""
+    for place in places:
+        faults = find_faults(place.root, dataset)
+        if not faults:
+            return place
+        trail.failed(
+            place.label, describe_faults(place.root, dataset, faults), worth_a_note=not is_absent(dataset, faults)
+        )
+    return None
 
 
 def _expand(path: Path) -> Path:
@@ -217,7 +219,7 @@ def _fetch(dataset: DataSet, target: _Place, sources: Sequence[Source], trail: _
         tell(Progress(f"waiting for process {holder}, which is fetching or checking {dataset.title}"))
 
     with fetch_lock(root / dataset.folder, waiting):
-        faults = check(root, dataset)
+        faults = find_faults(root, dataset)
         if not faults:
             waited = ["waited while another process fetched it"] if waited_for else []
             return Obtained(root, target.label, [*trail.notes, *waited])
@@ -229,7 +231,7 @@ def _fetch(dataset: DataSet, target: _Place, sources: Sequence[Source], trail: _
             try:
                 _take(source, dataset, needed, root, tell)
             except SourceError as error:
-                trail.failed(source.label, str(error), worth_a_note=isinstance(source, Mirror | Apt))
+                trail.failed(source.label, str(error), worth_a_note=source.remote)
             else:
                 return Obtained(root, source.label, trail.notes)
     raise _nowhere(dataset, trail)
@@ -246,8 +248,11 @@ def _take(source: Source, dataset: DataSet, needed: list[DataFile], root: Path, 
         tell(Progress(f"getting {dataset.title} from {source.label}", done, total))
 
     with scratch_dir(root / dataset.folder) as scratch:
-        work, ready = new_dir(scratch / "work"), new_dir(scratch / "ready")
-        with contextlib.closing(source.streams(dataset, needed, work, tell)) as streams:
+        work, ready = scratch / "work", scratch / "ready"
+        with writing(scratch):
+            work.mkdir()
+            ready.mkdir()
+        with contextlib.closing(source.streams(needed, work, tell)) as streams:
             for file, stream in streams:
                 receive(stream, file, ready / file.name, arrived)
         put_in_place(ready, dataset.raw(root), needed)

@@ -21,9 +21,6 @@ class FlattenChannelsLast(nn.Module):
 class FashionCNN(nn.Module):
     """Two convolutions with batch norm, two linear layers: 421,738 parameters.
 
-    Args:
-        classes: number of classes.
-
     Shapes: images (batch, 1, 28, 28) -> logits (batch, classes).
     """
 

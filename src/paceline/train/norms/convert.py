@@ -1,4 +1,5 @@
-"""From the batch norms of a model to the kind that was asked for.
+"""From the batch norms of a model to the kind that was asked for; ghost batch norm is defined here, see `sync` for
+the synchronised one.
 
 A module is not replaced, its class is: parameters, buffers, names, hooks and mode stay, as does whatever else in the
 model refers to it, and checkpoints fit in both directions.
@@ -9,25 +10,95 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from paceline.records.errors import PacelineError, choices
-from paceline.train.norms import ghost, sync
-from paceline.train.norms.batch_norms import BATCH_NORMS
+from paceline.train.choices import BATCH_NORMS
+from paceline.train.norms import sync
+from paceline.train.norms.sync import statistics_dtype, update_running
 
-SYNCHRONISED: dict[type[_BatchNorm], type[_BatchNorm]] = {
-    nn.BatchNorm1d: sync.SynchronisedBatchNorm1d,
-    nn.BatchNorm2d: sync.SynchronisedBatchNorm2d,
-    nn.BatchNorm3d: sync.SynchronisedBatchNorm3d,
-    nn.SyncBatchNorm: sync.SynchronisedBatchNormAny,
-}
-GHOST: dict[type[_BatchNorm], type[_BatchNorm]] = {
-    nn.BatchNorm1d: ghost.GhostBatchNorm1d,
-    nn.BatchNorm2d: ghost.GhostBatchNorm2d,
-    nn.BatchNorm3d: ghost.GhostBatchNorm3d,
-    nn.SyncBatchNorm: ghost.GhostBatchNormAny,
-}
+
+def group_sizes(samples: int, size: int) -> list[int]:
+    """Samples in each group, in order.
+
+    Args:
+        samples: of the batch, 0 or more.
+        size: of a group, 2 or more.
+
+    Returns:
+        `size` each but the last, which has more than size / 2 and at most 3 size / 2; [samples] for a small batch.
+    """
+    whole, rest = divmod(samples, size)
+    if whole == 0:
+        return [samples]
+    sizes = [size] * whole
+    if 2 * rest > size:
+        sizes.append(rest)
+    else:
+        sizes[-1] += rest
+    return sizes
+
+
+class Ghost(_BatchNorm):
+    """Ghost batch norm: statistics over groups of a stated number of samples (Hoffer et al. 2017, arXiv 1705.08741).
+
+    A large batch makes the noise of batch statistics small, and with it goes some regularisation. Here a batch is cut
+    into contiguous groups, each normalised by its own statistics as if it were a batch. Local batch norm on N workers
+    is ghost batch norm whose size is a worker's part; this one keeps the size when the batch or the number of workers
+    changes. Where each worker's part is a multiple of the size, N workers form the same groups as one.
+
+    **The last group.** What is left over after whole groups becomes a group of its own if it is more than half the
+    size; otherwise it joins the group before, since statistics of few samples are mostly noise, and of one have no
+    variance. Groups so have more than half and at most one and a half times the size, or are the whole batch where that
+    is smaller.
+
+    **Running statistics move once a forward**, by the mean of the groups' statistics, each weighted by its samples. The
+    paper moves them once a group. Then their horizon would shrink with each worker's number of groups, and so depend on
+    the number of workers; the mean does not: the mean over workers of their running statistics is what one worker has.
+
+    In eval mode, and for a batch of one group, it is torch's batch norm.
+
+    Attributes:
+        ghost_size: samples of a group, 2 or more; set by `with_batch_norm`.
+    """
+
+    ghost_size: int
+
+    def forward(self, values: Tensor) -> Tensor:
+        """Normalise (samples, channels, ...), each group by its own statistics in training."""
+        sizes = group_sizes(len(values), self.ghost_size)
+        if not self.training or len(sizes) == 1:
+            whole: Tensor = super().forward(values)
+            return whole
+        self._check_input_dim(values)  # type: ignore[no-untyped-call]
+        # With momentum 1 torch leaves in its running buffers just what the group had: mean and unbiased variance.
+        dtype = self.weight.dtype if self.affine else statistics_dtype(values)
+        moments = torch.zeros(len(sizes), 2, values.shape[1], dtype=dtype, device=values.device)
+        normalised = torch.cat(
+            [
+                functional.batch_norm(part, found[0], found[1], self.weight, self.bias, True, 1.0, self.eps)
+                for part, found in zip(values.split(sizes), moments, strict=True)
+            ]
+        )
+        shares = moments.new_tensor([size / len(values) for size in sizes])
+        mean, variance = (moments * shares[:, None, None]).sum(0)
+        update_running(self, mean, variance)
+        return normalised
+
+    def extra_repr(self) -> str:
+        """With the size of a group."""
+        torchs: str = super().extra_repr()  # type: ignore[no-untyped-call]
+        return f"{torchs}, ghost_size={self.ghost_size}"
+
+
+TORCHS_OWN: tuple[type[_BatchNorm], ...] = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+SYNCHRONISED, GHOST = (
+    {own: type(f"{kind.__name__}{own.__name__}", (kind, own), {}) for own in TORCHS_OWN}
+    for kind in (sync.Synchronised, Ghost)
+)
+"""The class that takes the place of each of torch's."""
 MIN_GHOST_SIZE = 2
 """One sample has no variance."""
 
@@ -66,7 +137,7 @@ def with_batch_norm(
     for place, (name, module) in enumerate(norms.items()):
         if name in classes:
             module.__class__ = classes[name]
-            if isinstance(module, sync._Synchronised):
+            if isinstance(module, sync.Synchronised):
                 module.layers, module.place = layers, place
             if classes[name] is nn.SyncBatchNorm:
                 module.process_group = None  # type: ignore[assignment]  # all ranks
@@ -101,7 +172,7 @@ def _classes(kind: str, norms: dict[str, _BatchNorm], device: torch.device) -> d
 
 def synchronises(model: nn.Module) -> bool:
     """Whether a forward of the model in training is a collective, which every rank has to take part in."""
-    return any(isinstance(module, (sync._Synchronised, nn.SyncBatchNorm)) for module in model.modules())
+    return any(isinstance(module, (sync.Synchronised, nn.SyncBatchNorm)) for module in model.modules())
 
 
 def end_forward(model: nn.Module) -> None:
@@ -109,9 +180,8 @@ def end_forward(model: nn.Module) -> None:
 
     torch's own, which CUDA has, cannot tell.
     """
-    norms = (module for module in model.modules() if isinstance(module, sync._Synchronised) and module.training)
-    norm = next(norms, None)
-    if norm is not None and norm.layers is not None:
-        sync.end_forward(
-            norm.layers, norm.running_mean.device if norm.running_mean is not None else torch.device("cpu")
-        )
+    for module in model.modules():
+        if isinstance(module, sync.Synchronised) and module.training and module.layers is not None:
+            device = module.running_mean.device if module.running_mean is not None else torch.device("cpu")
+            sync.end_forward(module.layers, device)
+            return

@@ -31,12 +31,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import torch.distributed as dist
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
+from torch.nn.modules.batchnorm import _BatchNorm
 
+from paceline.parallel.reduce import all_tensors
 from paceline.records.errors import Exit, PacelineError
-from paceline.train.norms.running import SINGLE_SAMPLE, statistics_dtype, update_running
+
+SINGLE_SAMPLE = "batch norm cannot normalise a single sample: its variance is 0"
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,7 @@ def exchange(own: Tensor, layers: Layers, place: int) -> list[Tensor]:
     message = own.new_zeros(2 + 2 * layers.channels)
     message[0] = place
     message[1 : 1 + len(own)] = own
-    rows = of_all_ranks(message)
+    rows = all_tensors(message)  # for so few numbers it takes less time than a sum, and the order is ours
     places = [int(row[0]) for row in rows]
     if len(set(places)) > 1:
         names = (*layers.names, _END)
@@ -147,15 +149,6 @@ def global_statistics(values: Tensor, layers: Layers, place: int) -> Statistics:
     mean, variance = torch.batch_norm_update_stats(values, like[0], like[1], 0.0)
     counted = torch.tensor([count], dtype=torch.float64, device=values.device)
     return combine(exchange(torch.cat([counted, mean.double(), variance.double() * count]), layers, place))
-
-
-def of_all_ranks(own: Tensor) -> list[Tensor]:
-    """This tensor of each rank, in their order; all have one shape. Without a process group there is one rank."""
-    if not dist.is_initialized():
-        return [own]
-    parts = [torch.empty_like(own) for _ in range(dist.get_world_size())]
-    dist.all_gather(parts, own)  # for so few numbers it takes less time than a sum, and the order is ours
-    return parts
 
 
 def dense(values: Tensor, like: Tensor | None = None) -> Tensor:
@@ -209,7 +202,7 @@ class _Normalise(torch.autograd.Function):
             )
         if not wanted:
             return None, of_weight, of_bias, None, None, None
-        sums = functools.reduce(torch.add, of_all_ranks(torch.stack([of_weight, of_bias]).double()))
+        sums = functools.reduce(torch.add, all_tensors(torch.stack([of_weight, of_bias]).double()))
         if empty:
             return torch.empty_like(values), of_weight, of_bias, None, None, None
         slope = weight.double() / (moments[1].double() + ctx.eps).sqrt()
@@ -223,7 +216,34 @@ class _Normalise(torch.autograd.Function):
         return of_values, of_weight, of_bias, None, None, None
 
 
-class _Synchronised(nn.modules.batchnorm._BatchNorm):
+@torch.no_grad()
+def update_running(norm: _BatchNorm, mean: Tensor, variance: Tensor) -> None:
+    """Move the running statistics once: by the module's momentum, or to the mean over all updates where it is None.
+
+    Nothing happens where the module does not track them.
+
+    Args:
+        norm: in training mode.
+        mean: (channels,) of what it has just seen.
+        variance: (channels,) likewise, unbiased, as torch keeps it.
+    """
+    if not norm.track_running_stats or norm.running_mean is None or norm.running_var is None:
+        return
+    weight = norm.momentum if norm.momentum is not None else 0.0
+    if norm.num_batches_tracked is not None:
+        norm.num_batches_tracked.add_(1)
+        if norm.momentum is None:
+            weight = 1.0 / float(norm.num_batches_tracked)
+    for running, new in ((norm.running_mean, mean), (norm.running_var, variance)):
+        running.mul_(1.0 - weight).add_(new.to(running.dtype), alpha=weight)
+
+
+def statistics_dtype(values: Tensor) -> torch.dtype:
+    """In which statistics of `values` are computed: float32 for 16-bit values, else their own."""
+    return torch.float32 if values.dtype in (torch.bfloat16, torch.float16) else values.dtype
+
+
+class Synchronised(_BatchNorm):
     """What makes one of torch's batch norms synchronised; in eval mode it is torch's.
 
     Attributes:
@@ -261,19 +281,3 @@ class _Synchronised(nn.modules.batchnorm._BatchNorm):
         bias = torch.zeros_like(moments[0]) if self.bias is None else self.bias.to(dtype)
         normalised: Tensor = _Normalise.apply(values, weight, bias, moments, found.count, self.eps)
         return normalised
-
-
-class SynchronisedBatchNorm1d(_Synchronised, nn.BatchNorm1d):
-    """Of (samples, channels) or (samples, channels, length)."""
-
-
-class SynchronisedBatchNorm2d(_Synchronised, nn.BatchNorm2d):
-    """Of (samples, channels, height, width)."""
-
-
-class SynchronisedBatchNorm3d(_Synchronised, nn.BatchNorm3d):
-    """Of (samples, channels, depth, height, width)."""
-
-
-class SynchronisedBatchNormAny(_Synchronised, nn.SyncBatchNorm):
-    """In the place of torch's own, which takes any of these shapes."""

@@ -11,8 +11,7 @@ class OptimizerEntry:
     """One optimizer.
 
     Attributes:
-        title: one line for people.
-        factory: `module:function`, called as function(groups, settings) -> torch.optim.Optimizer.
+        factory: `module:name`, called as name(groups, settings) -> torch.optim.Optimizer.
         lr: the default rate for tasks that were tuned with another optimizer.
         takes: names of the settings that it uses, of momentum, nesterov, betas, eps and trust.
         momentum, betas, eps, trust: its own defaults, where it takes them.
@@ -23,7 +22,6 @@ class OptimizerEntry:
         complex_numbers: whether it takes complex parameters.
     """
 
-    title: str
     factory: str
     lr: float
     takes: tuple[str, ...] = ()
@@ -39,16 +37,14 @@ class OptimizerEntry:
 
 OPTIMIZERS: dict[str, OptimizerEntry] = {
     "sgd": OptimizerEntry(
-        title="stochastic gradient descent with momentum; weight decay is added to the gradient",
-        factory="paceline.train.optim.plain:sgd",
+        factory="paceline.train.optim.build:sgd",
         lr=0.05,
         takes=("momentum", "nesterov"),
         sparse=True,
         complex_numbers=True,
     ),
     "adamw": OptimizerEntry(
-        title="Adam with decoupled weight decay (Loshchilov and Hutter 2019)",
-        factory="paceline.train.optim.plain:adamw",
+        factory="paceline.train.optim.build:adamw",
         lr=1e-3,
         takes=("betas", "eps"),
         decay="decoupled",
@@ -56,30 +52,26 @@ OPTIMIZERS: dict[str, OptimizerEntry] = {
         complex_numbers=True,
     ),
     "lars": OptimizerEntry(
-        title="momentum whose step is a part of each layer's norm (You et al. 2017)",
-        factory="paceline.train.optim.lars:lars",
+        factory="paceline.train.optim.layerwise:Lars",
         lr=1.0,
         takes=("momentum", "nesterov", "trust"),
     ),
     "lamb": OptimizerEntry(
-        title="Adam's direction, as long as each layer's norm (You et al. 2020)",
-        factory="paceline.train.optim.lamb:lamb",
+        factory="paceline.train.optim.layerwise:Lamb",
         lr=5e-3,
         takes=("betas", "eps"),
         eps=1e-6,
         decay="in-update",
     ),
     "novograd": OptimizerEntry(
-        title="momentum of gradients divided by their layer's norm (Ginsburg et al. 2019)",
-        factory="paceline.train.optim.novograd:novograd",
+        factory="paceline.train.optim.layerwise:NovoGrad",
         lr=1e-2,
         takes=("betas", "eps"),
         betas=(0.95, 0.98),
         decay="in-update",
     ),
     "muon": OptimizerEntry(
-        title="orthogonalised momentum for matrices and filters, AdamW for the rest (Jordan et al. 2024)",
-        factory="paceline.train.optim.muon:muon",
+        factory="paceline.train.optim.layerwise:MuonWithAdamW",
         lr=1e-3,
         takes=("momentum",),
         momentum=0.95,

@@ -18,11 +18,10 @@ from types import ModuleType
 from typing import Any
 
 from paceline.records.errors import PacelineError, choices
-from paceline.tasks.contract import check_task, nearest, words
+from paceline.tasks.contract import TaskSource, check_task, nearest, words
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import BUILT_IN, Defaults, TaskOptions
 from paceline.tasks.task import Task
-from paceline.tasks.task_source import TaskSource
 
 _PREFIX = "paceline_user_task_"
 """Before the name of a file, so that it hides no module that the file or a library imports."""
@@ -42,8 +41,8 @@ def load_task(spec: str, options: TaskOptions) -> Task:
     check_task_name(spec)
     if spec in BUILT_IN:
         refuse_unused(spec, BUILT_IN[spec].options, options)
-        module = importlib.import_module(BUILT_IN[spec].module)
-        built: Task = module.build(options)
+        module, function = BUILT_IN[spec].factory.split(":")
+        built: Task = getattr(importlib.import_module(module), function)(options)
         return built
     return _user_task(Path(spec), options)
 
@@ -105,11 +104,11 @@ class TaskFile:
 
 def task_files() -> tuple[TaskFile, ...]:
     """Files of tasks that were imported in this process."""
-    found = []
-    for name, module in list(sys.modules.items()):
-        if name.startswith(_PREFIX) and getattr(module, "__file__", None):
-            found.append(TaskFile(name, str(Path(str(module.__file__)).resolve())))
-    return tuple(found)
+    return tuple(
+        TaskFile(name, str(Path(str(module.__file__)).resolve()))
+        for name, module in list(sys.modules.items())
+        if name.startswith(_PREFIX) and getattr(module, "__file__", None)
+    )
 
 
 def _arrived(module: str, path: str) -> TaskFile:

@@ -1,4 +1,4 @@
-"""One rank of a job of ours: where it sits, how it joins the others, how it is told to stop, how it leaves.
+"""One rank of a job of ours: its place and device, how it joins the others, how it is told to stop, how it leaves.
 
 `run_as_rank` is the frame around every worker module. A rank draws nothing; a failure is left in torch elastic's error
 file, where the launcher finds it.
@@ -32,8 +32,8 @@ SAVE_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True)
-class Seat:
-    """Where this rank sits.
+class RankContext:
+    """The place, device and command of this rank.
 
     Attributes:
         env: its place in the job.
@@ -119,7 +119,7 @@ def run_as_rank(work: Callable[[StopRequest], int]) -> NoReturn:
     leave(code)
 
 
-def take_seat(command: list[str]) -> Seat:
+def init_rank_context(command: list[str]) -> RankContext:
     """This rank's place and device.
 
     Raises:
@@ -136,23 +136,23 @@ def take_seat(command: list[str]) -> Seat:
         device = torch.device("cpu")
         if "OMP_NUM_THREADS" not in os.environ:
             torch.set_num_threads(1)  # ranks whose threads spin on each other's cores were 100 times slower
-    return Seat(env, placement, device, command)
+    return RankContext(env, placement, device, command)
 
 
-def join(seat: Seat, patience_s: float) -> None:
+def join(context: RankContext, patience_s: float) -> None:
     """Make the process group.
 
     Args:
-        seat: this rank's.
+        context: this rank's.
         patience_s: how long ranks may wait for the slowest. A dead peer is noticed at once, by its closed connection.
 
     Raises:
         PacelineError: the ranks do not find each other.
     """
-    device_id = seat.device if seat.device.type == "cuda" else None
+    device_id = context.device if context.device.type == "cuda" else None
     timeout = datetime.timedelta(seconds=patience_s)
     try:
-        dist.init_process_group(seat.placement.backend, timeout=timeout, device_id=device_id)
+        dist.init_process_group(context.placement.backend, timeout=timeout, device_id=device_id)
     except (RuntimeError, ValueError) as error:
         raise PacelineError(
             "the ranks cannot find each other",

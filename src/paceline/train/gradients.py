@@ -1,11 +1,4 @@
-"""How long gradients are before and after the sum over ranks: what the noise scale is estimated from.
-
-Nothing of the training changes, to the bit. A micro-batch's gradient is seen by hooks on the parameters themselves,
-before it is added up and before DDP has it (a hook on DDP's communication would change bits at three ranks), and each
-rank writes its own norms down, so no message is needed either. Hooks are only there in the steps that are recorded.
-
-On CUDA asking for the numbers would make the host wait, so they are read two steps later, as the ledger is.
-"""
+"""What is read from gradients and done to them between a backward and the optimizer; any of them may be sparse."""
 
 from __future__ import annotations
 
@@ -14,13 +7,21 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import get_total_norm
 
 from paceline.records.schema import GradientNorms
-from paceline.train.record import Recorder
+from paceline.train.recorder import Recorder
 
 
 class NormWatch:
-    """Records the norms of every so many steps.
+    """Records how long gradients are before and after the sum over ranks, every so many steps: what the noise scale
+    is estimated from.
+
+    Nothing of the training changes, to the bit. A micro-batch's gradient is seen by hooks on the parameters themselves,
+    before it is added up and before DDP has it (a hook on DDP's communication would change bits at three ranks), and
+    each rank writes its own norms down, so no message is needed either. Hooks are only there in recorded steps.
+
+    On CUDA asking for the numbers would make the host wait, so they are read two steps later, as the ledger is.
 
     Args:
         parameters: that are trained.
@@ -101,7 +102,7 @@ class NormWatch:
         for group, count in enumerate(counts):
             if not count:
                 squares[group] = 0.0  # a mean over nothing: a group without weight
-        self._recorder.gradient_norms(
+        self._recorder.write(
             GradientNorms(step=step, batch=batch, samples=samples, squares=squares, counts=counts, reduced=reduced)
         )
 
@@ -117,3 +118,29 @@ def _square(gradient: Tensor) -> Tensor:
     wide = torch.float32 if values.dtype.itemsize < 4 else values.dtype
     square: Tensor = torch.linalg.vector_norm(values, dtype=wide).square()
     return square
+
+
+def scale_gradients(parameters: Sequence[Tensor], factor: Tensor) -> None:
+    """Multiply every gradient by `factor` (), in place."""
+    if values := _numbers(parameters):
+        torch._foreach_mul_(values, factor)
+
+
+def clip_gradients(parameters: Sequence[Tensor], most: float) -> None:
+    """As torch's clip_grad_norm_, to the bit, which takes no sparse gradients."""
+    if values := _numbers(parameters):
+        torch._foreach_mul_(values, torch.clamp(most / (get_total_norm(values) + 1e-6), max=1.0))
+
+
+def _numbers(parameters: Sequence[Tensor]) -> list[Tensor]:
+    """The numbers of all gradients, to be written to: of a sparse one only those that it has, each row once."""
+    values = []
+    for parameter in parameters:
+        if parameter.grad is None:
+            continue
+        if parameter.grad.is_sparse:
+            parameter.grad = parameter.grad.coalesce()
+            values.append(parameter.grad._values())
+        else:
+            values.append(parameter.grad)
+    return values

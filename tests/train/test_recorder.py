@@ -11,13 +11,13 @@ from types import SimpleNamespace
 import pytest
 
 from paceline.checkpoint import manifest
-from paceline.parallel.seat import StopRequest
+from paceline.parallel.rank_context import StopRequest
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Measure, Step
 from paceline.train import worker
-from paceline.train.record import Recorder
+from paceline.train.recorder import Recorder
 
 
 def step(number: int, elapsed_s: float) -> Step:
@@ -47,11 +47,11 @@ def test_a_session_is_written_down_from_start_to_end(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     recorder = Recorder(run, 3, 4)
     recorder.start(2, 10, 5.0)
-    recorder.step(step(11, recorder.elapsed_s()))
+    recorder.write(step(11, recorder.elapsed_s()))
     recorder.evaluation(11, 1.5, 64, time.perf_counter() - 2.0, {"loss": Measure(value=0.5, count=3.0)})
     recorder.checkpoint(11, run.checkpoints / "step-00000011", time.perf_counter(), 77, "final")
     recorder.note("m", "warning")
-    recorder.end(End(step=11, reason="finished", exit_code=0, elapsed_s=recorder.elapsed_s()))
+    recorder.write(End(step=11, reason="finished", exit_code=0, elapsed_s=recorder.elapsed_s()))
     recorder.close()
 
     start, _, evaluation, checkpoint, note, end = EventStream(run.events(3))
@@ -81,8 +81,8 @@ def test_every_event_is_on_disk_as_soon_as_it_is_told(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     recorder = Recorder(run, 0, 1)
     recorder.start(1, 0, 0.0)
-    recorder.step(step(1, 0.01))
-    recorder.step(step(2, 0.011))
+    recorder.write(step(1, 0.01))
+    recorder.write(step(2, 0.011))
 
     assert kinds(run) == ["start", "step", "step"]
     recorder.close()

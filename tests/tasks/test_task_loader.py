@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from paceline.records.errors import PacelineError
-from paceline.tasks.load import load_task
 from paceline.tasks.table import BUILT_IN, TaskOptions
 from paceline.tasks.task import Task
+from paceline.tasks.task_loader import load_task
 
 GOOD = """
 from torch import nn

@@ -13,17 +13,35 @@ import shutil
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import fsync_dir
-from paceline.tasks.data.catalog import DataFile
-from paceline.tasks.data.verify import wrong_checksum, wrong_size
+from paceline.tasks.data.catalog import DataFile, wrong_checksum, wrong_size
 
 SCRATCH_PREFIX = ".paceline-fetch-"
 _CHUNK_BYTES = 64 * 1024  # of compressed input: 1,000 times as much comes out at worst, and that still fits in memory
 _GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class Progress:
+    """One moment of a fetch. Whoever launched it draws it; nothing here does.
+
+    Attributes:
+        message: what is going on, as half a sentence without a full stop.
+        done_bytes: so many are done, of what `message` names.
+        total_bytes: of so many; None when that is not known (waiting, a package being fetched).
+    """
+
+    message: str
+    done_bytes: int = 0
+    total_bytes: int | None = None
+
+
+Tell = Callable[[Progress], None]
 
 
 class SourceError(Exception):
@@ -48,6 +66,15 @@ def write_error(path: Path, error: OSError) -> PacelineError:
         hint="free some space, or choose another directory with --data-dir; files that were there are untouched",
         exit_code=Exit.CANNOT_WRITE,
     )
+
+
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What the system refuses within the block becomes the message for `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise write_error(path, error) from error
 
 
 def plain_chunks(stream: Readable, name: str) -> Iterator[bytes]:
@@ -95,37 +122,27 @@ def receive(stream: Readable, file: DataFile, target: Path, on_bytes: Callable[[
             if size > file.size_bytes:
                 raise SourceError(f"{file.name} {wrong_size(file, f'more than {file.size_bytes:,}')}")
             digest.update(chunk)
-            _write_all(handle, chunk, target)
+            with writing(target):
+                rest = memoryview(chunk)
+                while rest:
+                    rest = rest[os.write(handle, rest) :]
             on_bytes(len(chunk))
         if size != file.size_bytes:
             raise SourceError(f"{file.name} {wrong_size(file, f'{size:,}')}")
         if digest.hexdigest() != file.sha256:
             raise SourceError(f"{file.name} {wrong_checksum(file, digest.hexdigest())}")
-        try:
+        with writing(target):
             os.fsync(handle)
-        except OSError as error:
-            raise write_error(target, error) from error
 
 
 @contextlib.contextmanager
 def _open_new(target: Path) -> Iterator[int]:
-    try:
+    with writing(target):
         handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
-    except OSError as error:
-        raise write_error(target, error) from error
     try:
         yield handle
     finally:
         os.close(handle)
-
-
-def _write_all(handle: int, data: bytes, target: Path) -> None:
-    rest = memoryview(data)
-    try:
-        while rest:
-            rest = rest[os.write(handle, rest) :]
-    except OSError as error:
-        raise write_error(target, error) from error
 
 
 def put_in_place(scratch: Path, raw: Path, files: list[DataFile]) -> None:
@@ -135,36 +152,22 @@ def put_in_place(scratch: Path, raw: Path, files: list[DataFile]) -> None:
         PacelineError: they cannot be moved.
     """
     try:
-        raw.mkdir(parents=True, exist_ok=True)
-        for file in files:
-            (scratch / file.name).replace(raw / file.name)
-        fsync_dir(raw)
-    except OSError as error:
+        with writing(raw):
+            raw.mkdir(parents=True, exist_ok=True)
+            for file in files:
+                (scratch / file.name).replace(raw / file.name)
+            fsync_dir(raw)
+    except PacelineError:
         with contextlib.suppress(OSError):
             raw.rmdir()  # succeeds only if it is empty
-        raise write_error(raw, error) from error
-
-
-def new_dir(path: Path) -> Path:
-    """Make the directory `path`.
-
-    Raises:
-        PacelineError: it cannot be made.
-    """
-    try:
-        path.mkdir()
-    except OSError as error:
-        raise write_error(path, error) from error
-    return path
+        raise
 
 
 @contextlib.contextmanager
 def scratch_dir(folder: Path) -> Iterator[Path]:
     """A new directory in `folder` that is removed at the end, whatever happened."""
-    try:
+    with writing(folder):
         path = Path(tempfile.mkdtemp(prefix=SCRATCH_PREFIX, dir=folder))
-    except OSError as error:
-        raise write_error(folder, error) from error
     try:
         yield path
     finally:

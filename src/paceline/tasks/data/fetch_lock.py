@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from paceline.records.errors import PacelineError
-from paceline.tasks.data.store import SCRATCH_PREFIX, write_error
+from paceline.tasks.data.fetched_files import SCRATCH_PREFIX, write_error
 
 LOCK_NAME = ".paceline-fetch.lock"
 WAIT_LIMIT_S = 1800.0
