@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from paceline.checkpoint.manifest import standing
-from paceline.parallel.rank_context import StopRequest, init_rank_context, join, last_line
+from paceline.parallel.rank_context import StopRequest, init_rank_context, join, last_line, run_as_rank
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End

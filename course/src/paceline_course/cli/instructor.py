@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import functools
 import json
 import sys
@@ -20,92 +19,6 @@ if TYPE_CHECKING:
     from paceline_course.content import Exercise
 
 Class = Annotated[Path, typer.Argument(metavar="FOLDER", help="Class folder.")]
-
-
-def schedule(
-    track: Annotated[str, typer.Option(metavar="NAME", help="Track: half-day, one-day or two-days.")] = "one-day",
-    preset: Annotated[
-        str | None, typer.Option(metavar="NAME", help="workshop: the blocks and minutes of the original workshop.")
-    ] = None,
-    date: Annotated[
-        str | None, typer.Option(metavar="DATE", help="First day, for example 2027-03-01. [default: today]")
-    ] = None,
-    start: Annotated[str, typer.Option(metavar="TIME", help="Start of each day.")] = "9:00",
-    end: Annotated[
-        str | None, typer.Option(metavar="TIME", help="End of each day. [default: 9 hours later; half-day: 5:45]")
-    ] = None,
-    breaks: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TIME/MIN,...",
-            help="Breaks, for example 10:30/15,12:30/60, or none. [default: two of 15 min, lunch of 60]",
-        ),
-    ] = None,
-    assessment: Annotated[
-        int | None,
-        typer.Option(
-            metavar="MINUTES", help="Length of the assessment; 0 for none. [default: the course's]", min=0, max=480
-        ),
-    ] = None,
-    leave_out: Annotated[
-        str, typer.Option(metavar="IDS", help="Labs and exercises to leave out, for example L6 or L8.4,L8.5.")
-    ] = "",
-    timezone: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Time zone for --ics, for example Europe/Vienna.")
-    ] = None,
-    ics: Annotated[Path | None, typer.Option(metavar="FILE", help="Also write a calendar file.")] = None,
-    output_format: OutputFormat = Format.TEXT,
-) -> None:
-    """Plan the day: times, labs, breaks, slides, and what to leave out if it does not fit."""
-    from paceline.records.rundir import write_atomic
-    from paceline_course.content import load_course
-    from paceline_course.instructor import day, original, schedule
-    from paceline_course.overview import labs_of
-
-    course = load_course()
-    first, begins = _date(date), schedule.clock(start)
-    gone = [word.strip() for word in leave_out.split(",") if word.strip()]
-    place = schedule.zone(timezone) if timezone is not None else None
-    if preset not in (None, "workshop"):
-        raise PacelineError(f"there is no preset {preset}", hint="--preset workshop")
-    own = [name for name, said in (("end", end), ("breaks", breaks), ("assessment", assessment)) if said is not None]
-    if preset is not None and own:
-        raise PacelineError(
-            f"--preset workshop goes without --{own[0]}", why="its blocks and minutes are the original's"
-        )
-    if preset is not None:
-        plan = original.original_day(course, first, begins, gone)
-    else:
-        labs = day.without(course, labs_of(course, track), gone)
-        usual_end, usual_breaks = day.usual(track, begins)
-        ends = schedule.clock(end) if end is not None else usual_end
-        if ends <= begins:
-            raise PacelineError("the day ends before it begins", hint="--start 9:00 --end 17:30")
-        pauses = schedule.pauses(breaks) if breaks is not None else usual_breaks
-        judged = day.assessment_minutes(course) if assessment is None else assessment
-        wish = day.Wish(labs, first, begins, ends, pauses, judged, day.days_of(track), day.decks_of(course))
-        plan = day.plan(wish, next(each.title for each in course.tracks if each.name == track), course)
-    if ics is not None:
-        if date is None:
-            raise PacelineError("a calendar needs the day", hint="--date 2027-03-01")
-        write_atomic(ics, schedule.as_calendar(plan, place, datetime.datetime.now(datetime.UTC)))
-        sys.stderr.write(f"written: {ics}" + ("" if place else ", without a time zone (--timezone)") + "\n")
-    if output_format is Format.JSON:
-        import msgspec
-
-        print(json.dumps(msgspec.to_builtins(plan) | {"over_min": plan.over_min}))
-    else:
-        print(schedule.as_text(plan))
-
-
-def _date(text: str | None) -> datetime.date:
-    try:
-        found = datetime.date.fromisoformat(text) if text is not None else datetime.datetime.now().date()
-    except ValueError:
-        raise PacelineError(f"{text} is no date", hint="as 2027-03-01") from None
-    if not 1970 <= found.year < datetime.MAXYEAR:  # calendars know no others, and a second day has to come after it
-        raise PacelineError(f"{text} is no date of a class", hint="as 2027-03-01")
-    return found
 
 
 def roster(

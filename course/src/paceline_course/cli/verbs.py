@@ -92,7 +92,7 @@ _INSTRUCTOR = Group(
     {
         "survey": _SURVEY,
         "schedule": Command(
-            "paceline_course.cli.instructor:schedule",
+            "paceline_course.cli.schedule:COMMAND",
             "Plan the day: times, labs, breaks, slides, and what to leave out if it does not fit.",
             "paceline learn instructor schedule --date 2027-03-01 --ics day.ics",
         ),
