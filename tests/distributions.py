@@ -122,6 +122,8 @@ def main() -> int:
         clean.install(str(course))
         for words in COURSE:
             clean.paceline(words)
+        if "message todo" not in clean.paceline("learn check L1.1", code=1):
+            raise SystemExit("`paceline learn check` does not say that the starter is not solved")
     say("both distributions work in a clean environment")
     return 0
 

@@ -44,7 +44,7 @@ class ScheduleSettings(VerbSettings):
         Range(0, 480, closed=True),
         value="MINUTES",
     )
-    leave_out: str = control("", "Labs and exercises to leave out, for example L6 or L8.4,L8.5.", value="IDS")
+    leave_out: str | None = control(None, "Labs and exercises to leave out, for example L6 or L8.4,L8.5.", value="IDS")
     timezone: str | None = control(None, "Time zone for --ics, for example Europe/Vienna.", value="ZONE")
     ics: str | None = control(None, "Also write a calendar file.", value="FILE")
     format: str = format_setting()
@@ -82,7 +82,7 @@ def _planned(settings: ScheduleSettings) -> Plan:
 
     course, track = load_course(), settings.track
     first, begins = _date(settings.date), schedule.clock(settings.start)
-    gone = [word.strip() for word in settings.leave_out.split(",") if word.strip()]
+    gone = [word.strip() for word in (settings.leave_out or "").split(",") if word.strip()]
     if settings.preset is not None:
         own = [name for name in ("end", "breaks", "assessment") if getattr(settings, name) is not None]
         if own:
