@@ -47,7 +47,7 @@ def validate_task(config: TrainConfig, env: RankEnv, run: RunDir | None) -> Vali
             found = call_forked(work, output=output.fileno(), waiting=line.show)
         if isinstance(found, Died):
             raise _death(found.stage, found.exit_code, found.signal, _tail(output))
-        validation = msgspec.json.decode(found.answer, type=Validation)
+        validation = msgspec.json.decode(found, type=Validation)
         if validation.refusal is not None:
             raise validation.refusal.error()
         if run is not None:
