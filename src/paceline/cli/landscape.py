@@ -10,10 +10,10 @@ from typing import Any
 
 from paceline.cli.options import command_from
 from paceline.cli.run_directory import fresh_run, run_to_resume
-from paceline.landscape.config import LandscapeConfig, check, is_run
+from paceline.landscape.config import LandscapeConfig, check
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, read_info, run_lock
-from paceline.tasks.names import check_task_name
+from paceline.tasks.names import check_task_name, is_run
 from paceline.tasks.table import BUILT_IN
 
 HELP = """Measure the loss around trained weights: surface, eigenvalues, trace, sharpness.
