@@ -135,8 +135,8 @@ def test_a_run_goes_on_only_as_what_it_was(tmp_path: Path, paceline: Paceline) -
     other_place = paceline("train", "digits", "--resume", "r", "--run-dir", "q")
 
     refused(again, 2, "already holds a run")
-    refused(other_task, 2, "has TASK digits, not linear")
-    refused(other_rate, 2, "has --lr 0.05, not 0.5")
+    refused(other_task, 2, "has TASK digits, not TASK linear")
+    refused(other_rate, 2, "has --lr 0.05, not --lr 0.5")
     refused(other_place, 2, "name two directories")
     assert not (tmp_path / "q").exists()
 

@@ -11,11 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.landscape.choices import MEASURES
-from paceline.landscape.config import LandscapeConfig, check, is_run
+from paceline.landscape.config import LandscapeConfig, check
 from paceline.landscape.estimate import Extent, cost, cost_lines, work_units
 from paceline.landscape.measures import TAKE
 from paceline.landscape.session import Pace
 from paceline.records.errors import PacelineError
+from paceline.tasks.names import is_run
 
 
 def config(**settings: Any) -> LandscapeConfig:

@@ -12,7 +12,7 @@ from torch.distributed.elastic.multiprocessing import Std
 
 from paceline.launch import capture
 from paceline.launch.bounded_log import BoundedLog
-from paceline.launch.capture import CapturedLogs, OutputPump, open_channel, shower
+from paceline.launch.capture import CapturedLogs, Channel, OutputPump, shower
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def write(path, data):
 
 def test_output_is_shown_byte_for_byte_as_it_comes_and_kept(tmp_path, streams):
     """Also half lines, when no more comes (a prompt), and bytes that are no text."""
-    channel = open_channel(tmp_path / "stdout.log", streams.stdout)
+    channel = Channel(tmp_path / "stdout.log", streams.stdout)
     pump = OutputPump([channel])
 
     write(channel.name, b"one\nhalf")
@@ -61,7 +61,7 @@ def test_output_is_shown_byte_for_byte_as_it_comes_and_kept(tmp_path, streams):
 
 def test_ranks_do_not_cut_into_each_others_lines(tmp_path, streams):
     """A line whose end is still to come waits for it, while another rank's whole line goes through."""
-    channels = [open_channel(tmp_path / f"{rank}.log", streams.stdout) for rank in range(2)]
+    channels = [Channel(tmp_path / f"{rank}.log", streams.stdout) for rank in range(2)]
     write(channels[0].name, b"first ")
     write(channels[1].name, b"other\n")
     write(channels[0].name, b"rest\n")
@@ -73,7 +73,7 @@ def test_ranks_do_not_cut_into_each_others_lines(tmp_path, streams):
 
 def test_more_than_a_pipe_holds_arrives_whole(tmp_path, streams):
     """The worker waits for us, as it would for any reader."""
-    channel = open_channel(tmp_path / "stdout.log", streams.stdout)
+    channel = Channel(tmp_path / "stdout.log", streams.stdout)
     pump = OutputPump([channel])
     data = b"".join(b"%d\n" % number for number in range(200_000))
 
@@ -115,7 +115,7 @@ def test_on_a_terminal_workers_get_one_terminal_for_both_streams_in_the_order_of
 
 def test_a_terminal_that_changes_its_width_is_followed(tmp_path, terminal):
     """Progress bars ask for the width each time."""
-    channel = open_channel(tmp_path / "log", capture.sys.stdout)
+    channel = Channel(tmp_path / "log", capture.sys.stdout)
     pump = OutputPump([channel])
 
     subprocess.run(["stty", "cols", "57"], stdin=capture.sys.stdout.fileno(), check=True)
@@ -202,7 +202,7 @@ def test_a_long_log_keeps_its_beginning_and_its_end(tmp_path):
 
 def test_a_full_disk_ends_the_log_and_not_the_worker(tmp_path, streams):
     """What cannot be kept is still shown."""
-    channel = open_channel(tmp_path / "log", streams.stdout)
+    channel = Channel(tmp_path / "log", streams.stdout)
     channel.log.close()
     channel.log = BoundedLog(tmp_path / "full")
     channel.log._file = open("/dev/full", "w+b", buffering=0)  # noqa: PTH123, SIM115

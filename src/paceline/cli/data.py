@@ -18,7 +18,7 @@ from paceline.tasks.data.fetched_files import Progress, Tell
 from paceline.tasks.data.obtain import Obtained, Whereabouts, obtain, whereabouts
 
 if TYPE_CHECKING:
-    from paceline.cli.live import LiveProgress, RecentRate
+    from paceline.cli.live import LiveProgress
 
 BAR_AFTER_S = 2.0
 """Nothing is drawn for what is over sooner."""
@@ -158,17 +158,21 @@ class _Display:
         self._bar: LiveProgress | None = None
         self._task: Any = None
         self._message = ""
-        self._rate: RecentRate
 
     def __call__(self, progress: Progress) -> None:
+        if self._bar is None and time.monotonic() - self._start < BAR_AFTER_S:
+            return
+        # Loaded only when there is something to draw: it costs a tenth of a second.
+        from rich.console import Console
+
+        from paceline.cli.live import LiveProgress, RecentRate
+
         if self._bar is None:
-            if time.monotonic() - self._start < BAR_AFTER_S:
-                return
-            self._bar = _new_bar()
+            self._bar = LiveProgress(Console(stderr=True))
             self._bar.start()
             self._task = self._bar.add_task(progress.message, total=progress.total_bytes)
         if progress.message != self._message:  # another file, or another place
-            self._message, self._rate = progress.message, _new_rate()
+            self._message, self._rate = progress.message, RecentRate()
         self._bar.update(
             self._task,
             description=progress.message,
@@ -191,21 +195,6 @@ class _Display:
         """Remove the bar."""
         if self._bar is not None:
             self._bar.stop()
-
-
-def _new_bar() -> LiveProgress:
-    # Loaded only when there is something to draw: it costs a tenth of a second.
-    from rich.console import Console
-
-    from paceline.cli.live import LiveProgress
-
-    return LiveProgress(Console(stderr=True))
-
-
-def _new_rate() -> RecentRate:
-    from paceline.cli.live import RecentRate
-
-    return RecentRate()
 
 
 def _samples(dataset: DataSet) -> str:

@@ -135,12 +135,13 @@ def follow_job(
 
         ended = run_job(job)
     end = follower.end if follower.end is not None and follower.end.reason == "interrupted" else None
-    if ended.stopped_by is not None or end is not None:
+    code = end.exit_code if end is not None else None
+    if ended.stopped_by is not None:
+        code = int(Exit.INTERRUPTED if ended.stopped_by.name == "SIGINT" else Exit.TERMINATED)
+    if code is not None:
         sys.stderr.write(f"stopped: {stands(end)}\n")
         remove_litter(run)
-        if ended.stopped_by is None:
-            return end.exit_code if end is not None else None
-        return int(Exit.INTERRUPTED if ended.stopped_by.name == "SIGINT" else Exit.TERMINATED)
+        return code
     if ended.failure is not None:
         from paceline.audits.job_failure import failure_of
 

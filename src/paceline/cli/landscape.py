@@ -8,14 +8,12 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import typer
-
 from paceline.cli.options import command_from
 from paceline.cli.run_directory import fresh_run, run_to_resume
-from paceline.landscape.config import LandscapeConfig, check, is_run
+from paceline.landscape.config import LandscapeConfig, check
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, read_info, run_lock
-from paceline.tasks.names import check_task_name
+from paceline.tasks.names import check_task_name, is_run
 from paceline.tasks.table import BUILT_IN
 
 HELP = """Measure the loss around trained weights: surface, eigenvalues, trace, sharpness.
@@ -24,13 +22,12 @@ With a second run, also the straight line between the two and its barrier.
 """
 
 
-def run_landscape(given: dict[str, Any]) -> None:
-    """Carry out `paceline landscape` with what the user gave; raises typer.Exit."""
+def run_landscape(given: dict[str, Any]) -> int:
+    """Carry out `paceline landscape` with what the user gave, and return the exit code."""
     from paceline.cli.job import refuse_torchrun
 
     refuse_torchrun("paceline landscape")
-    config, run = settle_request(given)
-    raise typer.Exit(_launch(config, run))
+    return _launch(*settle_request(given))
 
 
 COMMAND = command_from(LandscapeConfig, run_landscape, HELP)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
 
+from paceline.cli import signals
 from paceline.settings.declare import VerbSettings
 from paceline.settings.typed_number import parse_typed
 
@@ -17,7 +19,9 @@ _VALUES = {int: "N", float: "X"}
 """What help calls a value without a name of its own."""
 
 
-def command_from(kind: type[VerbSettings], run: Callable[[dict[str, Any]], None], text: str) -> Callable[..., None]:
+def command_from(
+    kind: type[VerbSettings], run: Callable[[dict[str, Any]], int | None], text: str
+) -> Callable[..., int | None]:
     """A function whose signature typer reads as the fields of `kind`.
 
     Every option is None until it is given, so that `run` can tell what the user asked for from what is a default. An
@@ -25,7 +29,7 @@ def command_from(kind: type[VerbSettings], run: Callable[[dict[str, Any]], None]
 
     Args:
         kind: the settings. Their argument may be left out.
-        run: gets what was given, by field name.
+        run: gets what was given, by field name, and returns the exit code; None for 0.
         text: the command's help.
     """
     types = kind.plain_types()
@@ -43,8 +47,12 @@ def command_from(kind: type[VerbSettings], run: Callable[[dict[str, Any]], None]
             )
         )
 
-    def command(**values: Any) -> None:
-        run({name: value for name, value in values.items() if value not in (None, [])})
+    def command(**values: Any) -> int | None:
+        try:
+            return run({name: value for name, value in values.items() if value not in (None, [])})
+        except KeyboardInterrupt as stop:  # typer would make a silent 130 of it, whatever the signal was
+            sys.stderr.write(f"\n{signals.words(stop)}\n")
+            return signals.exit_code(stop)
 
     command.__doc__ = text
     command.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

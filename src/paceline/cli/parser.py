@@ -19,22 +19,6 @@ HELP = ("-h", "--help")
 _OTHER = "Options"
 
 
-class _Verb(TyperCommand):
-    """A command whose help needs nothing but its declaration: typer would build a validator for each option first."""
-
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        flags = args[: args.index("--")] if "--" in args else args
-        if any(word in HELP for word in flags):
-            sys.stdout.write(self.get_help(ctx))
-            raise typer.Exit
-        return super().parse_args(ctx, [word for each in args for word in _renamed(each)])
-
-
-def _renamed(word: str) -> tuple[str, ...]:
-    """The words that took an option's place; `--json` goes with the next release."""
-    return ("--format", "json") if word == "--json" else (word,)
-
-
 def click_command(command: Command, run: Callable[..., object], group: Group | None = None) -> Any:
     """The parser of one command.
 
@@ -44,12 +28,22 @@ def click_command(command: Command, run: Callable[..., object], group: Group | N
         group: of which it is the command without a word, if it is one.
     """
 
-    class Page(_Verb):
+    class Verb(TyperCommand):
+        def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+            # Help needs nothing but the declaration: typer would build a validator for each option first.
+            flags = args[: args.index("--")] if "--" in args else args
+            if any(word in HELP for word in flags):
+                sys.stdout.write(self.get_help(ctx))
+                raise typer.Exit
+            # --json is an alias for one release.
+            words = [word for each in args for word in (("--format", "json") if each == "--json" else (each,))]
+            return super().parse_args(ctx, words)
+
         def get_help(self, ctx: Any) -> str:
             return _page(self, ctx, command, run, group)
 
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
-    app.command(cls=Page, context_settings={"help_option_names": list(HELP)})(run)
+    app.command(cls=Verb, context_settings={"help_option_names": list(HELP)})(run)
     return typer.main.get_command(app)
 
 

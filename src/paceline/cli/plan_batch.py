@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from paceline.records.plan_results import BatchResult
     from paceline.records.rundir import RunDir
     from paceline.studies.branches import BranchTest
-    from paceline.studies.trainings import Training
 
     Answer = Callable[[RunDir], BatchResult]
     """What is left to do once there is a directory."""
@@ -28,12 +27,10 @@ noise of its gradients.
 """
 
 
-def run_batch(given: dict[str, Any]) -> None:
-    """Carry out `paceline plan batch` with what the user gave."""
+def run_batch(given: dict[str, Any]) -> int:
+    """Carry out `paceline plan batch` with what the user gave, and return the exit code."""
     from paceline.cli.job import refuse_torchrun
-    from paceline.cli.plan_frame import open_plan, settled, show_plan, to_be_resumed
-    from paceline.records.plan_results import write_plan
-    from paceline.records.rundir import run_lock
+    from paceline.cli.plan_frame import carry_out_plan, settled
 
     named: dict[str, Any] = {} if "resume" in given else {"targets": []}
     config = settled("batch", BatchConfig, {**named, **given})
@@ -41,10 +38,7 @@ def run_batch(given: dict[str, Any]) -> None:
     if config.trains:
         refuse_torchrun("paceline plan batch")
     name, answer = _prepared(config)  # everything that can be refused is refused before there is a directory
-    run = open_plan("batch", name, dataclasses.asdict(config), config.run_dir, config.resume)
-    with run_lock(run), to_be_resumed("batch", run):
-        write_plan(run, answer(run))
-    show_plan(run, config.format)
+    return carry_out_plan("batch", name, config, answer)
 
 
 COMMAND = command_from(BatchConfig, run_batch, HELP)
@@ -85,6 +79,7 @@ def _from_runs(paths: list[Path], question: Question) -> BatchResult:
 
 def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, Answer]:
     from paceline.cli.job import obtain_data
+    from paceline.cli.plan_frame import train_all
     from paceline.cli.validate_task import try_task
     from paceline.studies.batch_sweep import check_sweep, prepare_sweep
 
@@ -94,7 +89,7 @@ def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, A
     trainings = prepare_sweep(config)
 
     def answer(run: RunDir) -> BatchResult:
-        runs = _trained(config, run, task, trainings, config.data_dir)
+        runs = train_all(trainings, run, task, config, config.train_workers, config.data_dir)
         return _from_runs([one.path for one in runs.values()], question)
 
     return Path(task).stem, answer
@@ -102,6 +97,7 @@ def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, A
 
 def _of_branches(config: BatchConfig, parent: Path, question: Question) -> tuple[str, Answer]:
     from paceline.cli.job import obtain_data
+    from paceline.cli.plan_frame import train_all
     from paceline.plan.batch_result import from_noise
     from paceline.studies.branches import check_parent, prepare_branches
 
@@ -112,7 +108,7 @@ def _of_branches(config: BatchConfig, parent: Path, question: Question) -> tuple
     test = prepare_branches(parent, config)
 
     def answer(run: RunDir) -> BatchResult:
-        runs = _trained(config, run, test.task, test.trainings(), data_dir)
+        runs = train_all(test.trainings(), run, test.task, config, config.train_workers, data_dir)
         return _settled(test, runs, parent, question)
 
     return parent.resolve().name, answer
@@ -129,14 +125,3 @@ def _settled(test: BranchTest, runs: dict[str, RunDir], parent: Path, question: 
     settled = settle(losses(branches))
     result = from_noise(parent, dataclasses.replace(question, settled=settled, branches=branches))
     return msgspec.structs.replace(result, warnings=[*result.warnings, *test.warnings()])
-
-
-def _trained(
-    config: BatchConfig, run: RunDir, task: str, trainings: Sequence[Training], data_dir: str | None
-) -> dict[str, RunDir]:
-    from paceline.cli.plan_frame import progress_of_trainings
-    from paceline.studies.trainings import carry_out
-
-    shared = ["--workers", config.train_workers, *(["--data-dir", data_dir] if data_dir is not None else [])]
-    with progress_of_trainings(len(trainings), config.format) as tell:
-        return carry_out(trainings, run.path / "runs", task, shared, tell=tell)

@@ -23,13 +23,11 @@ Trains on parts of the training set and fits how the error falls with the number
 """
 
 
-def run_data(given: dict[str, Any]) -> None:
-    """Carry out `paceline plan data` with what the user gave."""
+def run_data(given: dict[str, Any]) -> int:
+    """Carry out `paceline plan data` with what the user gave, and return the exit code."""
     from paceline.cli.job import obtain_data, refuse_torchrun
-    from paceline.cli.plan_frame import open_plan, show_plan, to_be_resumed
+    from paceline.cli.plan_frame import carry_out_plan
     from paceline.cli.validate_task import try_task
-    from paceline.records.plan_results import write_plan
-    from paceline.records.rundir import run_lock
 
     refuse_torchrun("paceline plan data")
     config = _settled(given)
@@ -38,10 +36,7 @@ def run_data(given: dict[str, Any]) -> None:
     from paceline.studies.learning_curve import prepare
 
     study = prepare(config)  # everything that can be refused is refused before there is a directory
-    run = open_plan("data", Path(config.task).stem, dataclasses.asdict(config), config.run_dir, config.resume)
-    with run_lock(run), to_be_resumed("data", run):
-        write_plan(run, _learn(config, study, run))
-    show_plan(run, config.format)
+    return carry_out_plan("data", Path(config.task).stem, config, lambda run: _learn(config, study, run))
 
 
 COMMAND = command_from(DataConfig, run_data, HELP)
@@ -65,19 +60,17 @@ def _settled(given: dict[str, Any]) -> DataConfig:
 
 
 def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataResult:
-    from paceline.cli.plan_frame import progress_of_trainings
+    from paceline.cli.plan_frame import train_all
     from paceline.plan.data_needs import Question, learn
     from paceline.records.rundir import read_info
     from paceline.studies.flops import forward_flop_or_none
     from paceline.studies.learning_curve import as_error
-    from paceline.studies.trainings import carry_out
 
     forward = forward_flop_or_none(study.task)
     trainings = study.trainings()
     if config.format == "text":
         sys.stderr.write(f"{study.cost()}\n")
-    with progress_of_trainings(len(trainings), config.format) as tell:
-        runs = carry_out(trainings, run.path / "runs", config.task, _shared(config), tell=tell)
+    runs = train_all(trainings, run, config.task, config, config.workers, config.data_dir)
     precision = read_info(runs[trainings[0].name].path).precision or "the trainings' precision"
     question = Question(
         task=study.task.name,
@@ -88,8 +81,3 @@ def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataRe
         device=config.device(precision),
     )
     return learn(study.points(runs), question)
-
-
-def _shared(config: DataConfig) -> tuple[str, ...]:
-    flags = ["--workers", config.workers]
-    return tuple(flags + (["--data-dir", config.data_dir] if config.data_dir is not None else []))

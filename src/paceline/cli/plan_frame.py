@@ -3,25 +3,32 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
-import typer
 
 import paceline
 from paceline.cli import signals
 from paceline.cli.exits import numbers_first
 from paceline.cli.run_directory import fresh_run, made_by, require_one_directory, resume_command
-from paceline.records.errors import PacelineError
-from paceline.records.rundir import RunDir, read_info, write_info
+from paceline.records.errors import Exit, PacelineError
+from paceline.records.rundir import RunDir, read_info, run_lock, write_info
 from paceline.records.schema import SCHEMA, RunInfo
 from paceline.settings.declare import VerbSettings
+
+if TYPE_CHECKING:
+    from paceline.plan.batch_config import BatchConfig
+    from paceline.plan.data_config import DataConfig
+    from paceline.plan.speed_config import SpeedConfig
+    from paceline.records.plan_results import AnyPlan
+    from paceline.studies.trainings import Training
 
 Config = TypeVar("Config", bound=VerbSettings)
 
@@ -71,19 +78,57 @@ def _info_of(kind: str, path: str) -> RunInfo:
     return info
 
 
-@contextlib.contextmanager
-def to_be_resumed(kind: str, run: RunDir) -> Iterator[None]:
-    """Around trainings: when they are stopped, the command that goes on with them is said.
+def carry_out_plan(
+    kind: str, name: str, config: BatchConfig | DataConfig | SpeedConfig, answer: Callable[[RunDir], AnyPlan]
+) -> int:
+    """Make the run directory, answer, and show the result. When stopped, the command that resumes the plan is said.
 
-    Raises:
-        typer.Exit: with the exit code of a stopped job.
+    Args:
+        kind: of the plan.
+        name: of the task.
+        config: what was asked.
+        answer: makes the result, given the directory; whatever can be refused has been refused before.
+
+    Returns:
+        The exit code.
     """
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        command = resume_command(f"plan {kind}", run)
-        sys.stderr.write(f"\nstopped: what was trained is kept\n  next: {command}\n")
-        raise typer.Exit(signals.exit_code(stop)) from None
+    from paceline.records.plan_results import write_plan
+
+    run = open_plan(kind, name, dataclasses.asdict(config), config.run_dir, getattr(config, "resume", None))
+    with run_lock(run):
+        try:
+            write_plan(run, answer(run))
+        except KeyboardInterrupt as stop:
+            command = resume_command(f"plan {kind}", run)
+            sys.stderr.write(f"\nstopped: what was trained is kept\n  next: {command}\n")
+            return signals.exit_code(stop)
+    show_plan(run, config.format)
+    return int(Exit.OK)
+
+
+def train_all(
+    trainings: Sequence[Training],
+    run: RunDir,
+    task: str,
+    config: BatchConfig | DataConfig,
+    workers: str,
+    data: str | None,
+) -> dict[str, RunDir]:
+    """Carry out the trainings of a plan that have not been done yet, and show which one runs.
+
+    Args:
+        trainings: in this order.
+        run: of the plan.
+        task: of all of them.
+        config: of the plan.
+        workers: of each training.
+        data: directory of the data set.
+    """
+    from paceline.studies.trainings import carry_out
+
+    shared = ["--workers", workers, *(["--data-dir", data] if data is not None else [])]
+    with progress_of_trainings(len(trainings), config.format) as tell:
+        return carry_out(trainings, run.path / "runs", task, shared, tell=tell)
 
 
 def settled(kind: str, settings: type[Config], given: Mapping[str, Any]) -> Config:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -30,16 +29,15 @@ The runs are of the same task at different batches and numbers of workers, for e
 """
 
 
-def run_speed(given: dict[str, Any]) -> None:
-    """Carry out `paceline plan speed` with what the user gave."""
+def run_speed(given: dict[str, Any]) -> int:
+    """Carry out `paceline plan speed` with what the user gave, and return the exit code."""
     config = SpeedConfig(**{"runs": [], **given})
     check(config)
     from paceline.cli.job import refuse_torchrun
-    from paceline.cli.plan_frame import open_plan, progress_bar, show_plan
+    from paceline.cli.plan_frame import carry_out_plan, progress_bar
     from paceline.plan.network import network_facts
     from paceline.plan.rows import require_alike, timing_of
     from paceline.plan.speed import Question, predict, processors_of
-    from paceline.records.plan_results import write_plan
 
     if config.probe:
         refuse_torchrun("paceline plan speed --probe")
@@ -64,9 +62,7 @@ def run_speed(given: dict[str, Any]) -> None:
     facts = network_facts(network, "given" if link is None else "probe", link)
     with progress_bar("fit") as tell:
         result = predict(timings, network, facts, question, tell, link=link)
-    run = open_plan("speed", info.name, dataclasses.asdict(config), config.run_dir, None)
-    write_plan(run, result)
-    show_plan(run, config.format)
+    return carry_out_plan("speed", info.name, config, lambda run: result)
 
 
 COMMAND = command_from(SpeedConfig, run_speed, HELP)

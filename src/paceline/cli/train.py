@@ -7,10 +7,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-import typer
-
 from paceline.checkpoint.manifest import standing
-from paceline.cli import signals
 from paceline.cli.job import follow_job, obtain_data, tidy, what_next, worker_environment
 from paceline.cli.options import command_from
 from paceline.cli.run_directory import resume_command
@@ -34,19 +31,13 @@ Under torchrun, on one machine or several, the command joins the job instead of 
 """
 
 
-def run_train(given: dict[str, Any]) -> None:
-    """Carry out `paceline train` with what the user gave; ends the process or raises typer.Exit."""
+def run_train(given: dict[str, Any]) -> int:
+    """Carry out `paceline train` with what the user gave, and return the exit code."""
     if "RANK" in os.environ and "WORLD_SIZE" in os.environ:
         from paceline.cli.train_joined import join
 
         join(given)
-    config, run = settle_request(given)
-    try:
-        code = _launch(config, run)
-    except KeyboardInterrupt as stop:  # typer would make a silent 130 of it, whatever the signal was
-        sys.stderr.write(f"\n{signals.words(stop)}\n")
-        raise typer.Exit(signals.exit_code(stop)) from None
-    raise typer.Exit(code)
+    return _launch(*settle_request(given))
 
 
 COMMAND = command_from(TrainConfig, run_train, HELP)

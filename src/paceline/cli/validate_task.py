@@ -13,10 +13,11 @@ from typing import IO, TYPE_CHECKING, Any
 import msgspec
 
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.rundir import RunDir
+from paceline.records.rundir import RunDir, write_atomic
 from paceline.records.validation import Validation
 
 if TYPE_CHECKING:
+    from paceline.launch.forked import Died
     from paceline.parallel.placement import RankEnv
     from paceline.train.config import TrainConfig
 
@@ -46,8 +47,8 @@ def validate_task(config: TrainConfig, env: RankEnv, run: RunDir | None) -> Vali
         with _StatusLine(config.format != "json") as line:
             found = call_forked(work, output=output.fileno(), waiting=line.show)
         if isinstance(found, Died):
-            raise _death(found.stage, found.exit_code, found.signal, _tail(output))
-        validation = msgspec.json.decode(found.answer, type=Validation)
+            raise _death(found, _tail(output))
+        validation = msgspec.json.decode(found, type=Validation)
         if validation.refusal is not None:
             raise validation.refusal.error()
         if run is not None:
@@ -103,20 +104,23 @@ class _StatusLine:
         self._shown = text
 
 
-def _death(stage: str, code: int | None, number: signal.Signals | None, tail: str) -> PacelineError:
+def _death(died: Died, tail: str) -> PacelineError:
     """The message for a process that ended without an answer."""
-    during = f"while {_DURING.get(stage, 'it started')}"
-    if number is None:
-        how = f"ended the process itself with exit code {code} {during}"
+    during = f"while {_DURING.get(died.stage, 'it started')}"
+    if died.signal is None:
+        how = f"ended the process itself with exit code {died.exit_code} {during}"
         hint = "look for os._exit() in the task and in what it imports"
         return PacelineError(f"the task {how}", why=tail, hint=hint, exit_code=Exit.FAILED)
     hint = {
         signal.SIGKILL: "it was killed, perhaps for memory: a smaller --global-batch or model, or more memory (dmesg "
         "says whether the kernel did it)",
         signal.SIGSEGV: "an extension that the task uses crashed: python -X faulthandler shows where",
-    }.get(number, "start it again; if it ends in the same way, look at what the task does there")
+    }.get(died.signal, "start it again; if it ends in the same way, look at what the task does there")
     return PacelineError(
-        f"the process that tried the task ended by {number.name} {during}", why=tail, hint=hint, exit_code=Exit.FAILED
+        f"the process that tried the task ended by {died.signal.name} {during}",
+        why=tail,
+        hint=hint,
+        exit_code=Exit.FAILED,
     )
 
 
@@ -139,9 +143,5 @@ def _tail(output: IO[bytes]) -> str:
 
 def _keep(output: IO[bytes], path: Path) -> None:
     output.seek(0)
-    content = output.read()
-    if not content:
-        return
-    from paceline.records.rundir import write_atomic
-
-    write_atomic(path, content)
+    if content := output.read():
+        write_atomic(path, content)

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from paceline.landscape.choices import BATCH_NORMS, DATA, DIRECTIONS, MEASURES, PLANES, PRECISIONS
 from paceline.parallel.placement import parse_workers
 from paceline.records.errors import PacelineError, choices
-from paceline.records.rundir import RunDir
 from paceline.settings.declare import VerbSettings, argument, control, format_setting, run_dir_setting, setting
 from paceline.settings.legal import ABOVE_ZERO, COUNT, NOT_NEGATIVE, PER_DEVICE, SEED, Range, one_of
-from paceline.tasks.table import BUILT_IN
 
 LEAST_BETWEEN = 3
 """Points of an interpolation: without one between the two runs there is no barrier."""
@@ -118,12 +115,6 @@ class LandscapeConfig(VerbSettings):
     def density_steps(self) -> int:
         """Lanczos steps of each: more show more of the spectrum's end, which `eigenvalues` is for."""
         return min(self.steps, 60)
-
-
-def is_run(target: str) -> bool:
-    """Whether a target is a directory, and no built-in task that a directory happens to be called like."""
-    path = Path(target)
-    return path.is_dir() and (target not in BUILT_IN or RunDir(path).exists())
 
 
 def check(config: LandscapeConfig) -> None:

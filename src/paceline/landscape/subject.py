@@ -18,13 +18,14 @@ from paceline.checkpoint import manifest
 from paceline.checkpoint.find import does_not_fit, find_checkpoint, load_into
 from paceline.checkpoint.state import MODEL_FILE, load_model
 from paceline.curvature.weights import Slice
-from paceline.landscape.config import LandscapeConfig, is_run
+from paceline.landscape.config import LandscapeConfig
 from paceline.parallel.rank_context import RankContext
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import read_info
 from paceline.records.schema import RunInfo
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.holdout import Part, narrow
+from paceline.tasks.names import is_run
 from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Task
 from paceline.tasks.task_loader import load_task

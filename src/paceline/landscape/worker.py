@@ -20,7 +20,7 @@ import numpy as np
 
 from paceline.checkpoint.find import find_checkpoint
 from paceline.landscape.choices import HANDOVER, NOT_INVARIANT, STALE
-from paceline.landscape.config import LandscapeConfig, is_run
+from paceline.landscape.config import LandscapeConfig
 from paceline.landscape.describe import batch_norm_words, chunk_words, describe, first_words
 from paceline.landscape.early import make_losses, refuse_early
 from paceline.landscape.estimate import Extent, cost_lines
@@ -36,6 +36,7 @@ from paceline.records.errors import Exit, PacelineError
 from paceline.records.landscape import LandscapeResult, arrays_path, finite, write_result
 from paceline.records.rundir import RunDir, read_info, write_atomic, write_info
 from paceline.records.schema import End, Measured
+from paceline.tasks.names import is_run
 
 PATIENCE_S = 86_400.0
 """Ranks may finish their points at very different times; a dead one is noticed at once all the same."""

@@ -21,7 +21,6 @@ import termios
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
@@ -95,7 +94,7 @@ class CapturedLogs(DefaultLogsSpecs):
     def _capture(chosen: LogsDest, local_rank: int, folder: Path, channels: list[Channel]) -> None:
         out, err = chosen.stdouts[local_rank], chosen.stderrs[local_rank]
         if out == err == "" and _same_place():
-            both = open_channel(folder / "output.log", sys.stderr)
+            both = Channel(folder / "output.log", sys.stderr)
             channels.append(both)
             chosen.stdouts[local_rank] = chosen.stderrs[local_rank] = both.name
             return
@@ -104,49 +103,76 @@ class CapturedLogs(DefaultLogsSpecs):
             (chosen.stderrs, "stderr.log", sys.stderr),
         ):
             if paths[local_rank] in ("", os.devnull):  # the latter when --local-ranks-filter hides the rank
-                channel = open_channel(folder / name, stream if paths[local_rank] == "" else None)
+                channel = Channel(folder / name, stream if paths[local_rank] == "" else None)
                 channels.append(channel)
                 paths[local_rank] = channel.name
 
 
-@dataclass(eq=False)
 class Channel:
-    """What one worker's stream is written into.
+    """What one worker's stream is written into: a terminal where `stream` is one, else a pipe.
+
+    Args:
+        log: where a copy of all bytes is kept.
+        stream: where they are shown; None shows nothing.
 
     Attributes:
         name: the path that the agent opens for the worker.
-        reader: our end.
-        writer: kept open, so that the path stays valid.
+        reader: our end, which never blocks.
+        writer: the other end, kept open so that the path stays valid.
         log: the copy.
-        show: passes bytes on; None when they are not shown.
-        terminal: the terminal of ours that it stands for; None for a pipe.
-        pending: the beginning of a line that waits for its end.
     """
 
-    name: str
-    reader: int
-    writer: int
-    log: BoundedLog
-    show: Show | None
-    terminal: TextIO | None
-    pending: bytes = b""
+    def __init__(self, log: Path, stream: TextIO | None) -> None:
+        self._terminal = stream if stream is not None and stream.isatty() and _may_open_terminals() else None
+        if self._terminal is not None:
+            self.reader, self.writer = os.openpty()
+            self.name = os.ttyname(self.writer)
+            _like_terminal(self.writer, self._terminal)
+        else:
+            self.reader, self.writer = os.pipe()
+            self.name = f"/proc/{os.getpid()}/fd/{self.writer}"
+        os.set_blocking(self.reader, False)
+        self.log = BoundedLog(log)
+        self._show = shower(stream) if stream is not None else None
+        self._pending = b""  # the beginning of a line that waits for its end
 
+    def pass_on(self) -> None:
+        """Keep and show what has arrived."""
+        try:
+            fresh = os.read(self.reader, _CHUNK)
+        except OSError:
+            return
+        self.log.write(fresh)
+        if self._show is None:
+            return
+        if self._terminal is not None:
+            self._show(fresh)
+            return
+        # Whole lines, so that ranks do not cut into each other's.
+        text = self._pending + fresh
+        end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
+        if end:
+            self._show(text[:end])
+        self._pending = text[end:]
+        if len(self._pending) > _CHUNK:
+            self.show_pending()
 
-def open_channel(log: Path, stream: TextIO | None) -> Channel:
-    """A channel whose bytes go to `log` and, unless None, to `stream`.
+    def show_pending(self) -> None:
+        """Show the beginning of a line without its end."""
+        if self._pending and self._show is not None:
+            self._show(self._pending)
+        self._pending = b""
 
-    A terminal where `stream` is one, else a pipe.
-    """
-    terminal = stream if stream is not None and stream.isatty() and _may_open_terminals() else None
-    if terminal is not None:
-        reader, writer = os.openpty()
-        name = os.ttyname(writer)
-        _like_terminal(writer, terminal)
-    else:
-        reader, writer = os.pipe()
-        name = f"/proc/{os.getpid()}/fd/{writer}"
-    os.set_blocking(reader, False)
-    return Channel(name, reader, writer, BoundedLog(log), shower(stream) if stream else None, terminal)
+    def follow_size(self) -> None:
+        """Be as wide as the terminal that it stands for."""
+        if self._terminal is not None:
+            _take_size(self.writer, self._terminal)
+
+    def close(self) -> None:
+        """Close all ends and the log."""
+        os.close(self.reader)
+        os.close(self.writer)
+        self.log.close()
 
 
 class OutputPump:
@@ -163,9 +189,7 @@ class OutputPump:
         self._ended.set()
         self._thread.join()
         for channel in self._channels:
-            os.close(channel.reader)
-            os.close(channel.writer)
-            channel.log.close()
+            channel.close()
 
     def _run(self) -> None:
         with selectors.DefaultSelector() as selector:
@@ -176,11 +200,11 @@ class OutputPump:
                 ended = self._ended.is_set()
                 ready = selector.select(0.0 if ended else _HALF_LINE_S)
                 for key, _ in ready:
-                    _pass_on(key.data)
+                    key.data.pass_on()
                 now = time.monotonic()
                 if not ready:
                     for channel in self._channels:
-                        _show_pending(channel)
+                        channel.show_pending()
                 if ended:
                     deadline = deadline or now + _LAST_WORDS_S
                     if not ready or now > deadline:
@@ -188,37 +212,9 @@ class OutputPump:
                 if now - sized > _SIZE_EVERY_S:
                     sized = now
                     for channel in self._channels:
-                        if channel.terminal is not None:
-                            _take_size(channel.writer, channel.terminal)
+                        channel.follow_size()
         for channel in self._channels:
-            _show_pending(channel)
-
-
-def _pass_on(channel: Channel) -> None:
-    try:
-        fresh = os.read(channel.reader, _CHUNK)
-    except OSError:
-        return
-    channel.log.write(fresh)
-    if channel.show is None:
-        return
-    if channel.terminal is not None:
-        channel.show(fresh)
-        return
-    # Whole lines, so that ranks do not cut into each other's.
-    text = channel.pending + fresh
-    end = max(text.rfind(b"\n"), text.rfind(b"\r")) + 1
-    if end:
-        channel.show(text[:end])
-    channel.pending = text[end:]
-    if len(channel.pending) > _CHUNK:
-        _show_pending(channel)
-
-
-def _show_pending(channel: Channel) -> None:
-    if channel.pending and channel.show is not None:
-        channel.show(channel.pending)
-    channel.pending = b""
+            channel.show_pending()
 
 
 def shower(stream: TextIO) -> Show:

@@ -32,13 +32,6 @@ _BLOCKED = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclass(frozen=True)
-class Answered:
-    """What the function returned."""
-
-    answer: bytes
-
-
-@dataclass(frozen=True)
 class Died:
     """The fork ended without an answer.
 
@@ -55,8 +48,8 @@ class Died:
 
 def call_forked(
     function: Callable[[Callable[[str], None]], bytes], *, output: int, waiting: Callable[[str, float], None]
-) -> Answered | Died:
-    """Call `function(stage)` in a fork.
+) -> bytes | Died:
+    """Call `function(stage)` in a fork, and return what it returns.
 
     Args:
         function: gets a function to say what it is doing.
@@ -103,7 +96,7 @@ def cuda_devices() -> int:
         )
     finally:
         os.close(nowhere)
-    return int(found.answer) if isinstance(found, Answered) else 0
+    return int(found) if isinstance(found, bytes) else 0
 
 
 def _live(function: Callable[[Callable[[str], None]], bytes], parent: int, pipe: int, output: int) -> NoReturn:
@@ -141,7 +134,7 @@ def _send(pipe: int, kind: bytes, content: bytes) -> None:
         message = message[os.write(pipe, message) :]
 
 
-def _wait(child: int, pipe: int, waiting: Callable[[str, float], None]) -> Answered | Died:
+def _wait(child: int, pipe: int, waiting: Callable[[str, float], None]) -> bytes | Died:
     began, stage, received = time.monotonic(), "", b""
     with selectors.DefaultSelector() as selector:
         selector.register(pipe, selectors.EVENT_READ)
@@ -153,7 +146,7 @@ def _wait(child: int, pipe: int, waiting: Callable[[str, float], None]) -> Answe
             while len(received) >= 9 and len(received) >= 9 + (size := int.from_bytes(received[1:9], "big")):
                 kind, content, received = received[:1], received[9 : 9 + size], received[9 + size :]
                 if kind == _ANSWER:
-                    return Answered(content)
+                    return content
                 stage = content.decode()
             if ended and not new:
                 break

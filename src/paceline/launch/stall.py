@@ -21,7 +21,7 @@ import shlex
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import psutil
@@ -109,22 +109,17 @@ def read_script(path: str, arguments: Sequence[str]) -> Script:
         tree = ast.parse(Path(path).read_bytes())
     except (OSError, SyntaxError, ValueError, RecursionError):
         return script
-    starter, size, line = "", None, 0
     for node in ast.walk(tree):
         if not isinstance(node, ast.Call):
             continue
         name = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
-        if not starter and (call := _starter(node, name)):
-            starter = f"{call} at line {node.lineno}"
-        if name == "init_process_group":
-            for word in node.keywords:
-                if (
-                    word.arg == "world_size"
-                    and isinstance(word.value, ast.Constant)
-                    and isinstance(word.value.value, int)
-                ):
-                    size, line = word.value.value, node.lineno
-    return Script(path, tuple(arguments), starter, size, line)
+        if not script.starter and (call := _starter(node, name)):
+            script = replace(script, starter=f"{call} at line {node.lineno}")
+        for word in node.keywords if name == "init_process_group" else ():
+            value = getattr(word.value, "value", None)
+            if word.arg == "world_size" and isinstance(word.value, ast.Constant) and isinstance(value, int):
+                script = replace(script, world_size=value, world_size_line=node.lineno)
+    return script
 
 
 def _starter(node: ast.Call, name: str) -> str:

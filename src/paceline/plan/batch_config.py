@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass, fields
-from pathlib import Path
 
 from paceline.parallel.placement import parse_workers
 from paceline.records.errors import PacelineError
-from paceline.records.rundir import RunDir
 from paceline.records.target import Target, parse_target
 from paceline.settings.declare import VerbSettings, argument, control, format_setting, run_dir_setting, setting
 from paceline.settings.legal import ABOVE_ZERO, PER_DEVICE
 from paceline.settings.typed_number import whole_numbers
-from paceline.tasks.names import check_task_name
-from paceline.tasks.table import BUILT_IN
+from paceline.tasks.names import check_task_name, is_run
 from paceline.tasks.targets import check_target
 
 
@@ -83,8 +80,7 @@ class BatchConfig(VerbSettings):
     def task(self) -> str | None:
         """The task that runs are made of; None where runs were named."""
         (first, *others) = self.targets
-        is_task = not others and not (Path(first).is_dir() and (first not in BUILT_IN or RunDir(Path(first)).exists()))
-        return first if is_task else None
+        return first if not others and not is_run(first) else None
 
     @property
     def trains(self) -> bool:

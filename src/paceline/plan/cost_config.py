@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from paceline.plan.compute import Device, training_flop, transformer_flop
 from paceline.records.errors import PacelineError
-from paceline.settings.declare import VerbSettings, format_setting, run_dir_setting, setting
+from paceline.settings.declare import FORMATS, VerbSettings, control, format_setting, run_dir_setting, setting
 from paceline.settings.legal import ABOVE_ZERO
 
 
@@ -53,7 +53,7 @@ class CostConfig(VerbSettings):
     )
     price: float | None = setting(None, "Price of one device for an hour.", ABOVE_ZERO)
 
-    format: str = format_setting(group="Output")
+    format: str = control("text", "text, or json for one JSON object.", FORMATS, group="Output")
 
     @property
     def flop(self) -> float:

@@ -14,10 +14,7 @@ from paceline.settings.legal import ABOVE_ZERO, NOT_NEGATIVE, PER_DEVICE
 from paceline.tasks.names import check_task_name
 from paceline.tasks.targets import check_target
 
-LENGTHS = {
-    "steps": "every size takes as many steps as the largest takes in --epochs",
-    "epochs": "every size takes --epochs, so that small ones have few steps",
-}
+LENGTHS = ("steps", "epochs")
 LEAST_FRACTIONS = 4
 """Three numbers are fitted, and a fourth size has to show whether the formula holds."""
 

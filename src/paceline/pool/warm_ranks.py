@@ -168,20 +168,19 @@ def run_ranks(
     deadline = began + timeout_s
     answers: dict[int, Answer] = {}
     with tempfile.TemporaryDirectory(prefix="paceline-pool-") as stacks:
-        job = _job(function, args, env, timeout_s, stacks)
-        job = replace(job, limits=limits, group=group, plain=plain)
+        job = replace(_job(function, args, env, timeout_s, stacks), limits=limits, group=group, plain=plain)
         ranks: list[_Rank] = []
         if limits is not None:
             limits.prepare()
             job = replace(job, env={**job.env, MARK: Path(stacks).name})
         try:
-            _start(ranks, job, world)
-            _collect(answers, ranks, deadline, timeout_s, stacks)
-            _note(usage, ranks, answers, began)
+            try:
+                _start(ranks, job, world)
+                _collect(answers, ranks, deadline, timeout_s, stacks)
+            finally:
+                if usage is not None:
+                    usage += [_use(each, answers.get(each.rank), began) for each in ranks]
             _dismiss(ranks, _LEAVE_PLAIN_S if plain else _LEAVE_S)
-        except BaseException:
-            _note(usage, ranks, answers, began)
-            raise
         finally:
             _kill(ranks)
             modest = limits is None or limits.sweep(Path(stacks).name)
@@ -311,22 +310,13 @@ def _answer_of(each: _Rank) -> Answer | None:
     return answer
 
 
-def _note(usage: list[RankUse] | None, ranks: Sequence[_Rank], answers: Mapping[int, Answer], began: float) -> None:
-    """What each rank has used so far."""
-    if usage is None or usage:
-        return
-    for each in ranks:
-        answer = answers.get(each.rank)
-        usage.append(RankUse(each.rank, _cpu_s(each.process), None if answer is None else answer.at_s - began))
-
-
-def _cpu_s(process: ForkServerProcess) -> float | None:
-    """Of a process and its children that have ended: fields 14 to 17 of its line in /proc."""
-    try:
-        fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return None
-    return sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+def _use(each: _Rank, answer: Answer | None, began: float) -> RankUse:
+    """What a rank has used so far: fields 14 to 17 of its line in /proc, with those of its children that have ended."""
+    cpu_s = None
+    with contextlib.suppress(OSError):
+        fields = Path(f"/proc/{each.process.pid}/stat").read_text().rpartition(")")[2].split()
+        cpu_s = sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
+    return RankUse(each.rank, cpu_s, None if answer is None else answer.at_s - began)
 
 
 def _blame(failed: Mapping[int, Answer], waiting: dict[int, _Rank], answers: dict[int, Answer], stacks: str) -> None:

@@ -1,4 +1,4 @@
-"""Is it a task? Answered before torch is loaded and anything is started."""
+"""Is it a task, or a run? Answered before torch is loaded and anything is started."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import difflib
 from pathlib import Path
 
 from paceline.records.errors import PacelineError, choices
+from paceline.records.rundir import RunDir
 from paceline.tasks.table import BUILT_IN
 
 
@@ -24,3 +25,9 @@ def check_task_name(spec: str) -> None:
         raise PacelineError(f"unknown task {spec}", hint=meant + legal)
     if not Path(spec).is_file():
         raise PacelineError(f"there is no task file {spec}", hint=legal)
+
+
+def is_run(target: str) -> bool:
+    """Whether a target is a directory, and no built-in task that a directory happens to be called like."""
+    path = Path(target)
+    return path.is_dir() and (target not in BUILT_IN or RunDir(path).exists())
