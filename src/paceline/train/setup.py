@@ -77,7 +77,7 @@ def build(
     refuse_single_samples(objective, plan, schedule.total_steps, train_feed)
     ddp, notes = wrap(objective, task, plan, context, sample, (config.optimizer, optimizer))
     if config.compress != "none":
-        compress.register(ddp, config.compress, objective.ledger)
+        compress.register(ddp, config.compress, objective)
     monitor = agree.all_or_none(lambda: _monitor(planned, task, model, like))
     average = _average(planned, objective, train_feed)
     # On the weights that the seed gives, so that the order in which gradients become ready, and with it every sum, is
