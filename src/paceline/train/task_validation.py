@@ -59,7 +59,7 @@ MOST_SAMPLES = 64
 """In the batch that is tried, at most."""
 
 
-def load(config: TrainConfig) -> Task:
+def load_part(config: TrainConfig) -> Task:
     """The task, with the part of its data that the run has.
 
     Raises:
@@ -89,17 +89,11 @@ def target_of(config: TrainConfig, task: Task) -> Target | None:
     Raises:
         PacelineError: the task does not measure it, or it can never be reached.
     """
-    target = parse_target(config.target, config.patience) if config.target else None
-    if target is None:
+    if not config.target:
         return None
-    if target.metric not in ("loss", *task.metrics):
-        raise PacelineError(
-            f"--target {target.metric} is not measured by the task {task.name}",
-            hint=f"it measures: {', '.join(('loss', *task.metrics))}",
-        )
-    measured: Any = task.metrics.get(target.metric)
-    if measured is accuracy:
-        require_reachable(target, FRACTION)
+    target = parse_target(config.target, config.patience)
+    measured = {name: FRACTION if metric is accuracy else None for name, metric in task.metrics.items()}
+    require_reachable(task.name, target, {"loss": None, **measured})
     return target
 
 
@@ -133,7 +127,7 @@ class _Attempt:
 
     def run(self) -> None:
         self.stage("task()")
-        task = load(self.config)
+        task = load_part(self.config)
         check_defaults(task, self.source)
         planned = plan_training(self.config, task.defaults, len(task.train_data), self.env)
         target_of(self.config, task)
