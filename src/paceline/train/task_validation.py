@@ -44,14 +44,13 @@ from paceline.tasks.table import BUILT_IN, Defaults
 from paceline.tasks.targets import FRACTION, require_reachable
 from paceline.tasks.task import Loss, Task, accuracy
 from paceline.tasks.task_loader import load_task
-from paceline.train.additivity import Additivity, Trial, judge
+from paceline.train.additivity import Additivity, MetricTrial, Piece, Trial, judge
 from paceline.train.batch_plan import Plan
 from paceline.train.checks import check
 from paceline.train.choices import flag_of
 from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
 from paceline.train.loader_processes import check_loadable
-from paceline.train.metric_trial import MetricTrial, Piece
 from paceline.train.model import build_model, placed, seed_everything
 from paceline.train.resolve import TrainingPlan, plan_training
 
