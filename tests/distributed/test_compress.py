@@ -55,7 +55,7 @@ def hooked(kind: str, bucket_mb: float, loss: Any = counted, model: nn.Module | 
     """An objective in DDP with the hook."""
     objective = Objective(model or net(), loss, nullcontext)
     ddp = wrapped(objective, bucket_cap_mb=bucket_mb, **changes)
-    compress.register(ddp, kind, objective.ledger)
+    compress.register(ddp, kind, objective)
     return objective, ddp
 
 
@@ -175,7 +175,7 @@ def unhooked(kind: str) -> bool:
         objective = Objective(net(), counted, nullcontext)
         ddp = wrapped(objective)
         if registered:
-            compress.register(ddp, kind, objective.ledger)
+            compress.register(ddp, kind, objective)
         ddp(rows(rank), 1.0, NO_WISHES).backward()
         found.append([p.grad.clone() for p in objective.parameters()])
     return all(torch.equal(a, b) for a, b in zip(*found, strict=True))
@@ -198,7 +198,7 @@ def refused() -> list[Any]:
     compress.dist.all_reduce = cannot
     for kind in ("bf16", "int8"):
         try:
-            compress.register(ddp, kind, objective.ledger)
+            compress.register(ddp, kind, objective)
         except PacelineError as error:
             errors.append(told(error))
     return errors

@@ -153,13 +153,9 @@ _BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
 """Where Python hands over to the autograd engine; hooks that DDP runs are called from below it."""
 
 
-def user_place(frame: FrameType | None = None) -> tuple[Place | None, bool]:
-    """The innermost line on the stack that is the user's own, and whether all this happens within a backward pass.
-
-    Args:
-        frame: where to start; the caller's by default.
-    """
-    at: FrameType | None = frame if frame is not None else sys._getframe(1)
+def user_place() -> tuple[Place | None, bool]:
+    """The innermost line on the stack that is the user's own, and whether all this happens within a backward pass."""
+    at: FrameType | None = sys._getframe(1)
     place: Place | None = None
     in_backward = False
     while at is not None and not (place and in_backward):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from paceline.records.errors import PacelineError, choices
@@ -33,23 +34,27 @@ def check_target(task: str, target: Target) -> None:
     Raises:
         PacelineError: naming the metrics, or the range.
     """
-    if task not in BUILT_IN:
-        return
-    reaches = {"loss": POSITIVE, **dict.fromkeys(BUILT_IN[task].metrics, FRACTION)}
+    if task in BUILT_IN:
+        require_reachable(task, target, {"loss": POSITIVE, **dict.fromkeys(BUILT_IN[task].metrics, FRACTION)})
+
+
+def require_reachable(task: str, target: Target, reaches: Mapping[str, Reach | None]) -> None:
+    """Refuse a metric that is not measured, or a value outside of its range.
+
+    Args:
+        task: its name.
+        target: of --target.
+        reaches: the range of each metric; None where nothing is known of it.
+
+    Raises:
+        PacelineError: naming the metrics, or the range, and the fraction where a percentage was given.
+    """
     if target.metric not in reaches:
         raise PacelineError(
             f"--target {target.metric} is not measured by the task {task}", hint=f"it measures: {choices(reaches)}"
         )
-    require_reachable(target, reaches[target.metric])
-
-
-def require_reachable(target: Target, reach: Reach) -> None:
-    """Refuse a value outside of the range.
-
-    Raises:
-        PacelineError: naming the range, and the fraction where a percentage was given.
-    """
-    if reach.low < target.value <= reach.high:
+    reach = reaches[target.metric]
+    if reach is None or reach.low < target.value <= reach.high:
         return
     percent = reach is FRACTION and 2 <= target.value <= 100
     meant = f"did you mean {target.metric}={target.value / 100:.4g}? " if percent else ""

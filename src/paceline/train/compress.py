@@ -14,14 +14,12 @@ float16 also loses what is below 6e-8, and has nothing above 65,504.
 message of its own, of 4 numbers, in its own dtype. So loss, count and stop are what they would be without compression.
 
 **An overflow ends the run.** A gradient that is no longer finite could vanish in a ReLU and leave a finite, wrong loss.
-So when any bucket comes back with an inf or a NaN, the step's loss in the ledger becomes NaN, on every rank alike, and
-the loop stops as for any loss that is not finite: before the optimizer takes the step, on CUDA two steps later. For
-that the ledger is handed to DDP last.
+So when any bucket comes back with an inf or a NaN, the objective takes the step's loss for NaN, on every rank alike,
+and the loop stops as for any loss that is not finite: before the optimizer takes the step, on CUDA two steps later.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -33,17 +31,18 @@ from torch.nn.parallel import DistributedDataParallel
 from paceline.records.errors import PacelineError
 from paceline.settings.legal import one_of
 from paceline.train.choices import COMPRESSIONS
+from paceline.train.objective import Objective
 
 _DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
-def register(ddp: DistributedDataParallel, kind: str, ledger: nn.Parameter) -> None:
+def register(ddp: DistributedDataParallel, kind: str, objective: Objective) -> None:
     """Let the gradients of `ddp` travel in other numbers; every rank calls this together, before the first step.
 
     Args:
-        ddp: around an `Objective`.
+        ddp: around `objective`.
         kind: a name of `COMPRESSIONS`; none registers nothing, and DDP's own sum stays.
-        ledger: the objective's, which stays exact.
+        objective: whose ledger stays exact.
 
     Raises:
         PacelineError: an unknown kind, or the process group's backend cannot sum these numbers; on all ranks.
@@ -51,8 +50,9 @@ def register(ddp: DistributedDataParallel, kind: str, ledger: nn.Parameter) -> N
     one_of("--compress", kind, COMPRESSIONS)
     if kind == "none":
         return
-    _require_support(kind, ledger.device)
-    compression = Compression(kind, ledger)
+    _require_support(kind, objective.ledger.device)
+    compression = Compression(kind, objective.ledger)
+    objective.spoiled = compression.spoiled
     # A lambda, because DDP compares a hook's annotations with types, and ours are text.
     ddp.register_comm_hook(None, lambda _, bucket: compression.start(bucket))
 
@@ -85,24 +85,6 @@ def _require_support(kind: str, device: torch.device) -> None:
         ) from error
 
 
-@dataclass(frozen=True)
-class _Ledger:
-    """The ledger in one synchronization.
-
-    Attributes:
-        bucket: in which DDP gets it back.
-        place: where in it the ledger belongs: a view.
-        total: its sum over ranks, once `arrived` is done.
-        whole: the bucket as promised to DDP.
-    """
-
-    bucket: Tensor
-    place: Tensor
-    total: Tensor
-    arrived: Future[Any]
-    whole: Future[Tensor]
-
-
 class Compression:
     """The hook. DDP calls it with one bucket after another, in the same order on every rank.
 
@@ -116,31 +98,34 @@ class Compression:
         self.ledger = ledger
         self.world = dist.get_world_size()
         self._checks: list[Future[Tensor]] = []
-        """Of each bucket so far; it is back, and the value is 0, or NaN if not all of it is finite."""
-        self._sent: _Ledger | None = None
+        """Of each bucket of a step; it is back, and the value is 0, or NaN if not all of it is finite."""
+
+    def spoiled(self) -> Tensor | float:
+        """0, or NaN if what came back in the last synchronisation is not finite; the same on every rank."""
+        return sum(check.wait() for check in self._checks)
 
     def start(self, bucket: Any) -> Future[Tensor]:
         """Start the sum of a bucket (a `dist.GradBucket`); the future's value is the bucket, with means in it."""
         if bucket.index() == 0:
-            self._checks, self._sent = [], None
-        started = self._start(bucket)
-        if bucket.is_last():
-            self._hand_over()
-        return started
-
-    def _start(self, bucket: Any) -> Future[Tensor]:
+            self._checks = []
         buffer: Tensor = bucket.buffer()
         if buffer.is_sparse:  # rows of an embedding, in a bucket of their own: few numbers, which stay exact
             return _summed(buffer / self.world).then(lambda done: done.value()[0])
         pairs = zip(bucket.parameters(), bucket.gradients(), strict=True)
         place = next((gradient for parameter, gradient in pairs if parameter is self.ledger), None)
-        if place is not None:
-            total = place.clone()
-            whole: Future[Tensor] = Future(devices=[buffer.device]) if buffer.is_cuda else Future()
-            self._sent = _Ledger(buffer, place, total, _summed(total), whole)
-        check = self._send(_around(buffer, place))
-        self._checks.append(check)
-        return check.then(lambda _: buffer) if place is None else whole
+        if place is None:
+            self._checks.append(self._send([buffer]))
+            return self._checks[-1].then(lambda _: buffer)
+        total = place.clone()
+        arrived = _summed(total)
+        self._checks.append(self._send(_around(buffer, place)))
+
+        def finish(_: Future[Tensor]) -> Tensor:
+            arrived.wait()  # it was sent before; on CUDA this also orders the streams
+            place.copy_(total / self.world)
+            return buffer
+
+        return self._checks[-1].then(finish)
 
     def _send(self, parts: list[Tensor]) -> Future[Tensor]:
         """Sum over ranks in 16 bits; `parts` hold means when the check is there."""
@@ -154,29 +139,9 @@ class Compression:
 
         return _summed(sent).then(unpack)
 
-    def _hand_over(self) -> None:
-        """When all buckets are back: put the ledger into its own, and keep the promise to DDP."""
-        ledger, checks = self._sent, self._checks
-        if ledger is None:
-            raise AssertionError("the ledger was in no bucket")
 
-        def finish(_: Future[Any]) -> None:
-            try:
-                ledger.arrived.wait()  # all are back; on CUDA this also orders the streams
-                spoiled = torch.stack([check.wait() for check in checks]).sum()
-                ledger.place.copy_(ledger.total / self.world)
-                ledger.place[0] += spoiled.to(ledger.place.dtype)
-                ledger.whole.set_result(ledger.bucket)
-            except Exception as error:  # noqa: BLE001  # a peer has died: without a word DDP would wait for ever
-                ledger.whole.set_exception(error)  # type: ignore[arg-type]
-
-        torch.futures.collect_all([*checks, ledger.arrived]).then(finish)
-
-
-def _around(buffer: Tensor, place: Tensor | None) -> list[Tensor]:
-    """The bucket without the ledger: views."""
-    if place is None:
-        return [buffer]
+def _around(buffer: Tensor, place: Tensor) -> list[Tensor]:
+    """The bucket without the ledger, whose part of it is `place`: views."""
     start = place.storage_offset() - buffer.storage_offset()
     return [buffer[:start], buffer[start + place.numel() :]]
 

@@ -20,6 +20,7 @@ from torch.utils.data import DataLoader
 from paceline.parallel.partition import batch_span, draws_seed, epoch_order, rank_spans, split
 from paceline.tasks.data.arrays import Arrays, Draws, Like, to_device
 from paceline.tasks.data.dataset_hooks import collate_of, tell_epoch
+from paceline.tasks.task_loader import task_files
 from paceline.train.batch_plan import Plan
 from paceline.train.loader_processes import Seeded, begin, check_loadable, start_method, starting
 
@@ -114,7 +115,7 @@ class DatasetFeed:
     def rows(self, indices: Sequence[int]) -> Any:
         """See `Feed`; of epoch 0."""
         tell_epoch(self.dataset, 0)
-        seeded = Seeded(self.dataset, self.plan.seed)
+        seeded = Seeded(task_files(), self.dataset, self.plan.seed)
         return to_device(self.collate([seeded[0, index] for index in indices]), self.like)
 
     def evaluation(self, batch: int) -> Iterator[tuple[Any, int]]:
@@ -129,7 +130,7 @@ class DatasetFeed:
         listens = tell()
         method = start_method()
         loader: DataLoader[Any] = DataLoader(
-            Seeded(self.dataset, self.plan.seed),
+            Seeded(task_files(), self.dataset, self.plan.seed),
             batch_sampler=wanted,
             num_workers=self.workers,
             collate_fn=self.collate,

@@ -29,7 +29,7 @@ from paceline.parallel.rank_context import SAVE_SIGNALS
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Arrays
 from paceline.tasks.data.dataset_hooks import collate_of
-from paceline.tasks.task_loader import TaskFile, task_files
+from paceline.tasks.task_loader import TaskFile
 
 _FOR_THE_RANK = frozenset({signal.SIGTERM, signal.SIGINT, signal.SIGHUP, *SAVE_SIGNALS})
 """Signals that mean the rank; launchers and clusters send them to all of its processes."""
@@ -82,19 +82,19 @@ class Seeded(Dataset[Any]):
     resume. The generators of the process that calls it are put back.
 
     Args:
+        files: of tasks, imported in a new interpreter before the dataset is unpickled.
         dataset: map-style.
         seed: of the run.
-        files: of tasks, imported in a new interpreter before the dataset is unpickled.
     """
 
-    def __init__(self, dataset: Any, seed: int, files: tuple[TaskFile, ...] | None = None) -> None:
+    def __init__(self, files: tuple[TaskFile, ...], dataset: Any, seed: int) -> None:
+        self._files = files
         self.dataset = dataset
         self.seed = seed
-        self._files = task_files() if files is None else files
 
     def __reduce__(self) -> Any:
         # Arguments are unpickled in order, so the files are imported before a class of theirs is looked for.
-        return _unpickled, (self._files, self.dataset, self.seed)
+        return Seeded, (self._files, self.dataset, self.seed)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -112,10 +112,6 @@ class Seeded(Dataset[Any]):
             random.setstate(before[0])
             np.random.set_state(before[1])
             torch.set_rng_state(before[2])
-
-
-def _unpickled(files: tuple[TaskFile, ...], dataset: Any, seed: int) -> Seeded:
-    return Seeded(dataset, seed, files)
 
 
 @contextlib.contextmanager

@@ -108,9 +108,11 @@ class Objective(nn.Module):
         sparse: indices in `trained` of those whose gradients are sparse tensors.
         empty: a batch of no samples, for a model that has to run on every rank even where there is no sample
             (synchronised batch norm); None for all others.
+        spoiled: gives 0, or NaN where gradients of a step did not survive their way between ranks; None where they do.
     """
 
     empty: Any = None
+    spoiled: Callable[[], Tensor | float] | None = None
 
     def __init__(
         self,
@@ -216,7 +218,10 @@ class Objective(nn.Module):
         """(7,) the ledger summed over ranks, after the synchronised backward; a copy."""
         if self.ledger.grad is None:
             raise AssertionError("the ledger has no gradient: backward did not run")
-        return self.ledger.grad[: len(LEDGER)].detach() * world
+        totals = self.ledger.grad[: len(LEDGER)].detach() * world
+        if self.spoiled is not None:
+            totals[0] += self.spoiled()
+        return totals
 
     def complete_gradients(self, world: int) -> None:
         """After the synchronised backward: parameters that no rank reached have no gradient, as in one process.

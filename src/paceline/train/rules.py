@@ -45,11 +45,6 @@ class Rule:
     longer_warmup: bool = False
 
 
-def _none(settings: Settings, k: float, decoupled: bool) -> Settings:
-    del k, decoupled
-    return settings
-
-
 def _linear(settings: Settings, k: float, decoupled: bool) -> Settings:
     """Goyal et al. 2017, arXiv 1706.02677: k steps of a rate are about one step of k times the rate."""
     del decoupled
@@ -81,7 +76,7 @@ def _adam_sde(settings: Settings, k: float, decoupled: bool) -> Settings:
 
 
 RULES: dict[str, Rule] = {
-    "none": Rule(_none),
+    "none": Rule(lambda settings, k, decoupled: settings),
     "linear": Rule(_linear),
     "sqrt": Rule(_sqrt),
     "adam-sde": Rule(_adam_sde, adam_only=True),

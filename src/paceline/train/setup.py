@@ -36,7 +36,7 @@ from paceline.train.recorder import Recorder, as_session, describe
 from paceline.train.replica import wrap
 from paceline.train.resolve import TrainingPlan, plan_training
 from paceline.train.schedules import Duration, rate_jump
-from paceline.train.task_validation import load, target_of
+from paceline.train.task_validation import load_part, target_of
 
 
 def build(
@@ -55,7 +55,7 @@ def build(
         PacelineError: on all ranks when it happens on one.
     """
     agree.require_equal("configuration", repr(dataclasses.replace(given, workers="", run_dir=None)))
-    task = _shared(agree.all_or_none(lambda: load(given)), context)
+    task = _shared(agree.all_or_none(lambda: load_part(given)), context)
     planned = plan_training(given, task.defaults, len(task.train_data), context.env)
     target = target_of(given, task)
     if given.deterministic:
@@ -77,7 +77,7 @@ def build(
     refuse_single_samples(objective, plan, schedule.total_steps, train_feed)
     ddp, notes = wrap(objective, task, plan, context, sample, (config.optimizer, optimizer))
     if config.compress != "none":
-        compress.register(ddp, config.compress, objective.ledger)
+        compress.register(ddp, config.compress, objective)
     monitor = agree.all_or_none(lambda: _monitor(planned, task, model, like))
     average = _average(planned, objective, train_feed)
     # On the weights that the seed gives, so that the order in which gradients become ready, and with it every sum, is

@@ -44,13 +44,12 @@ from paceline.tasks.table import BUILT_IN, Defaults
 from paceline.tasks.targets import FRACTION, require_reachable
 from paceline.tasks.task import Loss, Task, accuracy
 from paceline.tasks.task_loader import load_task
-from paceline.train.additivity import Additivity, Trial, judge
+from paceline.train.additivity import Additivity, MetricTrial, Piece, Trial, judge
 from paceline.train.batch_plan import Plan
 from paceline.train.checks import check
 from paceline.train.config import TrainConfig
 from paceline.train.feed import Feed, make_feed
 from paceline.train.loader_processes import check_loadable
-from paceline.train.metric_trial import MetricTrial, Piece
 from paceline.train.model import build_model, placed, seed_everything
 from paceline.train.resolve import TrainingPlan, plan_training
 
@@ -58,7 +57,7 @@ MOST_SAMPLES = 64
 """In the batch that is tried, at most."""
 
 
-def load(config: TrainConfig) -> Task:
+def load_part(config: TrainConfig) -> Task:
     """The task, with the part of its data that the run has.
 
     Raises:
@@ -88,17 +87,11 @@ def target_of(config: TrainConfig, task: Task) -> Target | None:
     Raises:
         PacelineError: the task does not measure it, or it can never be reached.
     """
-    target = parse_target(config.target, config.patience) if config.target else None
-    if target is None:
+    if not config.target:
         return None
-    if target.metric not in ("loss", *task.metrics):
-        raise PacelineError(
-            f"--target {target.metric} is not measured by the task {task.name}",
-            hint=f"it measures: {', '.join(('loss', *task.metrics))}",
-        )
-    measured: Any = task.metrics.get(target.metric)
-    if measured is accuracy:
-        require_reachable(target, FRACTION)
+    target = parse_target(config.target, config.patience)
+    measured = {name: FRACTION if metric is accuracy else None for name, metric in task.metrics.items()}
+    require_reachable(task.name, target, {"loss": None, **measured})
     return target
 
 
@@ -132,7 +125,7 @@ class _Attempt:
 
     def run(self) -> None:
         self.stage("task()")
-        task = load(self.config)
+        task = load_part(self.config)
         check_defaults(task, self.source)
         planned = plan_training(self.config, task.defaults, len(task.train_data), self.env)
         target_of(self.config, task)
