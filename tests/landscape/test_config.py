@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from paceline.landscape.choices import MEASURES
 from paceline.landscape.config import LandscapeConfig, check, flag_of, for_resume, from_dict, is_run, to_dict
-from paceline.landscape.estimate import Extent, cost, cost_lines, work_units
+from paceline.landscape.cost import Extent, Pace, cost, cost_lines, passes
 from paceline.landscape.measures import TAKE
-from paceline.landscape.session import Pace
 from paceline.records.errors import PacelineError
 
 
@@ -27,7 +26,7 @@ def test_every_name_of_a_measure_has_one_function() -> None:
     """And a field of the result that it fills, and a cost."""
     from paceline.records.landscape import LandscapeResult
 
-    assert TAKE.keys() == MEASURES.keys() == work_units(config(), 3).keys()
+    assert TAKE.keys() == MEASURES.keys() == passes(config(), 3).keys()
     assert set(MEASURES) <= set(LandscapeResult.__struct_fields__)
 
 

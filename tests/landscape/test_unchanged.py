@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import nn
 
-from paceline.landscape.unchanged import require_same_loss
+from paceline.landscape.preflight import require_same_loss
 from paceline.records.errors import PacelineError
 from paceline.tasks.task import Arrays, Task
 from tests.landscape.problems import conv_net, image_task, session

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from paceline.curvature.untouched import seed_chunk
+from paceline.curvature.side_effects import seed_chunk
 from paceline.parallel.partition import Span, split
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Arrays, Like

@@ -12,6 +12,8 @@ from paceline.records.errors import Exit, PacelineError
 
 Operator = Callable[[Tensor], Tensor]
 """apply(v (n,)) -> H v (n,), for a symmetric H; never changes v."""
+Objective = Callable[[Tensor], tuple[float, Tensor]]
+"""f(x (n,)) -> f(x), its gradient (n,)."""
 
 
 @dataclass(frozen=True)

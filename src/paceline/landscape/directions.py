@@ -21,11 +21,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paceline.curvature.random_vectors import Stream, random_stream
 from paceline.curvature.weights import Slice
+from paceline.landscape.kept_parts import blocks
 from paceline.records.errors import PacelineError
 
-_STREAM = 2  # keeps directions apart from the probes and starts of the same seed
-_BLOCK = 1 << 18
 _TINY = 1e-10
 """Added to the length of a filter's direction, as in Li et al.'s own code."""
 
@@ -61,7 +61,7 @@ def _drawn(
 ) -> Iterator[tuple[Slice, Tensor]]:
     """A direction a parameter at a time, float64 on the CPU; a `raw` one without its length yet."""
     for index, place in enumerate(layout):
-        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STREAM, number, index))))
+        generator = random_stream(Stream.DIRECTION, seed, number, index)
         drawn = torch.from_numpy(generator.standard_normal(place.stop - place.start))
         if kind == "filter":
             drawn = _by_filter(drawn, weights[place.start : place.stop].to("cpu", torch.float64), place.shape)
@@ -144,7 +144,6 @@ class Axes:
     def step(self, point: Tensor, coordinates: Sequence[float]) -> Tensor:
         """`point` (P,) moved by the sum of coordinate * axis, in place; axes beyond the coordinates are left out."""
         for row, coordinate in zip(self._rows, coordinates, strict=False):
-            for start in range(0, len(point), _BLOCK) if coordinate else ():
-                block = torch.from_numpy(np.array(row[start : start + _BLOCK]))
-                point[start : start + _BLOCK].add_(block.to(point), alpha=float(coordinate))
+            for block in blocks(len(point)) if coordinate else ():
+                point[block].add_(torch.from_numpy(np.array(row[block])).to(point), alpha=float(coordinate))
         return point

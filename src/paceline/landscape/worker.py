@@ -21,15 +21,13 @@ import numpy as np
 from paceline.checkpoint.find import find_checkpoint
 from paceline.landscape.choices import HANDOVER, NOT_INVARIANT, STALE
 from paceline.landscape.config import LandscapeConfig, from_dict, is_run
-from paceline.landscape.describe import batch_norm_words, chunk_words, describe, first_words
-from paceline.landscape.early import make_losses, refuse_early
-from paceline.landscape.estimate import Extent, cost_lines
+from paceline.landscape.cost import Extent, cost_lines, measure_pace
 from paceline.landscape.measures import TAKE
-from paceline.landscape.record import Recorder
-from paceline.landscape.session import Outcome, Session, curvature_samples, measure_pace, slice_samples
+from paceline.landscape.preflight import make_losses, preflight, require_same_loss
+from paceline.landscape.ranks import Ranks, Recorder, Stopped
+from paceline.landscape.run_info import batch_norm_words, chunk_words, first_note, run_info
+from paceline.landscape.session import Outcome, Session
 from paceline.landscape.subject import load_subject
-from paceline.landscape.unchanged import require_same_loss
-from paceline.landscape.work import Stopped, Work
 from paceline.parallel import agree
 from paceline.parallel.seat import Seat, StopRequest, join, last_line, run_as_rank, take_seat
 from paceline.records.errors import Exit, PacelineError
@@ -63,7 +61,7 @@ def run_rank(stop: StopRequest) -> int:
     try:
         measure(session, recorder, run, seat)
     except Stopped as stopped:
-        recorder.end(_end("interrupted", stopped.exit_code, recorder))
+        recorder.write(_end("interrupted", stopped.exit_code, recorder))
         return int(stopped.exit_code)
     except PacelineError as error:
         _try_to_end(recorder, error.exit_code, error.what)
@@ -71,7 +69,7 @@ def run_rank(stop: StopRequest) -> int:
     except BaseException as error:
         _try_to_end(recorder, Exit.FAILED, last_line(error))
         raise
-    recorder.end(_end("finished", Exit.OK, recorder))
+    recorder.write(_end("finished", Exit.OK, recorder))
     return int(Exit.OK)
 
 
@@ -84,15 +82,13 @@ def build(config: LandscapeConfig, seat: Seat, run: RunDir, stop: StopRequest) -
     config = agree.from_rank_zero(lambda: settle(config))
     subject = agree.all_or_none(lambda: load_subject(config, seat))
     agree.require_equal("model", subject.fingerprint)
-    agree.all_or_none(lambda: (slice_samples(config, subject), curvature_samples(config, subject)))
-    session = Session(config, subject, Work(run.path / "parts", stop, None, seat.device))
+    session = Session(config, subject, Ranks(run.path / "parts", stop, None, seat.device))
     agree.all_or_none(lambda: make_losses(session))
-    session.early = agree.from_rank_zero(lambda: refuse_early(session))
+    session.checkpoints, session.other_weights = agree.from_rank_zero(lambda: preflight(session))
     number = agree.from_rank_zero(lambda: _begin(session, seat, run))
-    recorder = Recorder(run, seat.env.rank, seat.env.world, number)
-    session.work = Work(run.path / "parts", stop, recorder, seat.device)
+    recorder = session.ranks.recorder = Recorder(run, seat.env.rank, seat.env.world, number)
     for note in seat.placement.notes:
-        recorder.note(note)
+        session.ranks.note(note)
     return session, recorder
 
 
@@ -107,14 +103,13 @@ def settle(config: LandscapeConfig) -> LandscapeConfig:
 
 def _begin(session: Session, seat: Seat, run: RunDir) -> int:
     """Write run.json, or compare with the one that is there; return the number of the session."""
-    info = describe(session.config, session.subject, seat, session.slices.size)
-    facts = {**info.facts, "other_weights": session.early.other_weights}
+    info = run_info(session, seat)
     if not run.exists():
-        write_info(run, msgspec.structs.replace(info, facts={**facts, "sessions": 1}))
+        write_info(run, msgspec.structs.replace(info, facts={**info.facts, "sessions": 1}))
         return 1
     first = read_info(run.path)
     for whose, fact in ((session.config.target, "weights"), (session.config.other, "other_weights")):
-        if first.facts.get(fact) != facts[fact]:
+        if first.facts.get(fact) != info.facts[fact]:
             raise PacelineError(
                 f"{whose} has other weights than when {run.path} was begun",
                 why="the checkpoint was written again, or another version of torch draws other fresh weights",
@@ -127,21 +122,19 @@ def _begin(session: Session, seat: Seat, run: RunDir) -> int:
 
 def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> None:
     """Take every measure in turn and write what came of it."""
-    config = session.config
-    samples, curved = slice_samples(config, session.subject), curvature_samples(config, session.subject)
-    recorder.note(first_words(config, session.subject, samples, curved))
-    extent = Extent(samples, curved, session.early.checkpoints, seat.env.world)
+    config, samples, curved = session.config, session.samples, session.curvature_samples
+    session.ranks.note(first_note(session))
+    extent = Extent(samples, curved, session.checkpoints, seat.env.world)
     for line in cost_lines(config, measure_pace(session), extent):
-        recorder.note(line)
+        session.ranks.note(line)
     require_same_loss(session)
     outcomes: dict[str, Outcome] = {}
     seconds: dict[str, float] = {}
     for name in config.measures:
         began = time.perf_counter()
-        outcomes[name] = TAKE[name](session)
+        outcome = outcomes[name] = TAKE[name](session)
         seconds[name] = time.perf_counter() - began
-        outcome = outcomes[name]
-        recorder.measured(
+        recorder.write(
             Measured(
                 measure=name,
                 elapsed_s=recorder.elapsed_s(),
@@ -203,7 +196,7 @@ def _write(run: RunDir, result: LandscapeResult, outcomes: dict[str, Outcome]) -
 
 def _try_to_end(recorder: Recorder, code: int, message: str) -> None:
     with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the measurement
-        recorder.end(_end("failed", code, recorder, message))
+        recorder.write(_end("failed", code, recorder, message))
 
 
 def _end(reason: Literal["finished", "interrupted", "failed"], code: int, recorder: Recorder, message: str = "") -> End:

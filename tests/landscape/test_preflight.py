@@ -8,8 +8,8 @@ import pytest
 
 from paceline.checkpoint.manifest import directory_name, read_manifest
 from paceline.checkpoint.state import MODEL_FILE
-from paceline.landscape.early import make_losses, refuse_early
-from paceline.landscape.session import measure_pace
+from paceline.landscape.cost import measure_pace
+from paceline.landscape.preflight import make_losses, preflight
 from paceline.records.errors import PacelineError
 from tests.landscape.problems import conv_net, image_task, session
 from tests.landscape.test_paths import PLACES, apart, checkpoint, path_session
@@ -30,7 +30,7 @@ def test_the_checkpoints_of_a_path_are_counted(tmp_path: Path) -> None:
     path = path_session(tmp_path / "a", PLACES, plane="pca", measure="surface")
     line = path_session(tmp_path / "b", PLACES, directions="raw", measure="line")
 
-    assert (refuse_early(path).checkpoints, refuse_early(line).checkpoints) == (4, 0)
+    assert (preflight(path)[0], preflight(line)[0]) == (4, 0)
 
 
 def test_the_other_runs_weights_are_known_by_the_digest_in_its_manifest(tmp_path: Path) -> None:
@@ -40,10 +40,10 @@ def test_the_other_runs_weights_are_known_by_the_digest_in_its_manifest(tmp_path
     checkpoint(tmp_path / "two", 2, other)
     settings = {"target": str(tmp_path / "one"), "other": str(tmp_path / "two")}
 
-    found = refuse_early(session(image_task(), one, tmp_path / "parts", **settings))
+    _, other_weights = preflight(session(image_task(), one, tmp_path / "parts", **settings))
 
     manifest = read_manifest(tmp_path / "two" / "checkpoints" / directory_name(2))
-    assert found.other_weights == manifest.files[MODEL_FILE].sha256
+    assert other_weights == manifest.files[MODEL_FILE].sha256
 
 
 def test_the_cost_can_be_measured_wherever_slices_can(tmp_path: Path) -> None:

@@ -1,15 +1,12 @@
-"""What a measure needs besides the loss: where its parts are kept, when to stop, whom to tell how far it is.
-
-Everything that took long to compute is kept below `parts/` as soon as it is there, so that a measurement that was
-stopped, or killed, goes on with what it has.
-"""
+"""What the ranks of a measurement share: the directory of its parts, the request to stop, the events they write."""
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -18,7 +15,9 @@ from paceline.parallel import agree
 from paceline.parallel.reduce import sum_over_ranks
 from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit
-from paceline.records.schema import Measuring
+from paceline.records.rundir import RunDir
+from paceline.records.schema import Measuring, Note, Start
+from paceline.records.writer import EventWriter
 
 T = TypeVar("T")
 _TELL_EVERY_S = 0.2
@@ -32,29 +31,33 @@ class Stopped(Exception):  # noqa: N818  it is no error
         self.exit_code = exit_code
 
 
-class Teller(Protocol):
-    """Who writes events."""
+class Recorder(EventWriter):
+    """Writes the events of one rank, and has its clock.
 
-    def measuring(self, event: Measuring) -> None:
-        """Progress."""
-        ...
+    Args:
+        run: where.
+        rank: whose.
+        world: ranks in the job.
+        session: 1 for the first start, 2 for the first resume, ...
+    """
 
-    def note(self, message: str) -> None:
-        """Something a person should know."""
-        ...
+    def __init__(self, run: RunDir, rank: int, world: int, session: int) -> None:
+        super().__init__(run.events(rank))
+        self._began = time.perf_counter()
+        self.write(Start(session=session, time_unix_s=time.time(), world=world, step=0, pid=os.getpid()))
 
     def elapsed_s(self) -> float:
         """Since the session began."""
-        ...
+        return time.perf_counter() - self._began
 
 
-class Work:
-    """One measurement's surroundings. Without a process group there is one rank.
+class Ranks:
+    """This rank among those of a measurement. Without a process group there is one rank.
 
     Args:
         parts: the directory that parts are kept in.
-        stop: what this rank was told.
-        teller: gets progress of this rank; None where nobody listens.
+        stop: the request to stop that this rank has received, if any.
+        recorder: gets this rank's events; None where nobody reads them.
         device: where the backend has its tensors.
     """
 
@@ -62,12 +65,12 @@ class Work:
         self,
         parts: Path,
         stop: StopRequest | None = None,
-        teller: Teller | None = None,
+        recorder: Recorder | None = None,
         device: torch.device | None = None,
     ) -> None:
         self.parts = parts
         self.stop = stop or StopRequest()
-        self._teller = teller
+        self.recorder = recorder
         self._device = device or torch.device("cpu")
         self._told = 0.0
         joined = dist.is_initialized()
@@ -106,20 +109,19 @@ class Work:
         return values
 
     def note(self, message: str) -> None:
-        """Something a person should know."""
-        if self._teller is not None:
-            self._teller.note(message)
+        """Record something that a person should know."""
+        if self.recorder is not None:
+            self.recorder.write(Note(message=message))
 
-    def tell(self, measure: str, done: int, total: int, unit: str, shown: str = "") -> None:
-        """Progress, a few times a second at most; the first and the last in any case."""
-        if self._teller is None:
+    def progress(self, measure: str, done: int, total: int, unit: str, shown: str = "") -> None:
+        """Record progress, a few times a second at most; the first and the last in any case."""
+        if self.recorder is None:
             return
         now = time.perf_counter()
         if 0 < done < total and now - self._told < _TELL_EVERY_S:
             return
         self._told = now
-        self._teller.measuring(
-            Measuring(
-                measure=measure, done=done, total=total, unit=unit, elapsed_s=self._teller.elapsed_s(), shown=shown
-            )
+        elapsed_s = self.recorder.elapsed_s()
+        self.recorder.write(
+            Measuring(measure=measure, done=done, total=total, unit=unit, elapsed_s=elapsed_s, shown=shown)
         )
