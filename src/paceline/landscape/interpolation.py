@@ -32,7 +32,7 @@ from paceline.checkpoint.find import does_not_fit, find_checkpoint
 from paceline.checkpoint.state import load_model
 from paceline.curvature.fixed_loss import Value
 from paceline.landscape.config import LandscapeConfig
-from paceline.landscape.kept_parts import blocks, save_array
+from paceline.landscape.kept_parts import blocks, mapped, save_array
 from paceline.landscape.session import Outcome, Session, shown
 from paceline.landscape.slices import Floats, evaluate
 from paceline.landscape.subject import digest_of_checkpoint, flat_weights, task_settings, train_run
@@ -65,7 +65,7 @@ def interpolation(session: Session) -> Outcome:
     config, loss = session.config, session.slices
     path = session.ranks.parts / "other.npy"
     other = session.ranks.from_rank_zero(lambda: _compare(session, path))
-    there = np.load(path, mmap_mode="r")
+    there = mapped(path)
     where = positions(config.points)
 
     def at(index: int) -> Value:

@@ -137,6 +137,12 @@ def save_rows(path: Path, rows: Iterable[np.ndarray[Any, Any]], count: int) -> N
             file.flush()
 
 
+def mapped(path: Path) -> np.ndarray[Any, Any]:
+    """The array of an .npy file, without reading it."""
+    array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r")
+    return array
+
+
 def blocks(size: int) -> Iterator[slice]:
     """Consecutive parts of a vector, by which a mapped file is read."""
     return (slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK))

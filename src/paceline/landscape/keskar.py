@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -82,9 +82,9 @@ class RandomSubspace:
         self.size = columns
         self._like, self._seed = like, seed
         self._rows = max(1, _BLOCK_BYTES // (8 * columns))
-        self._kept: list[Tensor] | None = None
+        self._kept: list[tuple[slice, Tensor]] | None = None
         if len(like) * columns * 4 <= _KEEP_BYTES:
-            self._kept = [block for _, block in self._made()]
+            self._kept = list(self._made())
 
     def _made(self) -> Iterator[tuple[slice, Tensor]]:
         for number, start in enumerate(range(0, len(self._like), self._rows)):
@@ -93,13 +93,8 @@ class RandomSubspace:
             drawn = generator.standard_normal((rows.stop - rows.start, self.size), dtype=np.float32)
             yield rows, torch.from_numpy(drawn)
 
-    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        if self._kept is None:
-            yield from self._made()
-            return
-        for number, block in enumerate(self._kept):
-            start = number * self._rows
-            yield slice(start, start + len(block)), block
+    def _blocks(self) -> Iterable[tuple[slice, Tensor]]:
+        return self._made() if self._kept is None else self._kept
 
     def apply(self, y: Floats) -> Tensor:
         """A y (P,)."""

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from paceline.curvature.fixed_loss import FixedLoss, Value
 from paceline.landscape.bounds import keskar_sharpness, sam_sharpness
-from paceline.landscape.directions import IN_WORDS, Axes, random_direction
+from paceline.landscape.directions import IN_WORDS, random_direction, step
 from paceline.landscape.interpolation import interpolation
-from paceline.landscape.kept_parts import save_array
+from paceline.landscape.kept_parts import mapped, save_array
 from paceline.landscape.session import Outcome, Session, shown
-from paceline.landscape.slices import Floats, along, coordinates, evaluate, grid
+from paceline.landscape.slices import Floats, coordinates, evaluate, grid
 from paceline.landscape.spectrum import density, eigenvalues, trace
 from paceline.landscape.trajectory import run_path, trajectory, window
 from paceline.records.landscape import Line, Surface, finites
@@ -22,13 +25,13 @@ def surface(session: Session) -> Outcome:
     config = session.config
     if config.plane == "pca":
         path = run_path(session)
-        axes = Axes(path.axes)
+        axes = path.axes
         x, y = (window(path.xy[:, axis], config.span, config.points) for axis in (0, 1))
     else:
         axes = random_axes(session)
         x = y = coordinates(config.points, config.span)
     points = grid(x, y)
-    values = evaluate(session.ranks, "surface", len(points), along(session.slices, axes.step, points))
+    values = evaluate(session.ranks, "surface", len(points), along(session.slices, axes, points))
     words = IN_WORDS["pca" if config.plane == "pca" else config.directions]
     result = Surface(
         plane=config.plane,
@@ -40,7 +43,7 @@ def surface(session: Session) -> Outcome:
     )
     arrays = {"surface_x": x, "surface_y": y, **values.arrays("surface", (len(y), len(x)))}
     warnings = [f"surface: the loss is no finite number at {result.failed} points"] if result.failed else []
-    if not axes.spans(1):
+    if not axes[1].any():
         warnings.append("surface: the run went along a straight line, so nothing changes across it")
     summary = f"{len(x)} x {len(y)} points, loss {shown(result.lowest)} to {shown(result.highest)}"
     return Outcome(result, arrays, summary, warnings)
@@ -51,7 +54,7 @@ def line(session: Session) -> Outcome:
     config = session.config
     where = coordinates(config.points, config.span)
     axes = random_axes(session)
-    values = evaluate(session.ranks, "line", len(where), along(session.slices, axes.step, where[:, None]))
+    values = evaluate(session.ranks, "line", len(where), along(session.slices, axes, where[:, None]))
     words = IN_WORDS[config.directions]
     result = Line(directions=words, points=where.tolist(), loss=finites(values.loss))
     arrays = {"line_t": where, **values.arrays("line")}
@@ -59,7 +62,15 @@ def line(session: Session) -> Outcome:
     return Outcome(result, arrays, f"{len(where)} points, loss {shown(low)} to {shown(high)}")
 
 
-def random_axes(session: Session) -> Axes:
+def along(loss: FixedLoss, axes: NDArray[Any], where: Floats) -> Callable[[int], Value]:
+    """`at` for `evaluate`: the present weights moved by where[i] (k,) along `axes` (k, P).
+
+    Two copies of the weights are held at a time: the point, and the one that the loss puts into the model.
+    """
+    return lambda index: loss.value_alone(step(loss.point(), axes, where[index]))
+
+
+def random_axes(session: Session) -> NDArray[Any]:
     """Two directions, made by rank 0 and kept in a file that every rank maps."""
     config, path = session.config, session.ranks.parts / "directions.npy"
 
@@ -74,7 +85,7 @@ def random_axes(session: Session) -> Axes:
         save_array(path, np.stack(rows))
 
     session.ranks.from_rank_zero(make)
-    return Axes(path)
+    return mapped(path)
 
 
 def _extreme(values: Floats, choose: Callable[[Floats], float]) -> float | None:

@@ -16,7 +16,8 @@ from paceline.parallel.reduce import sum_over_ranks
 from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit
 from paceline.records.rundir import RunDir
-from paceline.records.schema import Measuring, Note, Start
+from paceline.records.schema import End, Measuring, Note, Start
+from paceline.records.vocabulary import EndReason
 from paceline.records.writer import EventWriter
 
 T = TypeVar("T")
@@ -49,6 +50,10 @@ class Recorder(EventWriter):
     def elapsed_s(self) -> float:
         """Since the session began."""
         return time.perf_counter() - self._began
+
+    def end(self, reason: EndReason, exit_code: int, message: str = "") -> None:
+        """Write the last event."""
+        self.write(End(step=0, reason=reason, exit_code=int(exit_code), elapsed_s=self.elapsed_s(), message=message))
 
 
 class Ranks:

@@ -9,13 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from torch import Tensor
 
-from paceline.curvature.fixed_loss import FixedLoss, Value
+from paceline.curvature.fixed_loss import Value
 from paceline.landscape.kept_parts import PointRecord, read_points
 from paceline.landscape.ranks import Ranks
 from paceline.records.landscape import finite
@@ -93,11 +91,3 @@ def evaluate(ranks: Ranks, name: str, points: int, at: Callable[[int], Value]) -
             for metric in records[0].metrics
         },
     )
-
-
-def along(loss: FixedLoss, place: Callable[[Tensor, Any], Tensor], where: Any) -> Callable[[int], Value]:
-    """`at` for `evaluate`: the present weights moved by `place(weights, where[index])`.
-
-    Two copies of the weights are held at a time: the point, and the one that the loss puts into the model.
-    """
-    return lambda index: loss.value_alone(place(loss.point(), where[index]))

@@ -20,7 +20,7 @@ from paceline.checkpoint.find import all_checkpoints
 from paceline.checkpoint.state import load_model
 from paceline.curvature.fixed_loss import Value
 from paceline.landscape.interpolation import move
-from paceline.landscape.kept_parts import KeptValues, blocks, save_array, save_rows
+from paceline.landscape.kept_parts import KeptValues, blocks, mapped, save_array, save_rows
 from paceline.landscape.session import Outcome, Session, as_array
 from paceline.landscape.slices import Floats, evaluate
 from paceline.landscape.subject import flat_weights, task_settings
@@ -37,15 +37,15 @@ class RunPath:
     """The checkpoints of a run in their plane.
 
     Attributes:
-        weights: an .npy file of shape (k, P), the weights of each.
-        axes: an .npy file of shape (2, P), see `principal_plane`.
+        weights: (k, P) of each, mapped from a file.
+        axes: (2, P) of the plane, see `principal_plane`, mapped from a file.
         steps: k optimizer steps.
         xy: (k, 2) coordinates in the plane.
         variance: (k - 1,) share of each axis.
     """
 
-    weights: Path
-    axes: Path
+    weights: NDArray[Any]
+    axes: NDArray[Any]
     steps: list[int]
     xy: Floats
     variance: Floats
@@ -54,10 +54,9 @@ class RunPath:
 def trajectory(session: Session) -> Outcome:
     """The path with the loss at each checkpoint."""
     path = run_path(session)
-    weights = np.load(path.weights, mmap_mode="r")
 
     def at(index: int) -> Value:
-        return session.slices.value_alone(move(session.slices.point(), weights[index], 1.0))
+        return session.slices.value_alone(move(session.slices.point(), path.weights[index], 1.0))
 
     values = evaluate(session.ranks, "trajectory", len(path.steps), at)
     shares = path.variance[:2].tolist()
@@ -86,13 +85,13 @@ def run_path(session: Session) -> RunPath:
         like, layout = session.slices.point().cpu(), session.slices.layout
         rows = (flat_weights(load_model(path), layout, like, path).numpy() for _, path in found)
         save_rows(weights, rows, len(found))
-        plane, xy, variance = principal_plane(np.load(weights, mmap_mode="r"))
+        plane, xy, variance = principal_plane(mapped(weights))
         save_array(axes, plane)
         return [step for step, _ in found], xy.tolist(), variance.tolist()
 
     kept = KeptValues(session.ranks, "path/path")
     steps, xy, variance = kept.get("path", lambda: session.ranks.from_rank_zero(make))
-    return RunPath(weights, axes, steps, as_array(xy), as_array(variance))
+    return RunPath(mapped(weights), mapped(axes), steps, as_array(xy), as_array(variance))
 
 
 def checkpoints_of_path(session: Session) -> list[tuple[int, Path]]:

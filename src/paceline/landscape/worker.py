@@ -13,7 +13,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -33,7 +33,7 @@ from paceline.parallel.seat import Seat, StopRequest, join, last_line, run_as_ra
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.landscape import LandscapeResult, arrays_path, finite, write_result
 from paceline.records.rundir import RunDir, read_info, write_atomic, write_info
-from paceline.records.schema import End, Measured
+from paceline.records.schema import Measured
 
 PATIENCE_S = 86_400.0
 """Ranks may finish their points at very different times; a dead one is noticed at once all the same."""
@@ -59,17 +59,18 @@ def run_rank(stop: StopRequest) -> int:
     session, recorder = build(config, seat, run, stop)
     stop.install()
     try:
-        measure(session, recorder, run, seat)
+        measure(session, recorder, run)
     except Stopped as stopped:
-        recorder.write(_end("interrupted", stopped.exit_code, recorder))
+        recorder.end("interrupted", stopped.exit_code)
         return int(stopped.exit_code)
-    except PacelineError as error:
-        _try_to_end(recorder, error.exit_code, error.what)
-        raise
     except BaseException as error:
-        _try_to_end(recorder, Exit.FAILED, last_line(error))
+        code, message = int(Exit.FAILED), last_line(error)
+        if isinstance(error, PacelineError):
+            code, message = error.exit_code, error.what
+        with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the measurement
+            recorder.end("failed", code, message)
         raise
-    recorder.write(_end("finished", Exit.OK, recorder))
+    recorder.end("finished", Exit.OK)
     return int(Exit.OK)
 
 
@@ -120,11 +121,11 @@ def _begin(session: Session, seat: Seat, run: RunDir) -> int:
     return number
 
 
-def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> None:
+def measure(session: Session, recorder: Recorder, run: RunDir) -> None:
     """Take every measure in turn and write what came of it."""
     config, samples, curved = session.config, session.samples, session.curvature_samples
     session.ranks.note(first_note(session))
-    extent = Extent(samples, curved, session.checkpoints, seat.env.world)
+    extent = Extent(samples, curved, session.checkpoints, session.ranks.world)
     for line in cost_lines(config, measure_pace(session), extent):
         session.ranks.note(line)
     require_same_loss(session)
@@ -163,7 +164,7 @@ def measure(session: Session, recorder: Recorder, run: RunDir, seat: Seat) -> No
         gradient_norm=finite(slope),
         warnings=_warnings(session, outcomes, slope),
         seconds=seconds,
-        world=seat.env.world,
+        world=session.ranks.world,
         **{name: outcome.result for name, outcome in outcomes.items()},
     )
     agree.from_rank_zero(lambda: _write(run, result, outcomes))
@@ -192,15 +193,6 @@ def _write(run: RunDir, result: LandscapeResult, outcomes: dict[str, Outcome]) -
     np.savez_compressed(buffer, **arrays)
     write_atomic(arrays_path(run), buffer.getvalue())
     write_result(run, result)
-
-
-def _try_to_end(recorder: Recorder, code: int, message: str) -> None:
-    with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the measurement
-        recorder.write(_end("failed", code, recorder, message))
-
-
-def _end(reason: Literal["finished", "interrupted", "failed"], code: int, recorder: Recorder, message: str = "") -> End:
-    return End(step=0, reason=reason, exit_code=int(code), elapsed_s=recorder.elapsed_s(), message=message)
 
 
 if __name__ == "__main__":
