@@ -15,9 +15,9 @@ from paceline.parallel import agree
 from paceline.parallel.reduce import sum_over_ranks
 from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit
+from paceline.records.event import EndReason
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Measuring, Note, Start
-from paceline.records.vocabulary import EndReason
 from paceline.records.writer import EventWriter
 
 T = TypeVar("T")

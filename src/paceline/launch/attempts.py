@@ -22,8 +22,8 @@ from torch.distributed.elastic.multiprocessing import SignalException
 from torch.distributed.launcher import api as launcher
 
 from paceline.launch.rank_ends import EndWatcher
+from paceline.records.event import AttemptOutcome
 from paceline.records.launched import RankExit
-from paceline.records.vocabulary import AttemptOutcome
 
 Ends = Mapping[int, tuple[float, int | None]]
 """Time and exit code of ranks that have ended, by rank."""

@@ -16,7 +16,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.records.errors import PacelineError
-from paceline.records.rundir import RunDir, write_atomic
+from paceline.records.rundir import RunDir, decode_record, write_atomic
 
 SCHEMA = 1
 
@@ -245,19 +245,13 @@ def read_result(run: RunDir) -> LandscapeResult:
     """
     path = result_path(run)
     try:
-        head = msgspec.json.decode(path.read_bytes())
+        raw = path.read_bytes()
     except FileNotFoundError:
         raise PacelineError(
             f"{run.path} has no result yet",
             why="the measurement was stopped before its end",
             hint=f"paceline landscape --resume {shlex.quote(str(run.path))}",
         ) from None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise PacelineError(f"{path} cannot be read", why=str(error)) from error
-    schema = head.get("schema") if isinstance(head, dict) else None
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise PacelineError(f"{path} was written by a newer Paceline", hint="pip install --upgrade paceline")
-    try:
-        return msgspec.convert(head, LandscapeResult)
-    except msgspec.ValidationError as error:
-        raise PacelineError(f"{path} is damaged", why=str(error)) from error
+    return decode_record(path, raw, LandscapeResult, schema=SCHEMA)

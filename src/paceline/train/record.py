@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Literal
 
+from paceline.records.event import CheckpointReason
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import (
@@ -19,7 +20,6 @@ from paceline.records.schema import (
     Start,
     Step,
 )
-from paceline.records.vocabulary import CheckpointReason
 from paceline.records.writer import EventWriter
 
 
