@@ -36,6 +36,7 @@ from paceline.landscape.kept_parts import blocks, mapped, save_array
 from paceline.landscape.session import Outcome, Session, shown
 from paceline.landscape.slices import Floats, evaluate
 from paceline.landscape.subject import digest_of_checkpoint, flat_weights, task_settings, train_run
+from paceline.parallel import agree
 from paceline.records.errors import PacelineError
 from paceline.records.landscape import Interpolation, finite, finites
 
@@ -64,7 +65,7 @@ def interpolation(session: Session) -> Outcome:
     """Loss and metrics on the line to the other run, and the barrier."""
     config, loss = session.config, session.slices
     path = session.ranks.parts / "other.npy"
-    other = session.ranks.from_rank_zero(lambda: _compare(session, path))
+    other = agree.from_rank_zero(lambda: _compare(session, path))
     there = mapped(path)
     where = positions(config.points)
 

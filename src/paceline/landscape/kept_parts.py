@@ -19,6 +19,7 @@ import torch
 from paceline.curvature.lanczos import Row
 from paceline.curvature.operator import Space
 from paceline.landscape.ranks import Ranks
+from paceline.parallel import agree
 from paceline.records.lines import JsonLines
 from paceline.records.rundir import make_dirs, write_error
 from paceline.records.writer import EventWriter
@@ -66,7 +67,7 @@ class KeptValues:
 
     def __init__(self, ranks: Ranks, name: str) -> None:
         self._path, self._writes = ranks.parts / f"{name}.jsonl", ranks.rank == 0
-        lines = ranks.from_rank_zero(lambda: _read_lines(self._path, _NamedValue, ranks.note))
+        lines = agree.from_rank_zero(lambda: _read_lines(self._path, _NamedValue, ranks.note))
         self._values: dict[str, Any] = {line.key: line.value for line in lines}
 
     def get(self, key: str, make: Callable[[], Any]) -> Any:
@@ -95,7 +96,7 @@ class KeptRows(list[Row]):
         self._path, self._writes = ranks.parts / f"{name}.lanczos", ranks.rank == 0
         vector_type = torch.empty(0, dtype=space.dtype).numpy().dtype
         self._layout = np.dtype([("alpha", "<f8"), ("beta", "<f8"), ("vector", vector_type, (space.size,))])
-        super().__init__(ranks.from_rank_zero(self._read))
+        super().__init__(agree.from_rank_zero(self._read))
 
     def _read(self) -> list[Row]:
         """Whole steps in the file; a torn one at its end is cut off."""

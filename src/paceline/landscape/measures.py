@@ -17,6 +17,7 @@ from paceline.landscape.session import Outcome, Session, shown
 from paceline.landscape.slices import Floats, coordinates, evaluate, grid
 from paceline.landscape.spectrum import density, eigenvalues, trace
 from paceline.landscape.trajectory import run_path, trajectory, window
+from paceline.parallel import agree
 from paceline.records.landscape import Line, Surface, finites
 
 
@@ -84,7 +85,7 @@ def random_axes(session: Session) -> NDArray[Any]:
         ]
         save_array(path, np.stack(rows))
 
-    session.ranks.from_rank_zero(make)
+    agree.from_rank_zero(make)
     return mapped(path)
 
 

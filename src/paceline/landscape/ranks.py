@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 
-from paceline.parallel import agree
 from paceline.parallel.reduce import sum_over_ranks
 from paceline.parallel.seat import StopRequest
 from paceline.records.errors import Exit
@@ -20,7 +17,6 @@ from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Measuring, Note, Start
 from paceline.records.writer import EventWriter
 
-T = TypeVar("T")
 _TELL_EVERY_S = 0.2
 
 
@@ -57,7 +53,7 @@ class Recorder(EventWriter):
 
 
 class Ranks:
-    """This rank among those of a measurement. Without a process group there is one rank.
+    """This rank among those of a measurement, in whose process group it is.
 
     Args:
         parts: the directory that parts are kept in.
@@ -78,9 +74,7 @@ class Ranks:
         self.recorder = recorder
         self._device = device or torch.device("cpu")
         self._told = 0.0
-        joined = dist.is_initialized()
-        self.rank = dist.get_rank() if joined else 0
-        self.world = dist.get_world_size() if joined else 1
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
 
     def told_to_stop(self) -> bool:
         """Whether this rank was; the others may not know yet."""
@@ -93,25 +87,11 @@ class Ranks:
             Stopped: on every rank.
         """
         wishes = torch.tensor(self.stop.wishes(), dtype=torch.float64, device=self._device)
-        if dist.is_initialized():
-            sum_over_ranks(wishes)
-        terminate, interrupt = wishes.tolist()
+        terminate, interrupt = sum_over_ranks(wishes).tolist()
         if interrupt:
             raise Stopped(Exit.INTERRUPTED)
         if terminate:
             raise Stopped(Exit.TERMINATED)
-
-    def from_rank_zero(self, make: Callable[[], T]) -> T:
-        """What `make` returns on rank 0, on every rank."""
-        return agree.from_rank_zero(make) if dist.is_initialized() else make()
-
-    def gather(self, value: T) -> list[T]:
-        """Every rank's value, in rank order, on every rank."""
-        if not dist.is_initialized():
-            return [value]
-        values: list[Any] = [None] * self.world
-        dist.all_gather_object(values, value)
-        return values
 
     def note(self, message: str) -> None:
         """Record something that a person should know."""

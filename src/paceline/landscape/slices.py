@@ -11,11 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+import torch.distributed as dist
 from numpy.typing import NDArray
 
 from paceline.curvature.fixed_loss import Value
 from paceline.landscape.kept_parts import PointRecord, read_points
 from paceline.landscape.ranks import Ranks
+from paceline.parallel import agree
 from paceline.records.landscape import finite
 from paceline.records.writer import EventWriter
 
@@ -65,7 +67,7 @@ def evaluate(ranks: Ranks, name: str, points: int, at: Callable[[int], Value]) -
         Stopped: on every rank; finished points are kept.
     """
     folder = ranks.parts / name
-    known = ranks.from_rank_zero(lambda: read_points(folder, ranks.note))
+    known = agree.from_rank_zero(lambda: read_points(folder, ranks.note))
     own = [index for index in range(points) if index not in known][ranks.rank :: ranks.world]
     before = len(known)
     ranks.progress(name, before, points, "points")
@@ -81,7 +83,9 @@ def evaluate(ranks: Ranks, name: str, points: int, at: Callable[[int], Value]) -
             done = min(points, before + count * ranks.world)
             ranks.progress(name, done, points, "points", f"loss {value.loss:.4g}")
     ranks.pause()
-    for part in ranks.gather(found):
+    parts: list[list[PointRecord]] = [[] for _ in range(ranks.world)]
+    dist.all_gather_object(parts, found)
+    for part in parts:
         known |= {record.index: record for record in part}
     records = [known[index] for index in range(points)]
     return Values(

@@ -24,6 +24,7 @@ from paceline.landscape.kept_parts import KeptValues, blocks, mapped, save_array
 from paceline.landscape.session import Outcome, Session, as_array
 from paceline.landscape.slices import Floats, evaluate
 from paceline.landscape.subject import flat_weights, task_settings
+from paceline.parallel import agree
 from paceline.records.errors import PacelineError
 from paceline.records.landscape import Trajectory, finites
 
@@ -90,7 +91,7 @@ def run_path(session: Session) -> RunPath:
         return [step for step, _ in found], xy.tolist(), variance.tolist()
 
     kept = KeptValues(session.ranks, "path/path")
-    steps, xy, variance = kept.get("path", lambda: session.ranks.from_rank_zero(make))
+    steps, xy, variance = kept.get("path", lambda: agree.from_rank_zero(make))
     return RunPath(mapped(weights), mapped(axes), steps, as_array(xy), as_array(variance))
 
 
