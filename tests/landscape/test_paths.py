@@ -37,6 +37,7 @@ from tests.landscape.problems import (
     taken_on_ranks,
     wide_net,
 )
+from tests.landscape.test_docs import PAGE
 
 
 def checkpoint(run: Path, step: int, model: nn.Module, task: str = "images") -> None:
@@ -163,8 +164,10 @@ def test_the_ends_have_exactly_the_two_runs_losses(tmp_path: Path, kind: str) ->
     settings = {"target": str(tmp_path / "one"), "batch_norm": kind, "points": 5}
     made = session(image_task(), one, tmp_path / "parts", other=str(tmp_path / "two"), **settings)
 
-    found = TAKE["interpolation"](made).result
+    outcome = TAKE["interpolation"](made)
+    found = outcome.result
 
+    assert all(f"`{name.replace('accuracy', '<metric>')}`" in PAGE for name in outcome.arrays)
     looked_at = [session(image_task(), model, tmp_path / "p", batch_norm=kind) for model in (one, other)]
     assert found.ends == [each.slices.value_alone(each.slices.point()).loss for each in looked_at]
     assert not one[1].running_mean.any()

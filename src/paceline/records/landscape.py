@@ -1,7 +1,7 @@
-"""What `paceline landscape` leaves in a run directory, as types, and the names of its arrays.
+"""What `paceline landscape` leaves in a run directory, as types.
 
     result.json    one `LandscapeResult`: every number, its error, and the curves along a line
-    landscape.npz  the arrays of `ARRAY_NAMES`; a measure that was not taken has none
+    landscape.npz  arrays by the names in docs/reference/landscape.md; a measure that was not taken has none
 
 What was not measured is None, never a guess. JSON has no NaN: a value that is no finite number stands there as null.
 """
@@ -19,27 +19,6 @@ from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, decode_record, write_atomic
 
 SCHEMA = 1
-
-ARRAY_NAMES = {
-    "surface_x": "(n,) coordinates along the first direction",
-    "surface_y": "(m,) coordinates along the second direction",
-    "surface_loss": "(m, n) loss; row i belongs to surface_y[i], column j to surface_x[j]",
-    "surface_<metric>": "(m, n) each metric of the task that is a mean",
-    "line_t": "(n,) coordinates along the first direction",
-    "line_loss": "(n,) and line_<metric> likewise",
-    "interpolation_t": "(n,) 0 is the run, 1 the run of --with",
-    "interpolation_loss": "(n,) and interpolation_<metric> likewise",
-    "trajectory_step": "(k,) optimizer steps of the checkpoints, the last of them the origin",
-    "trajectory_xy": "(k, 2) their least-squares coordinates in the plane, in units of the weights",
-    "trajectory_loss": "(k,) loss at each checkpoint, not at its place in the plane; trajectory_<metric> likewise",
-    "trajectory_variance": "(min(k - 1, 10),) shares of the variance of the path's main axes",
-    "eigenvalues": "(k,) of the Hessian, the largest first",
-    "eigenvalues_residual": "(k,) |H u - value u|; an eigenvalue lies within it of each value",
-    "weighted_eigenvalues": "(1,) the largest of D H D with D = diag(|weights|), and weighted_eigenvalues_residual",
-    "trace_samples": "(probes,) z' H z of each probe, and weighted_trace_samples",
-    "density_grid": "(n,) eigenvalues",
-    "density_value": "(n,) density, its integral is 1; density_error (n,) is its standard error over probes",
-}
 
 
 class Eigenvalues(msgspec.Struct, frozen=True, kw_only=True):
