@@ -152,11 +152,11 @@ def stopped_on_ranks(folder: str, settings: dict[str, Any]) -> tuple[str, int]:
             return 0.0
 
     ranks = Ranks(Path(folder), stop, Counting())
-    ranks._told = -1e9
+    ranks._recorded_at = -1e9
     made = session(image_task(), conv_net(), Path(folder), ranks=ranks, chunk=7, **settings)
     import paceline.landscape.ranks as module
 
-    module._TELL_EVERY_S = 0.0
+    module._PROGRESS_EVERY_S = 0.0
     try:
         TAKE["surface"](made)
     except Stopped as stopped:

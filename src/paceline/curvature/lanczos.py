@@ -157,7 +157,7 @@ def lanczos(
 
 
 def eigenpairs(apply: Operator, space: Space, wanted: Wanted) -> Eigenpairs:
-    """What is known at the end of the search: `converged` says whether it is what was wanted. See `lanczos`."""
+    """The last result of `lanczos`: `converged` says whether everything wanted was found."""
     *_, last = lanczos(apply, space, wanted)
     return last
 

@@ -18,7 +18,7 @@ Objective = Callable[[Tensor], tuple[float, Tensor]]
 
 @dataclass(frozen=True)
 class Space:
-    """Of which vectors an operator takes.
+    """The space of the vectors that an operator takes.
 
     Attributes:
         size: n, 1 or more.

@@ -81,7 +81,7 @@ class FlatWeights:
         ]
 
     def check(self, vector: Tensor) -> None:
-        """Refuse what is no flat vector of this model.
+        """Refuse a vector of another shape than this model's.
 
         Raises:
             PacelineError: another shape.

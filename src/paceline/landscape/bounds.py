@@ -70,7 +70,7 @@ def sam_sharpness(session: Session) -> Outcome:
 def _starts(
     session: Session, measure: str, searches: Mapping[str, Callable[[int], float | None]], starts: int
 ) -> dict[str, list[float | None]]:
-    """The value of each start of each search; one that was kept is not made again."""
+    """The value of each start of each search; kept ones are not computed again."""
     kept = KeptValues(session.ranks, measure)
     total = starts * len(searches)
     values: dict[str, list[float | None]] = {name: [] for name in searches}

@@ -1,4 +1,4 @@
-"""What a measurement will cost, said before it begins: passes over samples, and the time that each takes here."""
+"""The cost of a measurement, estimated before it begins: passes over samples, and the time of each on this machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Pace:
 
 
 def measure_pace(session: Session) -> Pace:
-    """Time both on a few samples of the slices'; all ranks do the same and nobody waits for another."""
+    """Time both on a few samples of the slices, on every rank at once; no rank waits for another."""
     samples = min(2 * session.config.chunk, session.slices.samples)
     few = session.fixed_loss(samples)
     point = few.point()

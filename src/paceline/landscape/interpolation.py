@@ -41,7 +41,7 @@ from paceline.records.errors import PacelineError
 from paceline.records.landscape import Interpolation, finite, finites
 
 _COUNT = "num_batches_tracked"
-"""Of a batch norm: nothing that is measured depends on it."""
+"""The counter of a batch norm; no measure depends on it."""
 
 
 @dataclass(frozen=True)

@@ -41,7 +41,7 @@ class _NamedValue(msgspec.Struct, frozen=True):
 
 
 def _read_lines(path: Path, kind: type[Any], note: Callable[[str], None]) -> list[Any]:
-    """All whole lines of a file of structs, none where there is no file; `note` is told what is computed again."""
+    """All whole lines of a file of structs, none if there is no file; `note` gets a message about damaged ones."""
     if not path.exists():
         return []
     lines: JsonLines[Any] = JsonLines(path, kind)
@@ -52,7 +52,7 @@ def _read_lines(path: Path, kind: type[Any], note: Callable[[str], None]) -> lis
 
 
 def read_points(folder: Path, note: Callable[[str], None]) -> dict[int, PointRecord]:
-    """The points of a slice, by index, that all ranks of all sessions have left; `note` is told what is damaged."""
+    """The kept points of a slice by index, of all ranks and sessions; `note` gets a message about damaged ones."""
     paths = sorted(folder.glob("rank-*.jsonl"))
     return {record.index: record for path in paths for record in _read_lines(path, PointRecord, note)}
 

@@ -31,7 +31,7 @@ def make_losses(session: Session) -> None:
 
 
 def preflight(session: Session) -> tuple[int, str | None]:
-    """Refuse what cannot be measured; rank 0 looks for all.
+    """Refuse what cannot be measured. Called on rank 0 alone.
 
     Returns:
         `checkpoints` and `other_weights` of the session.
@@ -55,13 +55,13 @@ def preflight(session: Session) -> tuple[int, str | None]:
 
 
 def require_same_loss(session: Session) -> None:
-    """Keep what the loss and the metrics are at the weights, or compare with what was kept; all ranks together.
+    """Keep the loss and the metrics at the weights, or compare them with the kept ones; all ranks together.
 
     Settings and weights are compared before; data may have changed since, or the file that holds the task. Either shows
     in the loss at the weights, which every session computes anyway.
 
     Raises:
-        PacelineError: on every rank, when they are others than before.
+        PacelineError: on every rank, when they differ.
     """
     now = {"loss": finite(session.centre.loss)}
     if session.curved:

@@ -17,7 +17,7 @@ from paceline.records.rundir import RunDir
 from paceline.records.schema import End, Measuring, Note, Start
 from paceline.records.writer import EventWriter
 
-_TELL_EVERY_S = 0.2
+_PROGRESS_EVERY_S = 0.2
 
 
 class Stopped(Exception):  # noqa: N818  it is no error
@@ -73,7 +73,7 @@ class Ranks:
         self.stop = stop or StopRequest()
         self.recorder = recorder
         self._device = device or torch.device("cpu")
-        self._told = 0.0
+        self._recorded_at = 0.0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
 
     def told_to_stop(self) -> bool:
@@ -81,7 +81,7 @@ class Ranks:
         return self.stop.terminate or self.stop.interrupt
 
     def pause(self) -> None:
-        """All ranks together: a moment at which all stop if any was told to.
+        """Stop all ranks if any was told to; all of them call this together.
 
         Raises:
             Stopped: on every rank.
@@ -103,9 +103,9 @@ class Ranks:
         if self.recorder is None:
             return
         now = time.perf_counter()
-        if 0 < done < total and now - self._told < _TELL_EVERY_S:
+        if 0 < done < total and now - self._recorded_at < _PROGRESS_EVERY_S:
             return
-        self._told = now
+        self._recorded_at = now
         elapsed_s = self.recorder.elapsed_s()
         self.recorder.write(
             Measuring(measure=measure, done=done, total=total, unit=unit, elapsed_s=elapsed_s, shown=shown)

@@ -1,4 +1,4 @@
-"""A measurement on one rank: settings, what is looked at, the loss on its samples, and where results are gathered."""
+"""A measurement on one rank: its settings, its subject, the loss on its samples; and the outcome of a measure."""
 
 from __future__ import annotations
 

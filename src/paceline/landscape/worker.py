@@ -38,7 +38,7 @@ from paceline.records.schema import Measured
 PATIENCE_S = 86_400.0
 """Ranks may finish their points at very different times; a dead one is noticed at once all the same."""
 _FLAT = 0.1
-"""A gradient longer than this is worth a word: the weights are no minimum, where most of sharpness is defined."""
+"""A longer gradient gets a warning: the weights are not at a minimum, which most measures of sharpness assume."""
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,7 @@ def _begin(session: Session, seat: Seat, run: RunDir) -> int:
 
 
 def measure(session: Session, recorder: Recorder, run: RunDir) -> None:
-    """Take every measure in turn and write what came of it."""
+    """Take every measure in turn and write the result."""
     config, samples, curved = session.config, session.samples, session.curvature_samples
     session.ranks.note(first_note(session))
     extent = Extent(samples, curved, session.checkpoints, session.ranks.world)

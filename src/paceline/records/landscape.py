@@ -30,7 +30,7 @@ class Eigenvalues(msgspec.Struct, frozen=True, kw_only=True):
     converged: bool
     """All of them, and none is missing."""
     each_converged: list[bool] = []
-    """Of each value; empty in records from before it was written down."""
+    """For each value; empty in older results."""
     steps: int
     """Products with the Hessian."""
     note: str
@@ -49,7 +49,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     error: float | None
     """Standard error."""
     half_width: float | None = None
-    """Of the 95 % interval around the value, which holds whenever the probes were stopped; None in older results."""
+    """Half width of the 95 % interval, which is valid at every stopping time; None in older results."""
     probes: int
     converged: bool
     """Whether the error is as small as was asked for."""
@@ -69,7 +69,7 @@ class Density(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth: float
     probes: int
     steps: int
-    """Of the longest; fewer than were asked for where the network has fewer weights."""
+    """Lanczos steps of the longest probe: fewer than asked for if the network has fewer weights."""
     lowest: float
     """The smallest node, near the smallest eigenvalue."""
     highest: float
