@@ -221,19 +221,6 @@ def test_a_product_that_is_not_finite_is_an_error() -> None:
     assert caught.value.exit_code == Exit.DIVERGED
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"largest": 0}, {"largest": -1}, {"tol": 0.0}, {"tol": 1.0}, {"max_steps": 0}],
-    ids=lambda wrong: "-".join(f"{k}={v}" for k, v in wrong.items()),
-)
-def test_settings_out_of_range_are_refused(wrong: dict[str, float]) -> None:
-    """With the legal range."""
-    with pytest.raises(PacelineError) as caught:
-        Wanted(**wrong)
-
-    assert "legal" in caught.value.hint
-
-
 @pytest.mark.parametrize(("a", "plain"), [(1.0, 2.0), (2.0, 4.25), (5.0, 25.04), (10.0, 100.01)])
 def test_dinhs_table(a: float, plain: float) -> None:
     """f = (w1 w2 - 1)^2 / 2 at (a, 1/a) is one function, yet its plain sharpness grows; the weighted one does not."""

@@ -25,10 +25,7 @@ from scipy.special import stdtrit
 
 from paceline.curvature.operator import Operator, Space, applied
 from paceline.curvature.random_vectors import probe
-from paceline.records.errors import PacelineError
 
-LEAST_PROBES = 8
-"""A standard error of fewer samples says little."""
 FIRST_LOOK, LATER = 32, 1.5
 """Probes before the first look, and how many times as many there are at each later one."""
 CONFIDENCE = 0.95
@@ -42,20 +39,11 @@ class Probing:
     Attributes:
         relative_error: stop when the 95 % interval reaches no farther than 1.96 times this share of the mean on either
             side, as that of a standard error of this share does; 0 < value < 1.
-        max_probes: stop there in any case; `LEAST_PROBES` and more.
-
-    Raises:
-        PacelineError: out of range.
+        max_probes: stop there in any case; 8 or more, since a standard error of fewer samples says little.
     """
 
     relative_error: float = 0.05
     max_probes: int = 100
-
-    def __post_init__(self) -> None:
-        if not 0 < self.relative_error < 1:
-            raise PacelineError(f"a relative standard error of {self.relative_error:g}", hint="legal: above 0, below 1")
-        if self.max_probes < LEAST_PROBES:
-            raise PacelineError(f"{self.max_probes} probes are too few", hint=f"legal: {LEAST_PROBES} and more")
 
     @cached_property
     def looks(self) -> tuple[int, ...]:
