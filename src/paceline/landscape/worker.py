@@ -123,9 +123,9 @@ def _begin(session: Session, seat: Seat, run: RunDir) -> int:
 
 def measure(session: Session, recorder: Recorder, run: RunDir) -> None:
     """Take every measure in turn and write the result."""
-    config, samples, curved = session.config, session.samples, session.curvature_samples
+    config = session.config
     session.ranks.note(first_note(session))
-    extent = Extent(samples, curved, session.checkpoints, session.ranks.world)
+    extent = Extent(session.samples, session.curvature_samples, session.checkpoints, session.ranks.world)
     for line in cost_lines(config, measure_pace(session), extent):
         session.ranks.note(line)
     require_same_loss(session)
@@ -144,8 +144,14 @@ def measure(session: Session, recorder: Recorder, run: RunDir) -> None:
                 level="warning" if outcome.warnings else "info",
             )
         )
+    result = _result(session, outcomes, seconds)
+    agree.from_rank_zero(lambda: _write(run, result, outcomes))
+
+
+def _result(session: Session, outcomes: dict[str, Outcome], seconds: dict[str, float]) -> LandscapeResult:
+    config, samples, curved = session.config, session.samples, session.curvature_samples
     curvature, slope = session.centre_gradient if session.curved else (None, None)
-    result = LandscapeResult(
+    return LandscapeResult(
         target=config.target,
         task=session.subject.task.name,
         checkpoint=session.subject.step,
@@ -167,7 +173,6 @@ def measure(session: Session, recorder: Recorder, run: RunDir) -> None:
         world=session.ranks.world,
         **{name: outcome.result for name, outcome in outcomes.items()},
     )
-    agree.from_rank_zero(lambda: _write(run, result, outcomes))
 
 
 _AWAY = {"surface", "line", "trajectory"}
