@@ -102,8 +102,9 @@ class KeptRows(list[Row]):
         """Whole steps in the file; a torn one at its end is cut off."""
         if not self._path.exists():
             return []
-        rows = np.fromfile(self._path, self._layout)
-        os.truncate(self._path, rows.nbytes)
+        count = self._path.stat().st_size // self._layout.itemsize
+        os.truncate(self._path, count * self._layout.itemsize)
+        rows = np.memmap(self._path, self._layout, "r", shape=(count,)) if count else ()  # mapped: one copy is held
         return [Row(torch.from_numpy(row["vector"].copy()), float(row["alpha"]), float(row["beta"])) for row in rows]
 
     def append(self, row: Row) -> None:
