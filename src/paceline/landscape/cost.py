@@ -47,22 +47,6 @@ def measure_pace(session: Session) -> Pace:
     return Pace(value, spent * share / samples)
 
 
-@dataclass(frozen=True)
-class Extent:
-    """How large a measurement is, besides its settings.
-
-    Attributes:
-        samples, curvature_samples: as they came out.
-        checkpoints: of the run's path; 0 where none is asked for.
-        world: ranks. Slices share out points, curvature shares out chunks of samples.
-    """
-
-    samples: int
-    curvature_samples: int
-    checkpoints: int
-    world: int
-
-
 def passes(config: LandscapeConfig, checkpoints: int) -> dict[str, tuple[int, str]]:
     """For each measure its most passes over the samples, and their kind: `value` or `product`.
 
@@ -86,37 +70,32 @@ def passes(config: LandscapeConfig, checkpoints: int) -> dict[str, tuple[int, st
     }
 
 
-def cost(config: LandscapeConfig, pace: Pace, extent: Extent) -> dict[str, float]:
+def cost(session: Session, pace: Pace) -> dict[str, float]:
     """Seconds for each measure on this machine as it is now; an upper bound for what may converge earlier.
 
-    Args:
-        config: what is asked for.
-        pace: seconds a sample.
-        extent: on how much.
+    Ranks share out the points of a slice, and the chunks of samples of a curvature.
     """
-    found = {}
+    config, found = session.config, {}
     for name in config.measures:
-        count, kind = passes(config, extent.checkpoints)[name]
-        curvature = MEASURES[name].curvature
-        samples = extent.curvature_samples if curvature else extent.samples
-        shares = -(-samples // config.chunk) if curvature else count
+        count, kind = passes(config, session.checkpoints)[name]
+        samples = session.samples_of(name)
+        shares = -(-samples // config.chunk) if MEASURES[name].curvature else count
         one = pace.value if kind == "value" else pace.product
-        found[name] = count * samples * one / max(1, min(extent.world, shares))
+        found[name] = count * samples * one / max(1, min(session.ranks.world, shares))
     return found
 
 
-def cost_lines(config: LandscapeConfig, pace: Pace, extent: Extent) -> list[str]:
-    """One line a measure, and the sum; arguments as those of `cost`."""
+def cost_lines(session: Session, pace: Pace) -> list[str]:
+    """One line a measure, and the sum."""
     lines = []
-    seconds = cost(config, pace, extent)
-    for name in config.measures:
-        count, kind = passes(config, extent.checkpoints)[name]
+    seconds, world = cost(session, pace), session.ranks.world
+    for name in session.config.measures:
+        count, kind = passes(session.config, session.checkpoints)[name]
         what = {"value": "passes", "product": "Hessian-vector products"}[kind]
-        most, samples = "", extent.samples
-        if MEASURES[name].curvature:
-            most, samples = "at most ", extent.curvature_samples
-        lines.append(f"{name}: {most}{count:,} {what} over {samples:,} samples, about {_duration(seconds[name])}")
-    workers = f"{extent.world} worker{'s' if extent.world != 1 else ''}"
+        number = f"{'at most ' if MEASURES[name].curvature else ''}{count:,}"
+        over = f"{session.samples_of(name):,} samples"
+        lines.append(f"{name}: {number} {what} over {over}, about {_duration(seconds[name])}")
+    workers = f"{world} worker{'s' if world != 1 else ''}"
     lines.append(f"cost: about {_duration(sum(seconds.values()))} on {workers}, most of it an upper bound")
     return lines
 

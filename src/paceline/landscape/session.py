@@ -72,6 +72,10 @@ class Session:
             return min(self.config.curvature_samples, total)
         return _within("--curvature-samples", self.config.curvature_samples, total)
 
+    def samples_of(self, measure: str) -> int:
+        """How many a measure looks at."""
+        return self.curvature_samples if MEASURES[measure].curvature else self.samples
+
     def fixed_loss(self, samples: int) -> FixedLoss:
         """L on the first samples of `--on`."""
         subject = self.subject

@@ -21,7 +21,7 @@ import numpy as np
 from paceline.checkpoint.find import find_checkpoint
 from paceline.landscape.choices import HANDOVER, NOT_INVARIANT, STALE
 from paceline.landscape.config import LandscapeConfig, from_dict, is_run
-from paceline.landscape.cost import Extent, cost_lines, measure_pace
+from paceline.landscape.cost import cost_lines, measure_pace
 from paceline.landscape.measures import TAKE
 from paceline.landscape.preflight import make_losses, preflight, require_same_loss
 from paceline.landscape.ranks import Ranks, Recorder, Stopped
@@ -123,15 +123,13 @@ def _begin(session: Session, seat: Seat, run: RunDir) -> int:
 
 def measure(session: Session, recorder: Recorder, run: RunDir) -> None:
     """Take every measure in turn and write the result."""
-    config = session.config
     session.ranks.note(first_note(session))
-    extent = Extent(session.samples, session.curvature_samples, session.checkpoints, session.ranks.world)
-    for line in cost_lines(config, measure_pace(session), extent):
+    for line in cost_lines(session, measure_pace(session)):
         session.ranks.note(line)
     require_same_loss(session)
     outcomes: dict[str, Outcome] = {}
     seconds: dict[str, float] = {}
-    for name in config.measures:
+    for name in session.config.measures:
         began = time.perf_counter()
         outcome = outcomes[name] = TAKE[name](session)
         seconds[name] = time.perf_counter() - began
