@@ -10,7 +10,7 @@ import torch
 
 from paceline.curvature.weights import FlatWeights
 from paceline.landscape.directions import random_direction, require_length, require_plane, step
-from paceline.landscape.kept_parts import save_array
+from paceline.landscape.kept_parts import save_rows
 from paceline.landscape.measures import TAKE
 from paceline.records.errors import PacelineError
 from tests.landscape.problems import conv_net, image_task, session
@@ -97,7 +97,7 @@ def test_directions_depend_on_seed_and_number_only() -> None:
 def test_a_step_is_the_sum_of_the_axes(tmp_path: Path) -> None:
     """Against plain arithmetic, over more than one block of the file."""
     rows = np.random.default_rng(0).standard_normal((2, (1 << 18) + 5))
-    save_array(tmp_path / "axes.npy", rows)
+    save_rows(tmp_path / "axes.npy", rows, 2)
     axes = np.load(tmp_path / "axes.npy", mmap_mode="r")
     start = torch.ones(rows.shape[1], dtype=torch.float64)
 

@@ -32,7 +32,7 @@ from paceline.checkpoint.find import does_not_fit, find_checkpoint
 from paceline.checkpoint.state import load_model
 from paceline.curvature.fixed_loss import Value
 from paceline.landscape.config import LandscapeConfig
-from paceline.landscape.kept_parts import blocks, mapped, save_array
+from paceline.landscape.kept_parts import blocks, mapped, save_rows
 from paceline.landscape.session import Outcome, Session, shown
 from paceline.landscape.slices import Floats, evaluate
 from paceline.landscape.subject import digest_of_checkpoint, flat_weights, task_settings, train_run
@@ -66,7 +66,7 @@ def interpolation(session: Session) -> Outcome:
     config, loss = session.config, session.slices
     path = session.ranks.parts / "other.npy"
     other = agree.from_rank_zero(lambda: _compare(session, path))
-    there = mapped(path)
+    (there,) = mapped(path)
     where = positions(config.points)
 
     def at(index: int) -> Value:
@@ -174,7 +174,7 @@ def _compare(session: Session, path: Path) -> _Other:
     step, checkpoint, state = find_other(session.config, model)
     here = loss.point().cpu()
     there = flat_weights(state, loss.layout, here, checkpoint)
-    save_array(path, there.numpy())
+    save_rows(path, [there.numpy()], 1)
     square = float((there.double() - here.double()).square().sum())
     rest: dict[str, Tensor] = {}
     for name, own in _untrained(model).items():

@@ -121,12 +121,6 @@ class KeptRows(list[Row]):
             raise write_error(self._path, error) from error
 
 
-def save_array(path: Path, array: np.ndarray[Any, Any]) -> None:
-    """Write an .npy file whole or not at all; too big for memory twice is no problem."""
-    with _aside(path) as aside, aside.open("wb") as file:
-        np.save(file, array)
-
-
 def save_rows(path: Path, rows: Iterable[np.ndarray[Any, Any]], count: int) -> None:
     """Write `count` arrays of one shape as an .npy file, whole or not at all; one at a time is held in memory."""
     with _aside(path) as aside:

@@ -12,7 +12,7 @@ from paceline.curvature.fixed_loss import FixedLoss, Value
 from paceline.landscape.bounds import keskar_sharpness, sam_sharpness
 from paceline.landscape.directions import IN_WORDS, random_direction, step
 from paceline.landscape.interpolation import interpolation
-from paceline.landscape.kept_parts import mapped, save_array
+from paceline.landscape.kept_parts import mapped, save_rows
 from paceline.landscape.session import Outcome, Session, shown
 from paceline.landscape.slices import Floats, coordinates, evaluate, grid
 from paceline.landscape.spectrum import density, eigenvalues, trace
@@ -79,11 +79,11 @@ def random_axes(session: Session) -> NDArray[Any]:
         if path.exists():
             return
         weights, layout = session.slices.point(), session.slices.layout
-        rows = [
+        rows = (
             random_direction(weights, layout, kind=config.directions, seed=config.seed, number=number).cpu().numpy()
             for number in (0, 1)
-        ]
-        save_array(path, np.stack(rows))
+        )
+        save_rows(path, rows, 2)
 
     agree.from_rank_zero(make)
     return mapped(path)

@@ -76,10 +76,6 @@ class Ranks:
         self._recorded_at = 0.0
         self.rank, self.world = dist.get_rank(), dist.get_world_size()
 
-    def told_to_stop(self) -> bool:
-        """Whether this rank was; the others may not know yet."""
-        return self.stop.terminate or self.stop.interrupt
-
     def pause(self) -> None:
         """Stop all ranks if any was told to; all of them call this together.
 

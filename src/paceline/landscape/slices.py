@@ -74,7 +74,7 @@ def evaluate(ranks: Ranks, name: str, points: int, at: Callable[[int], Value]) -
     found: list[PointRecord] = []
     with EventWriter(folder / f"rank-{ranks.rank:05d}.jsonl") as writer:
         for count, index in enumerate(own, start=1):
-            if ranks.told_to_stop():
+            if any(ranks.stop.wishes()):  # the other ranks may not know yet
                 break
             value = at(index)
             metrics = {metric: finite(number) for metric, number in value.metrics.items()}

@@ -20,7 +20,7 @@ from paceline.checkpoint.find import all_checkpoints
 from paceline.checkpoint.state import load_model
 from paceline.curvature.fixed_loss import Value
 from paceline.landscape.interpolation import move
-from paceline.landscape.kept_parts import KeptValues, blocks, mapped, save_array, save_rows
+from paceline.landscape.kept_parts import KeptValues, blocks, mapped, save_rows
 from paceline.landscape.session import Outcome, Session, as_array
 from paceline.landscape.slices import Floats, evaluate
 from paceline.landscape.subject import flat_weights, task_settings
@@ -87,7 +87,7 @@ def run_path(session: Session) -> RunPath:
         rows = (flat_weights(load_model(path), layout, like, path).numpy() for _, path in found)
         save_rows(weights, rows, len(found))
         plane, xy, variance = principal_plane(mapped(weights))
-        save_array(axes, plane)
+        save_rows(axes, plane, len(plane))
         return [step for step, _ in found], xy.tolist(), variance.tolist()
 
     kept = KeptValues(session.ranks, "path/path")
