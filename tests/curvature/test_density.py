@@ -11,10 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.curvature.density import curve, quadratures
-from paceline.curvature.operator import Space
-from paceline.curvature.vectors import probe
-from paceline.records.errors import PacelineError
+from paceline.curvature.density import Quadrature, curve, quadrature
+from paceline.curvature.operator import Operator, Space
+from paceline.curvature.random_vectors import probe
 
 
 def spectrum_of(size: int, seed: int) -> torch.Tensor:
@@ -26,18 +25,28 @@ def spectrum_of(size: int, seed: int) -> torch.Tensor:
     return (held + held.T) / 2
 
 
+def quadratures(apply: Operator, size: int, steps: int, probes: int, seed: int = 0) -> list[Quadrature]:
+    """Of the first probes of a seed."""
+    return [quadrature(apply, Space(size), steps=steps, seed=seed, number=number) for number in range(probes)]
+
+
+def moment(found: Quadrature, power: int) -> float:
+    """z^T H^power z, exact for power <= 2m - 1."""
+    return float(np.sum(found.weights * found.nodes**power))
+
+
 @settings(max_examples=40)
 @given(size=st.integers(1, 40), steps=st.integers(1, 12), seed=st.integers(0, 10**6))
 def test_moments_are_exact_to_degree_2m_minus_1(size: int, steps: int, seed: int) -> None:
     """z^T H^p z, by powers of the matrix, to 1e-12; weights are a distribution."""
     held = spectrum_of(size, seed)
-    z = probe(size, 4, 0, "rademacher", torch.float64, torch.device("cpu")) / math.sqrt(size)
+    z = probe(Space(size), 4, 0) / math.sqrt(size)
 
-    (found,) = quadratures(lambda v: held @ v, Space(size), steps=steps, probes=1, seed=4)
+    (found,) = quadratures(lambda v: held @ v, size, steps=steps, probes=1, seed=4)
 
     power = z.clone()
     for degree in range(2 * steps):
-        assert found.moment(degree) == pytest.approx(float(z @ power), abs=1e-12)
+        assert moment(found, degree) == pytest.approx(float(z @ power), abs=1e-12)
         power = held @ power
     assert (found.weights >= 0).all()
     assert found.weights.sum() == pytest.approx(1.0, abs=1e-13)
@@ -47,18 +56,18 @@ def test_moments_are_exact_to_degree_2m_minus_1(size: int, steps: int, seed: int
 def test_the_next_moment_is_not_exact() -> None:
     """Degree 2m is the first that m nodes cannot have; so the test above can fail."""
     held = spectrum_of(40, 1)
-    z = probe(40, 4, 0, "rademacher", torch.float64, torch.device("cpu")) / math.sqrt(40)
+    z = probe(Space(40), 4, 0) / math.sqrt(40)
 
-    (found,) = quadratures(lambda v: held @ v, Space(40), steps=3, probes=1, seed=4)
+    (found,) = quadratures(lambda v: held @ v, 40, steps=3, probes=1, seed=4)
 
-    assert abs(found.moment(6) - float(z @ torch.linalg.matrix_power(held, 6) @ z)) > 1e-4
+    assert abs(moment(found, 6) - float(z @ torch.linalg.matrix_power(held, 6) @ z)) > 1e-4
 
 
 def test_a_small_krylov_space_ends_early() -> None:
     """Two distinct eigenvalues give two nodes, with their shares as weights."""
     diagonal = torch.tensor([2.0] * 6 + [-1.0] * 2, dtype=torch.float64)
 
-    (found,) = quadratures(lambda v: diagonal * v, Space(8), steps=5, probes=1)
+    (found,) = quadratures(lambda v: diagonal * v, 8, steps=5, probes=1)
 
     np.testing.assert_allclose(found.nodes, [-1.0, 2.0], atol=1e-12)
     np.testing.assert_allclose(found.weights, [0.25, 0.75], atol=1e-12)
@@ -69,42 +78,41 @@ def test_the_mean_over_probes_approaches_the_spectrum() -> None:
     held = spectrum_of(60, 2)
     values = torch.linalg.eigvalsh(held)
 
-    found = list(quadratures(lambda v: held @ v, Space(60), steps=60, probes=40))
+    found = quadratures(lambda v: held @ v, 60, steps=60, probes=40)
 
     below = [float(each.weights[each.nodes < 0].sum()) for each in found]
     assert abs(np.mean(below) - float((values < 0).double().mean())) < 4 * np.std(below) / math.sqrt(40)
-    first = [each.moment(1) for each in found]
+    first = [moment(each, 1) for each in found]
     assert abs(np.mean(first) - float(held.trace()) / 60) < 4 * np.std(first) / math.sqrt(40)
 
 
 def test_the_curve_is_a_density_with_its_bandwidth() -> None:
     """Its area is 1, it is a sum of Gaussians of the stated width, and the spread is that of the probes."""
     held = spectrum_of(30, 3)
-    found = list(quadratures(lambda v: held @ v, Space(30), steps=6, probes=3))
+    found = quadratures(lambda v: held @ v, 30, steps=6, probes=3)
 
-    shown = curve(found, points=4001, bandwidth=0.02, margin=8.0)
-    default = curve(found)
+    shown = curve(found)
 
-    assert shown.bandwidth == 0.02
-    assert np.trapezoid(shown.density, shown.eigenvalues) == pytest.approx(1.0, abs=1e-6)
-    at = 1700
+    nodes = list(itertools.chain(*(each.nodes for each in found)))
+    assert shown.bandwidth == pytest.approx((max(nodes) - min(nodes)) / 200)
+    assert np.trapezoid(shown.density, shown.eigenvalues) == pytest.approx(1.0, abs=1e-4)
+    at = int(shown.density.argmax())
     heights = [
         sum(
-            w / math.sqrt(2 * math.pi) / 0.02 * math.exp(-((shown.eigenvalues[at] - t) ** 2) / 2 / 0.02**2)
+            w / math.sqrt(2 * math.pi) / shown.bandwidth
+            * math.exp(-((shown.eigenvalues[at] - t) ** 2) / 2 / shown.bandwidth**2)
             for t, w in zip(each.nodes, each.weights, strict=True)
         )
         for each in found
-    ]
+    ]  # fmt: skip
     assert shown.density[at] == pytest.approx(np.mean(heights))
     assert shown.spread[at] == pytest.approx(np.std(heights, ddof=1) / math.sqrt(3))
-    nodes = list(itertools.chain(*(each.nodes for each in found)))
-    assert default.bandwidth == pytest.approx((max(nodes) - min(nodes)) / 200)
     assert np.isnan(curve(found[:1]).spread).all()
 
 
 def test_one_eigenvalue_still_has_a_curve() -> None:
     """The zero operator: a single peak of a stated width at 0."""
-    found = list(quadratures(torch.zeros_like, Space(5), probes=2))
+    found = quadratures(torch.zeros_like, 5, steps=64, probes=2)
 
     shown = curve(found)
 
@@ -112,30 +120,13 @@ def test_one_eigenvalue_still_has_a_curve() -> None:
     assert shown.eigenvalues[int(shown.density.argmax())] == pytest.approx(0.0, abs=shown.bandwidth)
 
 
-def test_probes_can_be_added_to_those_of_an_interrupted_run() -> None:
-    """Probe i depends on the seed and i only."""
+def test_a_quadrature_depends_on_its_seed_and_number_only() -> None:
+    """So those of an interrupted run can be kept and others added."""
     held = spectrum_of(20, 3)
-    whole = list(quadratures(lambda v: held @ v, Space(20), steps=5, probes=4))
+    whole = quadratures(lambda v: held @ v, 20, steps=5, probes=4)
 
-    rest = list(quadratures(lambda v: held @ v, Space(20), steps=5, probes=4, first=2))
+    again = quadrature(lambda v: held @ v, Space(20), steps=5, seed=0, number=2)
 
-    assert len(rest) == 2
-    for ours, theirs in zip(rest, whole[2:], strict=True):
-        np.testing.assert_array_equal(ours.nodes, theirs.nodes)
-        np.testing.assert_array_equal(ours.weights, theirs.weights)
-
-
-def test_settings_out_of_range_are_refused() -> None:
-    """With the legal range."""
-    found = list(quadratures(torch.zeros_like, Space(2), probes=1))
-
-    with pytest.raises(PacelineError):
-        list(quadratures(torch.zeros_like, Space(2), steps=0))
-    with pytest.raises(PacelineError):
-        list(quadratures(torch.zeros_like, Space(2), probes=0))
-    with pytest.raises(PacelineError):
-        curve([])
-    with pytest.raises(PacelineError):
-        curve(found, points=1)
-    with pytest.raises(PacelineError):
-        curve(found, bandwidth=-1.0)
+    np.testing.assert_array_equal(again.nodes, whole[2].nodes)
+    np.testing.assert_array_equal(again.weights, whole[2].weights)
+    assert not np.array_equal(whole[2].nodes, whole[3].nodes)

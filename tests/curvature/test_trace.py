@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from paceline.curvature.operator import Space, weighted
-from paceline.curvature.trace import FIRST_LOOK, Probing, estimate, probes, trace
-from paceline.curvature.vectors import probe
-from paceline.records.errors import PacelineError
+from paceline.curvature.operator import Operator, Space, weighted
+from paceline.curvature.random_vectors import probe
+from paceline.curvature.trace import FIRST_LOOK, Estimate, Probing, estimate, probes, trace_sample
 
 
 def matrix(size: int, seed: int) -> torch.Tensor:
@@ -20,14 +19,17 @@ def matrix(size: int, seed: int) -> torch.Tensor:
     return (values + values.T) / 2
 
 
-@pytest.mark.parametrize("kind", ["rademacher", "gaussian"])
-def test_the_variance_of_a_sample_is_that_of_the_formula(kind: str) -> None:
-    """2 (|H|_F^2 - sum H_ii^2) with signs, 2 |H|_F^2 with normal numbers; the mean is the trace."""
+def steps_of(apply: Operator, size: int, probing: Probing) -> list[Estimate]:
+    """The estimate after each probe of seed 0."""
+    return list(probes(lambda number: trace_sample(apply, Space(size), 0, number), probing))
+
+
+def test_the_variance_of_a_sample_is_that_of_the_formula() -> None:
+    """2 (|H|_F^2 - sum H_ii^2); the mean is the trace."""
     held = matrix(6, 1) + 2 * torch.eye(6, dtype=torch.float64)
-    total, diagonal = float(held.square().sum()), float(held.diag().square().sum())
-    variance = 2 * (total - (diagonal if kind == "rademacher" else 0.0))
+    variance = 2 * (float(held.square().sum()) - float(held.diag().square().sum()))
     count = 20_000
-    drawn = torch.stack([probe(6, 3, i, kind, torch.float64, torch.device("cpu")) for i in range(count)])
+    drawn = torch.stack([probe(Space(6), 3, i) for i in range(count)])
 
     samples = ((drawn @ held) * drawn).sum(1)
 
@@ -39,7 +41,7 @@ def test_signs_are_exact_for_diagonal_matrices() -> None:
     """No spread at all, so the probes of the first look are enough."""
     diagonal = torch.tensor([3.0, -1.0, 0.5, 7.0], dtype=torch.float64)
 
-    found = trace(lambda v: diagonal * v, Space(4), Probing())
+    found = steps_of(lambda v: diagonal * v, 4, Probing())[-1]
 
     assert found.mean == pytest.approx(9.5, rel=1e-14)
     assert found.standard_error == pytest.approx(0.0, abs=1e-14)
@@ -51,10 +53,7 @@ def test_the_standard_error_covers_the_truth() -> None:
     held = matrix(30, 2)
     errors = []
     for seed in range(200):
-        samples = [
-            float(z @ held @ z)
-            for z in (probe(30, seed, i, "rademacher", torch.float64, torch.device("cpu")) for i in range(20))
-        ]
+        samples = [float(z @ held @ z) for z in (probe(Space(30), seed, i) for i in range(20))]
         found = estimate(samples, Probing())
         errors.append(abs(found.mean - float(held.trace())) / found.standard_error)
 
@@ -65,7 +64,7 @@ def test_it_stops_at_the_error_that_was_asked_for_and_not_before() -> None:
     """The first look at which the 95 % interval is as narrow as that of a standard error of this share."""
     held = matrix(40, 3) + 3 * torch.eye(40, dtype=torch.float64)
 
-    steps = list(probes(lambda v: held @ v, Space(40), Probing(relative_error=0.03, max_probes=2000)))
+    steps = steps_of(lambda v: held @ v, 40, Probing(relative_error=0.03, max_probes=2000))
 
     small = [s.probes for s in steps[1:] if s.half_width <= 1.96 * 0.03 * abs(s.mean)]
     looks = Probing(max_probes=2000).looks
@@ -114,28 +113,21 @@ def test_too_few_probes_are_not_converged() -> None:
     """The error stands beside the estimate."""
     held = matrix(40, 3)
 
-    found = trace(lambda v: held @ v, Space(40), Probing(relative_error=0.001, max_probes=10))
+    found = steps_of(lambda v: held @ v, 40, Probing(relative_error=0.001, max_probes=10))[-1]
 
     assert (found.probes, found.converged) == (10, False)
     assert found.half_width > found.standard_error > 0.001 * abs(found.mean)
 
 
-def test_an_interrupted_estimate_goes_on_with_the_same_numbers() -> None:
-    """Probe i depends on the seed and i only, so what is done is not computed again."""
+def test_a_sample_depends_on_its_seed_and_number_only() -> None:
+    """So those of an interrupted estimate need not be computed again."""
     held = matrix(40, 3)
-    probing = Probing(relative_error=0.001, max_probes=20)
-    whole = trace(lambda v: held @ v, Space(40), probing)
-    calls = [0]
+    whole = steps_of(lambda v: held @ v, 40, Probing(relative_error=0.001, max_probes=20))[-1]
 
-    def counted(vector: torch.Tensor) -> torch.Tensor:
-        calls[0] += 1
-        return held @ vector
+    found = [trace_sample(lambda v: held @ v, Space(40), 0, number) for number in (12, 5)]
 
-    *_, again = probes(counted, Space(40), probing, done=whole.samples[:12])
-
-    assert again == whole
-    assert calls[0] == 8
-    assert list(probes(counted, Space(40), probing, done=whole.samples)) == [whole]
+    assert found == [whole.samples[12], whole.samples[5]]
+    assert len({*whole.samples, trace_sample(lambda v: held @ v, Space(40), 1, 5)}) == 21
 
 
 @pytest.mark.parametrize("a", [1.0, 2.0, 5.0, 10.0])
@@ -146,7 +138,7 @@ def test_dinhs_weighted_trace_is_two_wherever_the_minimum_is(a: float) -> None:
     apply = weighted(lambda v: hessian @ v, point)
 
     diagonal = [float(apply(unit) @ unit) for unit in torch.eye(2, dtype=torch.float64)]
-    found = trace(apply, Space(2), Probing(relative_error=0.01, max_probes=500))
+    found = steps_of(apply, 2, Probing(relative_error=0.01, max_probes=500))[-1]
 
     assert sum(diagonal) == pytest.approx(2.0, rel=1e-12)
     assert abs(found.mean - 2.0) < 4 * found.standard_error
@@ -154,17 +146,8 @@ def test_dinhs_weighted_trace_is_two_wherever_the_minimum_is(a: float) -> None:
 
 
 def test_probes_do_not_depend_on_the_dtype() -> None:
-    """Signs are signs; normal numbers are rounded."""
-    for kind in ("rademacher", "gaussian"):
-        wide, narrow = (probe(9, 1, 2, kind, dtype, torch.device("cpu")) for dtype in (torch.float64, torch.float32))
-        assert torch.equal(wide.float(), narrow)
-    assert set(probe(50, 1, 2, "rademacher", torch.float64, torch.device("cpu")).tolist()) == {-1.0, 1.0}
+    """Signs are signs."""
+    wide, narrow = (probe(Space(50, dtype), 1, 2) for dtype in (torch.float64, torch.float32))
 
-
-@pytest.mark.parametrize("wrong", [{"relative_error": 0.0}, {"relative_error": 1.0}, {"max_probes": 7}, {"kind": "x"}])
-def test_settings_out_of_range_are_refused(wrong: dict[str, object]) -> None:
-    """With the legal ones."""
-    with pytest.raises(PacelineError) as caught:
-        Probing(**wrong)
-
-    assert "legal" in caught.value.hint
+    assert torch.equal(wide.float(), narrow)
+    assert set(wide.tolist()) == {-1.0, 1.0}

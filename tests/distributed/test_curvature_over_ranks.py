@@ -9,12 +9,12 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.curvature.density import quadratures
-from paceline.curvature.eigen import Wanted
+from paceline.curvature import fixed_loss
+from paceline.curvature.density import quadrature
 from paceline.curvature.fixed_loss import FixedLoss
-from paceline.curvature.lanczos import eigenpairs
+from paceline.curvature.lanczos import Wanted, eigenpairs
 from paceline.curvature.operator import Space
-from paceline.curvature.trace import Probing, trace
+from paceline.curvature.trace import trace_sample
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.tasks.classify import cross_entropy
@@ -29,7 +29,8 @@ def built(dtype: str, samples: int, chunk: int, pieces: int) -> FixedLoss:
     last = dtype == "float32"
     like = Like(torch.device("cpu"), kind, channels_last=last)
     model = conv_model(kind, channels_last=last)
-    return FixedLoss(conv_task(), model, images(60, kind), like, samples=samples, chunk=chunk, pieces=pieces)
+    fixed_loss._PIECES = pieces
+    return FixedLoss(conv_task(), model, images(60, kind), like, samples=samples, chunk=chunk)
 
 
 def measured(dtype: str, samples: int, chunk: int, pieces: int) -> dict[str, Any]:
@@ -43,16 +44,16 @@ def measured(dtype: str, samples: int, chunk: int, pieces: int) -> dict[str, Any
         return loss.hvp(point, vector)
 
     value, (mean, slope) = loss.value(point), loss.gradient(point)
-    pairs = eigenpairs(apply, space, Wanted(2, 1, max_steps=12))
-    (quadrature,) = quadratures(apply, space, steps=4, probes=1)
+    pairs = eigenpairs(apply, space, Wanted(2, max_steps=12))
+    nodes = quadrature(apply, space, steps=4, seed=0, number=0)
     return {
         "value": (value.loss, value.metrics, mean),
         "alone": loss.value_alone(point) == value,
         "gradient": slope.numpy().tobytes(),
         "product": apply(slope).numpy().tobytes(),
-        "eigenvalues": [pair.value for pair in pairs.largest + pairs.smallest],
-        "trace": trace(apply, space, Probing(max_probes=8)).samples,
-        "density": quadrature.nodes.tolist() + quadrature.weights.tolist(),
+        "eigenvalues": [pair.value for pair in pairs.largest],
+        "trace": [trace_sample(apply, space, 0, number) for number in range(8)],
+        "density": nodes.nodes.tolist() + nodes.weights.tolist(),
     }
 
 

@@ -15,9 +15,9 @@ from torch.utils._pytree import tree_leaves
 
 from paceline.landscape.config import LandscapeConfig
 from paceline.landscape.measures import TAKE
+from paceline.landscape.ranks import Ranks
 from paceline.landscape.session import Session
 from paceline.landscape.subject import Subject
-from paceline.landscape.work import Work
 from paceline.parallel.rank_context import StopRequest
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Like
@@ -107,13 +107,13 @@ class Memory(TorchDispatchMode):
 
 
 def session(
-    task: Task, model: nn.Module, folder: Path, *, work: Work | None = None, run: Path | None = None, **settings: Any
+    task: Task, model: nn.Module, folder: Path, *, ranks: Ranks | None = None, run: Path | None = None, **settings: Any
 ) -> Session:
     """What measures are made from, on all samples, in float64."""
     total = len(task.train_data)
     config = LandscapeConfig(**{"target": task.name, "precision": "fp64", "curvature_samples": total, **settings})
     subject = Subject(task, model, LIKE, task.train_data, run, None if run is None else 10**6, "", True)
-    return Session(config, subject, work or Work(folder))
+    return Session(config, subject, ranks or Ranks(folder))
 
 
 def taken_on_ranks(folder: str, names: Sequence[str], settings: dict[str, Any]) -> dict[str, np.ndarray]:
@@ -137,26 +137,26 @@ def stopped_on_ranks(folder: str, settings: dict[str, Any]) -> tuple[str, int]:
     """What becomes of a surface when rank 0 alone is told to stop after its third point."""
     import torch.distributed as dist
 
-    from paceline.landscape.work import Stopped
+    from paceline.landscape.ranks import Stopped
 
     stop = StopRequest()
 
-    class Teller:
+    class Counting:
         told = 0
 
-        def measuring(self, event: Any) -> None:
+        def write(self, event: Any) -> None:
             self.told += 1
             stop.terminate = dist.get_rank() == 0 and self.told > 3
 
         def elapsed_s(self) -> float:
             return 0.0
 
-    work = Work(Path(folder), stop, Teller())
-    work._told = -1e9
-    made = session(image_task(), conv_net(), Path(folder), work=work, chunk=7, **settings)
-    import paceline.landscape.work as module
+    ranks = Ranks(Path(folder), stop, Counting())
+    ranks._recorded_at = -1e9
+    made = session(image_task(), conv_net(), Path(folder), ranks=ranks, chunk=7, **settings)
+    import paceline.landscape.ranks as module
 
-    module._TELL_EVERY_S = 0.0
+    module._PROGRESS_EVERY_S = 0.0
     try:
         TAKE["surface"](made)
     except Stopped as stopped:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,9 +13,9 @@ from hypothesis import strategies as st
 
 from paceline.landscape.choices import MEASURES
 from paceline.landscape.config import LandscapeConfig, check
-from paceline.landscape.estimate import Extent, cost, cost_lines, work_units
+from paceline.landscape.cost import Pace, cost, cost_lines, passes
 from paceline.landscape.measures import TAKE
-from paceline.landscape.session import Pace
+from paceline.landscape.session import Session
 from paceline.records.errors import PacelineError
 from paceline.tasks.names import is_run
 
@@ -28,7 +29,7 @@ def test_every_name_of_a_measure_has_one_function() -> None:
     """And a field of the result that it fills, and a cost."""
     from paceline.records.landscape import LandscapeResult
 
-    assert TAKE.keys() == MEASURES.keys() == work_units(config(), 3).keys()
+    assert TAKE.keys() == MEASURES.keys() == passes(config(), 3).keys()
     assert set(MEASURES) <= set(LandscapeResult.__struct_fields__)
 
 
@@ -129,22 +130,27 @@ def test_how_it_is_carried_out_may_change_on_resume() -> None:
     assert (resumed.workers, resumed.format, resumed.data_dir) == ("3", "json", "d")
 
 
+def measured_by(world: int, checkpoints: int = 0, **settings: Any) -> Session:
+    """A session of so many ranks on a million samples, as far as its cost needs one."""
+    subject, ranks = SimpleNamespace(data=range(10**6)), SimpleNamespace(world=world)
+    return Session(config(**settings), subject, ranks, checkpoints)
+
+
 def test_the_cost_is_the_work_times_what_a_sample_takes() -> None:
     """25 x 25 points on 10,000 samples at 1 microsecond on two workers are 3.125 s, and a line says so."""
-    extent = Extent(samples=10_000, curvature_samples=2_000, checkpoints=0, world=2)
-    lines = cost_lines(config(measure="surface"), Pace(1e-6, 5e-6), extent)
+    lines = cost_lines(measured_by(2, measure="surface"), Pace(1e-6, 5e-6))
 
     assert lines[0] == "surface: 625 passes over 10,000 samples, about 3 s"
     assert "2 workers" in lines[-1]
-    products = cost_lines(config(measure="eigenvalues", steps=50), Pace(1e-6, 1e-3), extent)
+    products = cost_lines(measured_by(2, measure="eigenvalues", steps=50), Pace(1e-6, 1e-3))
     assert products[0] == "eigenvalues: at most 100 Hessian-vector products over 2,000 samples, about 2 min"
 
 
 def test_a_path_costs_a_pass_a_checkpoint() -> None:
     """Also where it is the plane of the surface that needs it."""
-    extent = Extent(samples=1_000, curvature_samples=500, checkpoints=40, world=1)
+    session = measured_by(1, 40, measure="surface", plane="pca", points=2, samples=1_000)
 
-    lines = cost_lines(config(measure="surface", plane="pca", points=2), Pace(1e-3, 1e-3), extent)
+    lines = cost_lines(session, Pace(1e-3, 1e-3))
 
     assert lines[0] == "trajectory: 40 passes over 1,000 samples, about 40 s"
     assert lines[-1].startswith("cost: about 44 s")
@@ -156,8 +162,9 @@ def test_workers_share_the_cost_as_far_as_there_is_something_to_share(name: str)
     and one chunk keeps one of them busy."""
 
     def seconds(world: int, samples: int) -> float:
-        settings = config(measure=name, points=8, other="B", chunk=100)
-        return cost(settings, Pace(1e-4, 1e-3), Extent(samples, samples, 8, world))[name]
+        settings = {"measure": name, "points": 8, "other": "B", "chunk": 100}
+        session = measured_by(world, 8, samples=samples, curvature_samples=samples, **settings)
+        return cost(session, Pace(1e-4, 1e-3))[name]
 
     assert seconds(1, 800) == pytest.approx(4 * seconds(4, 800))
     shared = 1 if MEASURES[name].curvature else 4

@@ -14,13 +14,13 @@ from torch import nn
 
 from paceline.checkpoint import manifest
 from paceline.checkpoint.state import MODEL_FILE, encode_model
-from paceline.landscape import between_runs
-from paceline.landscape.interpolate import barrier, between, positions
+from paceline.landscape import interpolation
+from paceline.landscape.interpolation import barrier, move, positions
 from paceline.landscape.kept_parts import save_rows
-from paceline.landscape.measures import TAKE, pca_path
+from paceline.landscape.measures import TAKE
 from paceline.landscape.session import Session
 from paceline.landscape.slices import Values, evaluate
-from paceline.landscape.trajectory import principal_plane, window
+from paceline.landscape.trajectory import principal_plane, run_path, window
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
@@ -37,6 +37,7 @@ from tests.landscape.problems import (
     taken_on_ranks,
     wide_net,
 )
+from tests.landscape.test_docs import PAGE
 
 
 def checkpoint(run: Path, step: int, model: nn.Module, task: str = "images") -> None:
@@ -56,10 +57,13 @@ def test_the_ends_of_a_line_are_exactly_the_two_networks() -> None:
     generator = torch.Generator().manual_seed(0)
     one, other = torch.randn(2, 1000, generator=generator).unbind()
 
-    assert torch.equal(between(one, other, 0.0), one)
-    assert torch.equal(between(one, other, 1.0), other)
+    def between(t: float) -> torch.Tensor:
+        return move(one.clone(), other.numpy(), t)
+
+    assert torch.equal(between(0.0), one)
+    assert torch.equal(between(1.0), other)
     for t in (-0.25, 0.5, 1.25):
-        assert torch.allclose(between(one, other, t), (1 - t) * one + t * other, atol=1e-6)
+        assert torch.allclose(between(t), (1 - t) * one + t * other, atol=1e-6)
 
 
 @pytest.mark.parametrize("points", [2, 9, 25])
@@ -160,8 +164,10 @@ def test_the_ends_have_exactly_the_two_runs_losses(tmp_path: Path, kind: str) ->
     settings = {"target": str(tmp_path / "one"), "batch_norm": kind, "points": 5}
     made = session(image_task(), one, tmp_path / "parts", other=str(tmp_path / "two"), **settings)
 
-    found = TAKE["interpolation"](made).result
+    outcome = TAKE["interpolation"](made)
+    found = outcome.result
 
+    assert all(f"`{name.replace('accuracy', '<metric>')}`" in PAGE for name in outcome.arrays)
     looked_at = [session(image_task(), model, tmp_path / "p", batch_norm=kind) for model in (one, other)]
     assert found.ends == [each.slices.value_alone(each.slices.point()).loss for each in looked_at]
     assert not one[1].running_mean.any()
@@ -287,7 +293,7 @@ def test_a_rank_holds_two_more_copies_of_the_weights_on_the_way(
             memory.peak = 0  # what was held before counts if it is still held
             return evaluate(*arguments)
 
-        monkeypatch.setattr(between_runs, "evaluate", evaluated)
+        monkeypatch.setattr(interpolation, "evaluate", evaluated)
         TAKE["interpolation"](made)
 
     assert 1.9 * size < memory.peak < 2.3 * size
@@ -319,27 +325,27 @@ def test_the_plane_of_a_path_holds_what_singular_values_say() -> None:
     generator = np.random.default_rng(3)
     weights = generator.standard_normal((6, 5)) @ np.diag([5, 3, 1, 0.5, 0.1]) @ generator.standard_normal((5, 400))
 
-    path = principal_plane(weights)
+    axes_found, xy, variance = principal_plane(weights)
 
     moved = weights[:-1] - weights[-1]
     _, values, axes = np.linalg.svd(moved, full_matrices=False)
-    assert path.variance == pytest.approx(values**2 / (values**2).sum(), abs=1e-10)
-    assert path.axes @ path.axes.T == pytest.approx(np.eye(2), abs=1e-10)
-    assert np.abs(path.axes @ axes[:2].T) == pytest.approx(np.eye(2), abs=1e-8)
-    nearest = np.linalg.lstsq(path.axes.T, moved.T, rcond=None)[0]
-    assert np.allclose(path.xy[:-1], nearest.T, rtol=0, atol=1e-8)
-    assert path.xy[-1].tolist() == [0, 0]
+    assert variance == pytest.approx(values**2 / (values**2).sum(), abs=1e-10)
+    assert axes_found @ axes_found.T == pytest.approx(np.eye(2), abs=1e-10)
+    assert np.abs(axes_found @ axes[:2].T) == pytest.approx(np.eye(2), abs=1e-8)
+    nearest = np.linalg.lstsq(axes_found.T, moved.T, rcond=None)[0]
+    assert np.allclose(xy[:-1], nearest.T, rtol=0, atol=1e-8)
+    assert xy[-1].tolist() == [0, 0]
 
 
 def test_a_path_on_a_straight_line_has_one_axis() -> None:
     """Its share is 1, and nothing is made up for the second."""
     weights = np.outer([3.0, 2.0, 0.5, 0.0], np.ones(7))
 
-    path = principal_plane(weights)
+    axes_found, xy, variance = principal_plane(weights)
 
-    assert path.variance[0] == pytest.approx(1.0, abs=1e-12)
-    assert not path.axes[1].any()
-    assert np.abs(path.xy[:, 0]) == pytest.approx(np.array([3.0, 2.0, 0.5, 0.0]) * np.sqrt(7))
+    assert variance[0] == pytest.approx(1.0, abs=1e-12)
+    assert not axes_found[1].any()
+    assert np.abs(xy[:, 0]) == pytest.approx(np.array([3.0, 2.0, 0.5, 0.0]) * np.sqrt(7))
 
 
 def test_a_window_shows_the_whole_path() -> None:
@@ -391,7 +397,7 @@ def test_a_surface_in_the_plane_of_the_path_passes_through_its_end(tmp_path: Pat
             w = np.array(PLACES[-1]) + x * axes[0] + y * axes[1]
             wanted = 0.5 * (w * w * [1, 2, 3]).sum()
             assert found.arrays["surface_loss"][i, j] == pytest.approx(wanted, abs=1e-8)
-    xy = pca_path(made).xy
+    xy = run_path(made).xy
     assert found.arrays["surface_x"].min() < xy[:, 0].min()
     assert found.arrays["surface_y"].max() > xy[:, 1].max()
 

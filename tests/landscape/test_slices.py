@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from paceline.curvature.fixed_loss import Value
-from paceline.landscape.kept_parts import PointStore
+from paceline.landscape.kept_parts import read_points
 from paceline.landscape.measures import TAKE
-from paceline.landscape.slices import Grid, coordinates, evaluate
-from paceline.landscape.work import Work
+from paceline.landscape.ranks import Ranks
+from paceline.landscape.slices import coordinates, evaluate, grid
 from paceline.pool.warm_ranks import run_ranks
 from tests.landscape.problems import (
     Memory,
@@ -93,12 +93,12 @@ def test_finished_points_are_not_evaluated_again(tmp_path: Path) -> None:
         asked.append(index)
         return Value(float(index), {"accuracy": index / 10})
 
-    evaluate(Work(tmp_path), "line", 6, at)
+    evaluate(Ranks(tmp_path), "line", 6, at)
     path = tmp_path / "line" / "rank-00000.jsonl"
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:2]) + lines[2][:10])
     asked.clear()
-    values = evaluate(Work(tmp_path), "line", 6, at)
+    values = evaluate(Ranks(tmp_path), "line", 6, at)
 
     assert asked == [2, 3, 4, 5]
     assert values.loss.tolist() == [0, 1, 2, 3, 4, 5]
@@ -107,7 +107,7 @@ def test_finished_points_are_not_evaluated_again(tmp_path: Path) -> None:
 
 def test_a_loss_that_is_no_number_is_a_gap_and_is_counted(tmp_path: Path) -> None:
     """Infinite and undefined values are NaN in the arrays and null in the file."""
-    values = evaluate(Work(tmp_path), "line", 3, lambda i: Value([math.inf, 1.0, math.nan][i], {}))
+    values = evaluate(Ranks(tmp_path), "line", 3, lambda i: Value([math.inf, 1.0, math.nan][i], {}))
 
     assert np.isnan(values.loss).tolist() == [True, False, True]
     records = [json.loads(line) for line in (tmp_path / "line" / "rank-00000.jsonl").read_text().splitlines()]
@@ -119,7 +119,7 @@ def test_all_ranks_stop_when_one_is_told_to_and_go_on_later(tmp_path: Path) -> N
     settings = {"points": 4}
 
     ended = run_ranks(stopped_on_ranks, 2, str(tmp_path), settings)
-    kept = PointStore(tmp_path / "surface", print).read()
+    kept = read_points(tmp_path / "surface", print)
     resumed = run_ranks(taken_on_ranks, 1, str(tmp_path), ("surface",), settings)[0]
     fresh = run_ranks(taken_on_ranks, 1, str(tmp_path / "fresh"), ("surface",), settings)[0]
 
@@ -167,8 +167,7 @@ def test_a_rank_holds_two_more_copies_of_the_weights_at_most(tmp_path: Path) -> 
 
 def test_a_grid_counts_along_its_first_axis_first() -> None:
     """Point 0 is the lower left one, and its neighbour to the right is point 1."""
-    grid = Grid(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0]))
+    points = grid(np.array([1.0, 2.0, 3.0]), np.array([10.0, 20.0]))
 
-    assert len(grid) == 6
-    assert grid.shape == (2, 3)
-    assert [grid[index] for index in (0, 1, 3)] == [(1.0, 10.0), (2.0, 10.0), (1.0, 20.0)]
+    assert points.shape == (6, 2)
+    assert points[[0, 1, 3]].tolist() == [[1.0, 10.0], [2.0, 10.0], [1.0, 20.0]]

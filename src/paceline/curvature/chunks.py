@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.utils._pytree import tree_leaves
 
-from paceline.curvature.untouched import seed_chunk
+from paceline.curvature.side_effects import seed_chunk
 from paceline.parallel.partition import split
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Arrays, Like, to_device
@@ -25,10 +25,11 @@ class Chunks:
         data: `Arrays`, or a map-style dataset (its own `collate` is used where it has one).
         like: what batches shall be like.
         samples: 1 or more, at most those of `data`.
-        chunk: samples in a chunk at most. Sizes differ by at most one, so that no chunk is much smaller than others.
+        chunk: samples in a chunk at most, 1 or more. Sizes differ by at most one, so that no chunk is much smaller
+            than others.
 
     Raises:
-        PacelineError: a number out of range.
+        PacelineError: `samples` is out of range.
     """
 
     def __init__(self, data: Any, like: Like, samples: int, chunk: int) -> None:
@@ -36,8 +37,6 @@ class Chunks:
             raise PacelineError(
                 f"{samples:,} samples cannot be taken", hint=f"legal: 1 to {len(data):,}, what there is"
             )
-        if chunk < 1:
-            raise PacelineError(f"a chunk of {chunk} samples", hint="legal: 1 and more")
         self.data = data
         self.like = like
         count = -(-samples // chunk)

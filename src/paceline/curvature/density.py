@@ -13,16 +13,18 @@ symmetric, so its eigenvalues are computed as such: real, with weights that add 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from torch import Tensor
 
 from paceline.curvature.krylov import Floats, Krylov
 from paceline.curvature.operator import Operator, Space
-from paceline.curvature.vectors import probe
-from paceline.records.errors import PacelineError
+from paceline.curvature.random_vectors import probe
+
+_POINTS = 1001
+_MARGIN = 4.0
+"""How far the grid goes beyond the nodes, in bandwidths; within 4 lies all but 6e-5 of a Gaussian."""
 
 
 @dataclass(frozen=True)
@@ -36,10 +38,6 @@ class Quadrature:
 
     nodes: Floats
     weights: Floats
-
-    def moment(self, power: int) -> float:
-        """z^T H^power z, exact for power <= 2m - 1."""
-        return float(np.sum(self.weights * self.nodes**power))
 
 
 @dataclass(frozen=True)
@@ -60,65 +58,37 @@ class Curve:
     spread: Floats
 
 
-def quadratures(
-    apply: Operator, space: Space, *, steps: int = 64, probes: int = 8, seed: int = 0, first: int = 0
-) -> Iterator[Quadrature]:
-    """One quadrature after another, each from `steps` products with H.
+def quadrature(apply: Operator, space: Space, *, steps: int, seed: int, number: int) -> Quadrature:
+    """The quadrature of one probe.
 
     Args:
         apply: H times a vector.
         space: of its vectors; `steps` of them are kept.
-        steps: m, 1 or more.
-        probes: how many in all, 1 or more.
-        seed: probe i depends on (seed, i) only, so those of an interrupted run can be kept and the rest added.
-        first: number of the first probe to compute.
+        steps: m, products with H at most, 1 or more.
+        seed, number: the probe depends on these only, so those of an interrupted run can be kept and others added.
 
     Raises:
-        PacelineError: out of range, or H times a vector is not finite.
+        PacelineError: H times a vector is not finite.
     """
-    if steps < 1 or probes < 1:
-        raise PacelineError(f"{steps} steps with {probes} probes", hint="legal: 1 and more of each")
-    for number in range(first, probes):
-        start = probe(space.size, seed, number, "rademacher", space.dtype, space.device)
-        yield quadrature(Krylov(apply, space), start / math.sqrt(space.size), steps)
-
-
-def quadrature(krylov: Krylov, start: Tensor, steps: int) -> Quadrature:
-    """The quadrature for `start` (n,), of length 1; `krylov` is empty."""
-    krylov.advance(start)
+    krylov = Krylov(apply, space)
+    krylov.advance(probe(space, seed, number) / math.sqrt(space.size))
     while len(krylov) < steps and not krylov.invariant:
         krylov.advance(krylov.following())
     nodes, columns = krylov.eigen()
     return Quadrature(nodes, columns[0] ** 2)
 
 
-def curve(
-    found: Sequence[Quadrature], *, points: int = 1001, bandwidth: float | None = None, margin: float = 4.0
-) -> Curve:
-    """The mean density of some quadratures, each node widened to a Gaussian.
+def curve(found: Sequence[Quadrature]) -> Curve:
+    """The mean density of one or more quadratures of one operator, each node widened to a Gaussian.
 
-    Args:
-        found: of one operator, one or more.
-        points: of the grid, 2 or more.
-        bandwidth: above 0; None takes 1/200 of the range of all nodes.
-        margin: how far the grid goes beyond the nodes, in bandwidths; within 4 lies all but 6e-5 of a Gaussian.
-
-    Raises:
-        PacelineError: no quadrature, or a number out of range.
+    The bandwidth is 1/200 of the range of all nodes.
     """
-    if not found:
-        raise PacelineError("a density needs one probe at least")
-    if points < 2 or (bandwidth is not None and not bandwidth > 0):
-        raise PacelineError(
-            f"a density on {points} points with a bandwidth of {bandwidth}",
-            hint="legal: 2 points and more, a bandwidth above 0",
-        )
     low = min(float(each.nodes[0]) for each in found)
     high = max(float(each.nodes[-1]) for each in found)
-    width = bandwidth or (high - low) / 200 or max(abs(high), 1.0) / 200
-    grid = np.linspace(low - margin * width, high + margin * width, points)
+    width = (high - low) / 200 or max(abs(high), 1.0) / 200
+    grid = np.linspace(low - _MARGIN * width, high + _MARGIN * width, _POINTS)
     each = np.stack([_widened(one, grid, width) for one in found])
-    spread = each.std(axis=0, ddof=1) / math.sqrt(len(found)) if len(found) > 1 else np.full(points, math.nan)
+    spread = each.std(axis=0, ddof=1) / math.sqrt(len(found)) if len(found) > 1 else np.full(_POINTS, math.nan)
     return Curve(grid, each.mean(axis=0), width, spread)
 
 

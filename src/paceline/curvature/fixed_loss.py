@@ -31,19 +31,20 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from paceline.curvature.batch_norm import check_norms, measuring
 from paceline.curvature.chunks import Chunks
-from paceline.curvature.float_type import full_float32
-from paceline.curvature.memory import enough_for
-from paceline.curvature.twice import product, refuse_once_differentiable
-from paceline.curvature.untouched import seed_chunk, untouched
-from paceline.curvature.weights import FlatWeights, pieces_within
+from paceline.curvature.double_backward import enough_memory_for, product, refuse_once_differentiable
+from paceline.curvature.side_effects import full_float32, seed_chunk, untouched
+from paceline.curvature.weights import FlatWeights
 from paceline.parallel.ordered import add_in_order, ordered_sum
 from paceline.parallel.partition import split
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Gathered, Loss, Metric, Task
 
+_PIECES = 48
+"""Partial sums, at most: enough for so many workers."""
 _PIECES_BYTES = 1 << 30
-"""All ranks' partial sums of a gradient together, about: ranks but the first hold theirs until their turn."""
+"""All ranks' partial sums of a gradient together, about: ranks but the first hold theirs until their turn. Large models
+get fewer of them, but 8 at least."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,6 @@ class FixedLoss:
         like: what batches shall be like.
         samples: 1 or more.
         chunk: samples at once, at most; with `batch_norm="batch"` a part of the definition of L.
-        pieces: partial sums, at most; enough for so many workers. Large models get fewer (see `_PIECES_BYTES`).
         batch_norm: `batch`: each chunk is normalised by its own statistics, whatever kind of batch norm the model
             trains with; `saved`: by the running statistics.
 
@@ -93,18 +93,15 @@ class FixedLoss:
         *,
         samples: int,
         chunk: int = 250,
-        pieces: int = 48,
         batch_norm: str = "batch",
     ) -> None:
-        if pieces < 1:
-            raise PacelineError(f"{pieces} pieces", hint="legal: 1 and more")
         self._task, self._model, self._batch_norm = task, model, batch_norm
         self._device = like.device
         self._weights = FlatWeights(model)
         self._chunks = Chunks(data, like, samples, chunk)
         check_norms(model, batch_norm, self._chunks.smallest)
-        wanted = min(pieces, len(self._chunks))
-        self._pieces = pieces_within(wanted, self._weights.size, self._weights.dtype.itemsize, _PIECES_BYTES)
+        affordable = _PIECES_BYTES // (max(1, self._weights.size) * self._weights.dtype.itemsize)
+        self._pieces = min(_PIECES, len(self._chunks), max(8, affordable))
         self._metrics: dict[str, Metric] = {
             name: metric for name, metric in task.metrics.items() if not isinstance(metric, Gathered)
         }
@@ -143,14 +140,26 @@ class FixedLoss:
             PacelineError: the loss cannot be differentiated twice.
         """
         directions = self._weights.split(vector)
-        # Attention's fused kernels have no second derivative; torch's plain one has.
-        with self._at(point, twice=True), sdpa_kernel(SDPBackend.MATH):
+        with self._at(point, twice=True):
             table, flat = self._summed(lambda loss: self._chunk_product(loss, directions))
         return flat.div_(float(table[0, 1]))
 
+    def require_second_derivative(self) -> None:
+        """Try a product on the first chunk at the present weights, by this rank alone and without a message.
+
+        Raises:
+            PacelineError: the loss cannot be differentiated twice.
+        """
+        directions = self._weights.split(torch.ones_like(self.point()))
+        with self._at(self.point(), twice=True), enough_memory_for(len(self._chunks.spans[0])):
+            self._chunk_product(self._loss(0)[0].sum.reshape(()), directions)
+
     @contextlib.contextmanager
     def _at(self, point: Tensor, *, twice: bool) -> Iterator[None]:
+        # Attention's fused kernels have no second derivative; torch's plain one has.
+        attention = sdpa_kernel(SDPBackend.MATH) if twice else contextlib.nullcontext()
         with (
+            attention,
             untouched(self._model, self._device),
             full_float32(),
             measuring(self._model, self._batch_norm, twice=twice),
@@ -191,7 +200,7 @@ class FixedLoss:
             yield table
 
     def _chunk_table(self, chunk: int) -> Tensor:
-        with enough_for(len(self._chunks.spans[chunk])):
+        with enough_memory_for(len(self._chunks.spans[chunk])):
             loss, batch = self._loss(chunk)
             pairs = [(loss.sum, loss.count), *(metric(loss.outputs, batch) for metric in self._metrics.values())]
         return torch.stack([_pair(total, count) for total, count in pairs])
@@ -209,9 +218,9 @@ class FixedLoss:
                 span = self._span(piece)
                 table, total = torch.zeros(1, 2, dtype=torch.float64), None
                 for chunk in range(span.start, span.stop):
-                    with enough_for(len(self._chunks.spans[chunk])):
+                    with enough_memory_for(len(self._chunks.spans[chunk])):
                         loss, _ = self._loss(chunk)
-                        parts = self._differentiated(per_chunk, loss.sum.reshape(()))
+                        parts = per_chunk(loss.sum.reshape(()))
                     table += _pair(loss.sum.detach(), loss.count)
                     total = add_in_order([self._weights.join(parts)], total)
                     del loss, parts  # the graph of a chunk must be gone before the next one's grows
@@ -225,22 +234,23 @@ class FixedLoss:
             raise PacelineError(f"the loss of task {self._task.name} counts nothing", why="its counts add up to 0")
         return table.cpu(), flat
 
-    def _differentiated(self, per_chunk: Callable[[Tensor], list[Tensor]], total: Tensor) -> list[Tensor]:
+    def _chunk_gradient(self, total: Tensor) -> list[Tensor]:
+        self._require_gradient(total)
+        return list(torch.autograd.grad(total, self._weights.parameters, materialize_grads=True))
+
+    def _chunk_product(self, total: Tensor, directions: list[Tensor]) -> list[Tensor]:
+        self._require_gradient(total)
+        if not self._twice_checked:
+            refuse_once_differentiable(total, self._task.name)
+            self._twice_checked = True
+        return product(total, self._weights.parameters, directions, self._task.name)
+
+    def _require_gradient(self, total: Tensor) -> None:
         if not total.requires_grad:
             raise PacelineError(
                 f"the loss of task {self._task.name} does not depend on the model's parameters",
                 hint="leave out detach(), item() and no_grad() on the way from the model to its sum",
             )
-        return per_chunk(total)
-
-    def _chunk_gradient(self, total: Tensor) -> list[Tensor]:
-        return list(torch.autograd.grad(total, self._weights.parameters, materialize_grads=True))
-
-    def _chunk_product(self, total: Tensor, directions: list[Tensor]) -> list[Tensor]:
-        if not self._twice_checked:
-            refuse_once_differentiable(total, self._task.name)
-            self._twice_checked = True
-        return product(total, self._weights.parameters, directions, self._task.name)
 
 
 def _pair(total: Any, count: Any) -> Tensor:

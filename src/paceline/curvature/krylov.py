@@ -12,6 +12,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.linalg import eigh_tridiagonal
 from torch import Tensor
 
 from paceline.curvature.operator import Operator, Space, applied
@@ -25,9 +26,6 @@ class Krylov:
     Args:
         apply: H.
         space: of its vectors; the basis is kept in its dtype, coefficients in float64.
-        outside: orthonormal vectors (n,) that the basis is kept orthogonal to. T then belongs to P H P, with P the
-            projection away from them.
-        norm: what is known of the norm of H already, to tell from what is rounding; 0 for nothing.
 
     Attributes:
         vectors: v_1, ..., v_m.
@@ -36,9 +34,8 @@ class Krylov:
             subspace.
     """
 
-    def __init__(self, apply: Operator, space: Space, outside: list[Tensor] | None = None, norm: float = 0.0) -> None:
-        self._apply, self._space, self._norm = apply, space, norm
-        self._outside = outside or []
+    def __init__(self, apply: Operator, space: Space) -> None:
+        self._apply, self._space = apply, space
         self._rest: Tensor | None = None
         self.vectors: list[Tensor] = []
         self.alphas: list[float] = []
@@ -50,7 +47,7 @@ class Krylov:
     @property
     def complete(self) -> bool:
         """Whether there is no further direction."""
-        return len(self.vectors) + len(self._outside) >= self._space.size
+        return len(self.vectors) >= self._space.size
 
     @property
     def invariant(self) -> bool:
@@ -93,21 +90,12 @@ class Krylov:
 
     def eigen(self) -> tuple[Floats, Floats]:
         """Ritz values (m,) in ascending order, and the eigenvectors (m, m) of T in columns."""
-        beside = np.array(self.betas[:-1])
-        tridiagonal = np.diag(np.array(self.alphas)) + np.diag(beside, 1) + np.diag(beside, -1)
-        values, columns = np.linalg.eigh(tridiagonal)
+        values, columns = eigh_tridiagonal(self.alphas, self.betas[:-1], lapack_driver="stev")
         return values, columns
-
-    def combine(self, column: Floats) -> Tensor:
-        """The first m vectors times `column` (m,), of length 1, in the space's dtype."""
-        total = torch.zeros(self._space.size, dtype=torch.float64, device=self._space.device)
-        for vector, weight in zip(self.vectors[: len(column)], column.tolist(), strict=True):
-            total.add_(vector, alpha=weight)
-        return self._unit(total)
 
     def _scale(self) -> float:
         """At most the norm of H, and about that once the largest eigenvalue shows."""
-        return max(self._norm, *(abs(alpha) for alpha in self.alphas), *self.betas)
+        return max([abs(alpha) for alpha in self.alphas] + self.betas)
 
     def _new_rest(self, vector: Tensor) -> tuple[float, Tensor]:
         """<v, H v>, and H v without its components along all vectors so far, v included, in float64."""
@@ -122,7 +110,7 @@ class Krylov:
     def _orthogonal(self, values: Tensor) -> Tensor:
         values = values.clone()
         for _ in range(2):
-            for vector in (*self._outside, *self.vectors):
+            for vector in self.vectors:
                 wide = vector.to(torch.float64)
                 values.sub_(wide, alpha=float(torch.dot(wide, values)))
         return values

@@ -12,11 +12,13 @@ from paceline.records.errors import Exit, PacelineError
 
 Operator = Callable[[Tensor], Tensor]
 """apply(v (n,)) -> H v (n,), for a symmetric H; never changes v."""
+Objective = Callable[[Tensor], tuple[float, Tensor]]
+"""f(x (n,)) -> f(x), its gradient (n,)."""
 
 
 @dataclass(frozen=True)
 class Space:
-    """Of which vectors an operator takes.
+    """The space of the vectors that an operator takes.
 
     Attributes:
         size: n, 1 or more.

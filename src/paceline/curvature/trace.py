@@ -3,7 +3,7 @@
     tr H = E[z^T H z]    for probes z with E[z z^T] = identity (Hutchinson 1990)
 
 With Rademacher probes (each number -1 or 1) the variance of a sample is 2 (|H|_F^2 - sum_i H_ii^2): nothing for a
-diagonal matrix. With Gaussian probes it is 2 |H|_F^2, never less.
+diagonal matrix, and never more than the 2 |H|_F^2 of Gaussian probes.
 
 **When to stop.** At a stated error, not when the running mean changes little: that happens by chance after few probes,
 whatever the error. A standard error is small by chance, too, and whoever stops at the first probe after which it is
@@ -16,20 +16,16 @@ need that reserve (measured in tests/curvature/test_trace.py).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal
 
 import torch
 from scipy.special import stdtrit
 
 from paceline.curvature.operator import Operator, Space, applied
-from paceline.curvature.vectors import probe
-from paceline.records.errors import PacelineError
+from paceline.curvature.random_vectors import probe
 
-LEAST_PROBES = 8
-"""A standard error of fewer samples says little."""
 FIRST_LOOK, LATER = 32, 1.5
 """Probes before the first look, and how many times as many there are at each later one."""
 CONFIDENCE = 0.95
@@ -38,31 +34,16 @@ _NORMAL = 1.96  # half the width of a 95 % interval, in standard errors that are
 
 @dataclass(frozen=True)
 class Probing:
-    """How probes are drawn and when there are enough of them.
+    """When there are enough probes.
 
     Attributes:
         relative_error: stop when the 95 % interval reaches no farther than 1.96 times this share of the mean on either
             side, as that of a standard error of this share does; 0 < value < 1.
-        max_probes: stop there in any case; `LEAST_PROBES` and more.
-        seed: probe i depends on (seed, i) only.
-        kind: `rademacher` or `gaussian`.
-
-    Raises:
-        PacelineError: out of range.
+        max_probes: stop there in any case; 8 or more, since a standard error of fewer samples says little.
     """
 
     relative_error: float = 0.05
     max_probes: int = 100
-    seed: int = 0
-    kind: Literal["rademacher", "gaussian"] = "rademacher"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.relative_error < 1:
-            raise PacelineError(f"a relative standard error of {self.relative_error:g}", hint="legal: above 0, below 1")
-        if self.max_probes < LEAST_PROBES:
-            raise PacelineError(f"{self.max_probes} probes are too few", hint=f"legal: {LEAST_PROBES} and more")
-        if self.kind not in ("rademacher", "gaussian"):
-            raise PacelineError(f"unknown probes {self.kind}", hint="legal values: rademacher, gaussian")
 
     @cached_property
     def looks(self) -> tuple[int, ...]:
@@ -111,35 +92,27 @@ def estimate(samples: Sequence[float], probing: Probing) -> Estimate:
     return Estimate(mean, error, half, tuple(samples), converged=count in probing.looks and enough)
 
 
-def probes(apply: Operator, space: Space, probing: Probing, done: Sequence[float] = ()) -> Iterator[Estimate]:
-    """The estimate after each probe, until it has converged or `max_probes` are made.
+def trace_sample(apply: Operator, space: Space, seed: int, number: int) -> float:
+    """z^T H z of probe z, which depends on (seed, number) only.
 
     Args:
         apply: H times a vector; `operator.weighted` makes the reparametrisation-aware form of one.
         space: of its vectors.
-        probing: how.
-        done: samples of an earlier, interrupted run with the same seed and kind; they are yielded once, as a whole.
+        seed, number: of the probe.
 
     Raises:
         PacelineError: H times a vector is not finite.
     """
-    samples = list(done[: probing.max_probes])
-    if samples:
+    vector = probe(space, seed, number)
+    return float(torch.dot(vector.to(torch.float64), applied(apply, vector).to(torch.float64)))
+
+
+def probes(sample: Callable[[int], float], probing: Probing) -> Iterator[Estimate]:
+    """The estimate after each of `sample(0)`, `sample(1)`, ..., until it has converged or `max_probes` are made."""
+    samples: list[float] = []
+    for number in range(probing.max_probes):
+        samples.append(sample(number))
         found = estimate(samples, probing)
         yield found
         if found.converged:
             return
-    for number in range(len(samples), probing.max_probes):
-        vector = probe(space.size, probing.seed, number, probing.kind, space.dtype, space.device)
-        product = applied(apply, vector)
-        samples.append(float(torch.dot(vector.to(torch.float64), product.to(torch.float64))))
-        found = estimate(samples, probing)
-        yield found
-        if found.converged:
-            return
-
-
-def trace(apply: Operator, space: Space, probing: Probing) -> Estimate:
-    """The estimate when it has converged or `max_probes` were made: `converged` says which. See `probes`."""
-    *_, last = probes(apply, space, probing)
-    return last

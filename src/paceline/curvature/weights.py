@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -82,7 +81,7 @@ class FlatWeights:
         ]
 
     def check(self, vector: Tensor) -> None:
-        """Refuse what is no flat vector of this model.
+        """Refuse a vector of another shape than this model's.
 
         Raises:
             PacelineError: another shape.
@@ -121,8 +120,3 @@ class FlatWeights:
                 parameter.data = tensor
                 if found and parameter._backward_hooks is not None:
                     parameter._backward_hooks.update(found)
-
-
-def pieces_within(pieces: int, size: int, itemsize: int, memory: int) -> int:
-    """How many partial sums of `size` numbers fit into `memory` bytes: at most `pieces`, but 8 if it has so many."""
-    return max(min(pieces, 8), min(pieces, math.floor(memory / max(1, size * itemsize))))

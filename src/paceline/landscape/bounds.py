@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+import functools
+import itertools
+from collections.abc import Callable, Mapping
 
 from paceline.landscape import keskar, sam
-from paceline.landscape.kept_parts import Entries, as_number
+from paceline.landscape.kept_parts import KeptValues
 from paceline.landscape.session import Outcome, Session, shown
-from paceline.landscape.spectrum import entries
 from paceline.records.landscape import Keskar, Sam, finite
 
 KESKAR_STARTS = 3
@@ -19,23 +19,20 @@ def keskar_sharpness(session: Session) -> Outcome:
     """In the whole space and in a random subspace."""
     weights, config = session.weights, session.config
     centre, _ = session.centre_gradient
-    kept = entries(session.work, "keskar")
     columns = min(keskar.SUBSPACE, len(weights))
 
-    def search(embedding: Callable[[], keskar.Embedding]) -> Callable[[int], float]:
-        made: list[keskar.Box] = []
+    def search(embedding: Callable[[], keskar.Embedding]) -> Callable[[int], float | None]:
+        box = functools.cache(lambda: keskar.Box.around(weights, embedding(), config.epsilon))
 
-        def from_start(start: int) -> float:
-            if not made:
-                made.append(keskar.Box.around(weights, embedding(), config.epsilon))
-            highest = keskar.climb(session.gradient, weights, made[0], seed=config.seed, start=start)
-            return keskar.sharpness(highest, centre)
+        def from_start(start: int) -> float | None:
+            highest = keskar.climb(session.gradient, weights, box(), seed=config.seed, start=start)
+            return finite(keskar.sharpness(highest, centre))
 
         return from_start
 
     whole = search(lambda: keskar.Identity(weights))
     subspace = search(lambda: keskar.RandomSubspace(weights, columns, config.seed))
-    values = _starts(session, kept, "keskar", [("whole", whole), ("subspace", subspace)], KESKAR_STARTS)
+    values = _starts(session, "keskar", {"whole": whole, "subspace": subspace}, KESKAR_STARTS)
     found = Keskar(
         epsilon=config.epsilon,
         value=_best(values["whole"]),
@@ -52,14 +49,13 @@ def sam_sharpness(session: Session) -> Outcome:
     """In a ball, and in one whose axes have the weights' sizes."""
     weights, config = session.weights, session.config
     centre, _ = session.centre_gradient
-    kept = entries(session.work, "sam")
 
-    def search(adaptive: bool) -> Callable[[int], float]:
-        return lambda start: (
-            sam.climb(session.gradient, weights, config.rho, adaptive=adaptive, seed=config.seed, start=start) - centre
-        )
+    def search(start: int, adaptive: bool) -> float | None:
+        highest = sam.climb(session.gradient, weights, config.rho, adaptive=adaptive, seed=config.seed, start=start)
+        return finite(highest - centre)
 
-    values = _starts(session, kept, "sam", [("plain", search(False)), ("adaptive", search(True))], SAM_STARTS)
+    searches = {name: functools.partial(search, adaptive=name == "adaptive") for name in ("plain", "adaptive")}
+    values = _starts(session, "sam", searches, SAM_STARTS)
     found = Sam(
         rho=config.rho,
         value=_best(values["plain"]),
@@ -72,26 +68,22 @@ def sam_sharpness(session: Session) -> Outcome:
 
 
 def _starts(
-    session: Session, kept: Entries, measure: str, searches: list[tuple[str, Callable[[int], float]]], starts: int
+    session: Session, measure: str, searches: Mapping[str, Callable[[int], float | None]], starts: int
 ) -> dict[str, list[float | None]]:
-    """The value of each start of each search; one that was kept is not made again."""
+    """The value of each start of each search; kept ones are not computed again."""
+    kept = KeptValues(session.ranks, measure)
     total = starts * len(searches)
-    values: dict[str, list[float | None]] = {}
-    done = 0
-    for name, search in searches:
-        values[name] = []
-        for start in range(starts):
-            session.work.tell(measure, done, total, "searches", name)
-            key = f"{name} {start}"
-            value = kept[key] if key in kept else kept.add(key, finite(search(start)))
-            values[name].append(value)
-            done += 1
-    session.work.tell(measure, total, total, "searches")
+    values: dict[str, list[float | None]] = {name: [] for name in searches}
+    for done, (name, start) in enumerate(itertools.product(searches, range(starts))):
+        session.ranks.progress(measure, done, total, "searches", name)
+        search = functools.partial(searches[name], start)
+        values[name].append(kept.get(f"{name} {start}", search))
+    session.ranks.progress(measure, total, total, "searches")
     return values
 
 
 def _best(values: list[float | None]) -> float | None:
-    return finite(max((as_number(value) for value in values if value is not None), default=math.nan))
+    return max((value for value in values if value is not None), default=None)
 
 
 def _unfinished(what: str, *values: float | None) -> list[str]:

@@ -11,9 +11,7 @@ what is seen. **Filter normalisation** makes the part of each filter as long as 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -21,11 +19,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from paceline.curvature.random_vectors import Stream, random_stream
 from paceline.curvature.weights import Slice
+from paceline.landscape.kept_parts import blocks
 from paceline.records.errors import PacelineError
 
-_STREAM = 2  # keeps directions apart from the probes and starts of the same seed
-_BLOCK = 1 << 18
 _TINY = 1e-10
 """Added to the length of a filter's direction, as in Li et al.'s own code."""
 
@@ -49,37 +47,15 @@ def random_direction(weights: Tensor, layout: Sequence[Slice], *, kind: str, see
         seed, number: directions of one seed and different numbers are independent; the same for every world size.
     """
     direction = torch.empty_like(weights)
-    for place, drawn in _drawn(weights, layout, kind, seed, number):
+    for index, place in enumerate(layout):
+        generator = random_stream(Stream.DIRECTION, seed, number, index)
+        drawn = torch.from_numpy(generator.standard_normal(place.stop - place.start))
+        if kind == "filter":
+            drawn = _by_filter(drawn, weights[place.start : place.stop].to("cpu", torch.float64), place.shape)
         direction[place.start : place.stop] = drawn.to(direction)
     if kind == "raw":
         direction.mul_(float(weights.double().norm() / direction.double().norm()))
     return direction
-
-
-def _drawn(
-    weights: Tensor, layout: Sequence[Slice], kind: str, seed: int, number: int
-) -> Iterator[tuple[Slice, Tensor]]:
-    """A direction a parameter at a time, float64 on the CPU; a `raw` one without its length yet."""
-    for index, place in enumerate(layout):
-        generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STREAM, number, index))))
-        drawn = torch.from_numpy(generator.standard_normal(place.stop - place.start))
-        if kind == "filter":
-            drawn = _by_filter(drawn, weights[place.start : place.stop].to("cpu", torch.float64), place.shape)
-        yield place, drawn
-
-
-def cosine(weights: Tensor, layout: Sequence[Slice], *, kind: str, seed: int) -> float:
-    """Between directions 0 and 1, without holding either; arguments as those of `random_direction`.
-
-    NaN where one has no length, which `require_length` refuses.
-    """
-    squares = [0.0, 0.0, 0.0]
-    pairs = zip(*(_drawn(weights, layout, kind, seed, number) for number in (0, 1)), strict=True)
-    for (_, one), (_, two) in pairs:
-        for at, product in enumerate((one @ one, two @ two, one @ two)):
-            squares[at] += float(product)
-    lengths = math.sqrt(squares[0] * squares[1])
-    return squares[2] / lengths if lengths else math.nan
 
 
 def require_plane(weights: Tensor, layout: Sequence[Slice], *, kind: str, seed: int) -> None:
@@ -88,7 +64,8 @@ def require_plane(weights: Tensor, layout: Sequence[Slice], *, kind: str, seed: 
     Raises:
         PacelineError: they are all but parallel.
     """
-    found = cosine(weights, layout, kind=kind, seed=seed)
+    one, two = (random_direction(weights, layout, kind=kind, seed=seed, number=number).double() for number in (0, 1))
+    found = float(one @ two / (one.norm() * two.norm()))
     if abs(found) <= _PARALLEL:
         return
     why, hint = f"their cosine is {found:.6f}", "--measure line, along the one"
@@ -127,24 +104,15 @@ def _by_filter(drawn: Tensor, weights: Tensor, shape: tuple[int, ...]) -> Tensor
     return scaled
 
 
-class Axes:
-    """Directions in a file that is mapped, so that no rank holds a copy of them.
+def step(point: Tensor, axes: NDArray[Any], coordinates: Sequence[float]) -> Tensor:
+    """`point` (P,) moved by the sum of coordinate * axis, in place; axes beyond the coordinates are left out.
 
     Args:
-        path: an .npy file of shape (k, P).
+        point: (P,) moved.
+        axes: (k, P) may be mapped from a file, so that no rank holds a copy of them.
+        coordinates: k at most.
     """
-
-    def __init__(self, path: Path) -> None:
-        self._rows: NDArray[Any] = np.load(path, mmap_mode="r")
-
-    def spans(self, axis: int) -> bool:
-        """Whether that axis has any length."""
-        return bool(self._rows[axis].any())
-
-    def step(self, point: Tensor, coordinates: Sequence[float]) -> Tensor:
-        """`point` (P,) moved by the sum of coordinate * axis, in place; axes beyond the coordinates are left out."""
-        for row, coordinate in zip(self._rows, coordinates, strict=False):
-            for start in range(0, len(point), _BLOCK) if coordinate else ():
-                block = torch.from_numpy(np.array(row[start : start + _BLOCK]))
-                point[start : start + _BLOCK].add_(block.to(point), alpha=float(coordinate))
-        return point
+    for row, coordinate in zip(axes, coordinates, strict=False):
+        for block in blocks(len(point)) if coordinate else ():
+            point[block].add_(torch.from_numpy(np.array(row[block])).to(point), alpha=float(coordinate))
+    return point

@@ -1,27 +1,30 @@
-"""Parts on disk: points of slices, single numbers, Lanczos steps. Append-only; a torn end is computed again.
+"""Everything that takes long to compute is kept below `parts/` as soon as it is there, and read by `--resume`.
 
-A store belongs to one measurement with one set of settings; that is seen to by `--resume`, which refuses others.
+Parts are points of slices, named values, Lanczos steps, and arrays. Files of the first three are append-only; a torn
+end is computed again. They belong to one measurement with one set of settings: `--resume` refuses others.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import numpy as np
 import torch
-from torch import Tensor
 
-from paceline.curvature.eigen import Row
+from paceline.curvature.lanczos import Row
+from paceline.curvature.operator import Space
+from paceline.landscape.ranks import Ranks
+from paceline.parallel import agree
 from paceline.records.lines import JsonLines
 from paceline.records.rundir import make_dirs, write_error
 from paceline.records.writer import EventWriter
+
+_BLOCK = 1 << 18
 
 
 class PointRecord(msgspec.Struct, frozen=True):
@@ -32,18 +35,13 @@ class PointRecord(msgspec.Struct, frozen=True):
     metrics: dict[str, float | None]
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """Anything else that is worth keeping, under a name that says what it is."""
-
+class _NamedValue(msgspec.Struct, frozen=True):
     key: str
     value: Any
 
 
-Note = Callable[[str], None]
-
-
-def read_lines(path: Path, kind: type[Any], note: Note) -> list[Any]:
-    """All whole lines of a file of structs, none where there is no file; `note` is told what is computed again."""
+def _read_lines(path: Path, kind: type[Any], note: Callable[[str], None]) -> list[Any]:
+    """All whole lines of a file of structs, none if there is no file; `note` gets a message about damaged ones."""
     if not path.exists():
         return []
     lines: JsonLines[Any] = JsonLines(path, kind)
@@ -53,124 +51,74 @@ def read_lines(path: Path, kind: type[Any], note: Note) -> list[Any]:
     return found
 
 
-class PointStore:
-    """Points of one slice: a file for each rank, all of which are read.
+def read_points(folder: Path, note: Callable[[str], None]) -> dict[int, PointRecord]:
+    """The kept points of a slice by index, of all ranks and sessions; `note` gets a message about damaged ones."""
+    paths = sorted(folder.glob("rank-*.jsonl"))
+    return {record.index: record for path in paths for record in _read_lines(path, PointRecord, note)}
+
+
+class KeptValues:
+    """Named values of one measure, equal on all ranks, in a file that rank 0 writes.
 
     Args:
-        folder: of the slice.
-        note: is told what cannot be read.
+        ranks: all of them make it together.
+        name: of the file below `parts/`.
     """
 
-    def __init__(self, folder: Path, note: Note) -> None:
-        self.folder = folder
-        self._note = note
+    def __init__(self, ranks: Ranks, name: str) -> None:
+        self._path, self._writes = ranks.parts / f"{name}.jsonl", ranks.rank == 0
+        lines = agree.from_rank_zero(lambda: _read_lines(self._path, _NamedValue, ranks.note))
+        self._values: dict[str, Any] = {line.key: line.value for line in lines}
 
-    def read(self) -> dict[int, PointRecord]:
-        """What all ranks of all sessions have left."""
-        records = {}
-        for path in sorted(self.folder.glob("rank-*.jsonl")):
-            for record in read_lines(path, PointRecord, self._note):
-                records[record.index] = record
-        return records
+    def get(self, key: str, make: Callable[[], Any]) -> Any:
+        """The value that is kept under `key`; where there is none, what `make` returns, which is kept."""
+        if key not in self._values:
+            self._values[key] = make()
+            if self._writes:
+                with EventWriter(self._path) as writer:
+                    writer.write(_NamedValue(key, self._values[key]))
+        return self._values[key]
 
-    def writer(self, rank: int) -> EventWriter:
-        """Appends points of one rank."""
-        return EventWriter(self.folder / f"rank-{rank:05d}.jsonl")
+    def __len__(self) -> int:
+        return len(self._values)
 
 
-class Entries:
-    """Named values of one measure, in a file that rank 0 writes and every rank has read.
+class KeptRows(list[Row]):
+    """Lanczos steps, equal on all ranks, in a file that rank 0 writes: alpha and beta as float64, then the vector.
 
     Args:
-        path: the file.
-        known: what was in it.
-        writes: whether this rank adds to it.
+        ranks: all of them make it together.
+        name: of the file below `parts/`.
+        space: of the vectors.
     """
 
-    def __init__(self, path: Path, known: dict[str, Any], writes: bool) -> None:
-        self._path, self._known, self._writes = path, known, writes
+    def __init__(self, ranks: Ranks, name: str, space: Space) -> None:
+        self._path, self._writes = ranks.parts / f"{name}.lanczos", ranks.rank == 0
+        vector_type = torch.empty(0, dtype=space.dtype).numpy().dtype
+        self._layout = np.dtype([("alpha", "<f8"), ("beta", "<f8"), ("vector", vector_type, (space.size,))])
+        super().__init__(agree.from_rank_zero(self._read))
 
-    @staticmethod
-    def read(path: Path, note: Note) -> dict[str, Any]:
-        """What is there."""
-        return {entry.key: entry.value for entry in read_lines(path, Entry, note)}
-
-    def __contains__(self, key: str) -> bool:
-        return key in self._known
-
-    def __getitem__(self, key: str) -> Any:
-        return self._known[key]
-
-    def add(self, key: str, value: Any) -> Any:
-        """Keep a value and return it."""
-        self._known[key] = value
-        if self._writes:
-            with EventWriter(self._path) as writer:
-                writer.write(Entry(key, value))
-        return value
-
-
-class LanczosStore:
-    """Steps of a Lanczos search in a file: alpha and beta as float64, then the vector. Rank 0 writes, all have read.
-
-    Args:
-        path: the file.
-        rows: what was in it.
-        writes: whether this rank adds to it.
-    """
-
-    def __init__(self, path: Path, rows: list[Row], writes: bool) -> None:
-        self._path, self._rows, self._writes = path, rows, writes
-
-    @staticmethod
-    def read(path: Path, size: int, dtype: torch.dtype) -> list[Row]:
+    def _read(self) -> list[Row]:
         """Whole steps in the file; a torn one at its end is cut off."""
-        width = 16 + size * dtype.itemsize
-        try:
-            whole = path.stat().st_size // width
-            if path.stat().st_size % width:
-                os.truncate(path, whole * width)
-        except FileNotFoundError:
+        if not self._path.exists():
             return []
-        rows = []
-        with path.open("rb") as file:
-            for _ in range(whole):
-                alpha, beta = struct.unpack("<dd", file.read(16))
-                vector = torch.frombuffer(bytearray(file.read(width - 16)), dtype=dtype)
-                rows.append(Row(vector, alpha, beta))
-        return rows
+        count = self._path.stat().st_size // self._layout.itemsize
+        os.truncate(self._path, count * self._layout.itemsize)
+        rows = np.memmap(self._path, self._layout, "r", shape=(count,)) if count else ()  # mapped: one copy is held
+        return [Row(torch.from_numpy(row["vector"].copy()), float(row["alpha"]), float(row["beta"])) for row in rows]
 
     def append(self, row: Row) -> None:
-        """See `curvature.eigen.Store`."""
-        self._rows.append(row)
+        """Add a step and keep it."""
+        super().append(row)
         if not self._writes:
             return
-        content = struct.pack("<dd", row.alpha, row.beta) + _bytes(row.vector)
+        content = np.array((row.alpha, row.beta, row.vector.cpu().numpy()), self._layout).tobytes()
         make_dirs(self._path.parent)
         try:
             with self._path.open("ab") as file:
                 file.write(content)
         except OSError as error:
             raise write_error(self._path, error) from error
-
-    def rows(self) -> Sequence[Row]:
-        """See `curvature.eigen.Store`."""
-        return self._rows
-
-
-def _bytes(vector: Tensor) -> bytes:
-    return vector.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes()
-
-
-def as_number(value: float | None) -> float:
-    """NaN for None."""
-    return math.nan if value is None else value
-
-
-def save_array(path: Path, array: np.ndarray[Any, Any]) -> None:
-    """Write an .npy file whole or not at all; too big for memory twice is no problem."""
-    with _aside(path) as aside, aside.open("wb") as file:
-        np.save(file, array)
 
 
 def save_rows(path: Path, rows: Iterable[np.ndarray[Any, Any]], count: int) -> None:
@@ -183,6 +131,17 @@ def save_rows(path: Path, rows: Iterable[np.ndarray[Any, Any]], count: int) -> N
             file[number] = row
         if file is not None:
             file.flush()
+
+
+def mapped(path: Path) -> np.ndarray[Any, Any]:
+    """The array of an .npy file, without reading it."""
+    array: np.ndarray[Any, Any] = np.load(path, mmap_mode="r")
+    return array
+
+
+def blocks(size: int) -> Iterator[slice]:
+    """Consecutive parts of a vector, by which a mapped file is read."""
+    return (slice(start, min(start + _BLOCK, size)) for start in range(0, size, _BLOCK))
 
 
 @contextlib.contextmanager

@@ -19,9 +19,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -29,9 +29,10 @@ from numpy.typing import NDArray
 from scipy import optimize
 from torch import Tensor
 
+from paceline.curvature.operator import Objective
+from paceline.curvature.random_vectors import Stream, random_stream
+
 Floats = NDArray[np.float64]
-Objective = Callable[[Tensor], tuple[float, Tensor]]
-"""f(x (P,)) -> f(x), its gradient (P,)."""
 
 ITERATIONS = 10
 """Of L-BFGS-B, as in the paper."""
@@ -39,32 +40,13 @@ MOST = 2 * ITERATIONS + 5
 """Gradients of one search: without a limit a line search goes on where only rounding is left of the rise."""
 SUBSPACE = 100
 """Columns of the random A, as in the paper."""
-_STARTS, _COLUMNS = 3, 4  # keys of the random streams
 _BLOCK_BYTES = 1 << 26
 _KEEP_BYTES = 1 << 29
 """A is kept in memory up to that size, and made anew for each product beyond it."""
 
 
-class Embedding(Protocol):
-    """y -> A y and its counterparts, for a box."""
-
-    size: int
-
-    def apply(self, y: Floats) -> Tensor:
-        """A y (P,)."""
-        ...
-
-    def transposed(self, gradient: Tensor) -> Floats:
-        """A^T g."""
-        ...
-
-    def inverse(self, x: Tensor) -> Floats:
-        """A^+ x."""
-        ...
-
-
 class Identity:
-    """A = 1.
+    """A = 1: y -> A y and its counterparts, for a box.
 
     Args:
         like: a point.
@@ -75,15 +57,15 @@ class Identity:
         self._like = like
 
     def apply(self, y: Floats) -> Tensor:
-        """See `Embedding`."""
+        """A y (P,)."""
         return torch.from_numpy(y).to(self._like)
 
     def transposed(self, gradient: Tensor) -> Floats:
-        """See `Embedding`."""
+        """A^T g."""
         return _wide(gradient)
 
     def inverse(self, x: Tensor) -> Floats:
-        """See `Embedding`."""
+        """A^+ x."""
         return _wide(x)
 
 
@@ -100,34 +82,29 @@ class RandomSubspace:
         self.size = columns
         self._like, self._seed = like, seed
         self._rows = max(1, _BLOCK_BYTES // (8 * columns))
-        self._kept: list[Tensor] | None = None
+        self._kept: list[tuple[slice, Tensor]] | None = None
         if len(like) * columns * 4 <= _KEEP_BYTES:
-            self._kept = [block for _, block in self._made()]
+            self._kept = list(self._made())
 
     def _made(self) -> Iterator[tuple[slice, Tensor]]:
         for number, start in enumerate(range(0, len(self._like), self._rows)):
             rows = slice(start, min(start + self._rows, len(self._like)))
-            generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((self._seed, _COLUMNS, number))))
+            generator = random_stream(Stream.SUBSPACE, self._seed, number)
             drawn = generator.standard_normal((rows.stop - rows.start, self.size), dtype=np.float32)
             yield rows, torch.from_numpy(drawn)
 
-    def _blocks(self) -> Iterator[tuple[slice, Tensor]]:
-        if self._kept is None:
-            yield from self._made()
-            return
-        for number, block in enumerate(self._kept):
-            start = number * self._rows
-            yield slice(start, start + len(block)), block
+    def _blocks(self) -> Iterable[tuple[slice, Tensor]]:
+        return self._made() if self._kept is None else self._kept
 
     def apply(self, y: Floats) -> Tensor:
-        """See `Embedding`."""
+        """A y (P,)."""
         moved = torch.empty_like(self._like)
         for rows, block in self._blocks():
             moved[rows] = (block.to(moved.dtype) @ torch.from_numpy(y).to(moved.dtype)).to(moved)
         return moved
 
     def transposed(self, gradient: Tensor) -> Floats:
-        """See `Embedding`."""
+        """A^T g."""
         total = torch.zeros(self.size, dtype=torch.float64)
         for rows, block in self._blocks():
             total += (block.to(gradient.dtype).T @ gradient[rows].cpu()).double()
@@ -141,6 +118,9 @@ class RandomSubspace:
             gram += wide.T @ wide
         solved: Floats = np.linalg.solve(gram.numpy(), self.transposed(x.double()))
         return solved
+
+
+Embedding = Identity | RandomSubspace
 
 
 @dataclass(frozen=True)
@@ -199,8 +179,7 @@ def climb(objective: Objective, x: Tensor, box: Box, *, seed: int, start: int) -
         scale = 1.0 / usual_slope if usual_slope else 1.0
         return -value * scale, -slope * scale
 
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STARTS, start))))
-    begin = generator.uniform(-1.0, 1.0, box.embedding.size)
+    begin = random_stream(Stream.BOX_START, seed, start).uniform(-1.0, 1.0, box.embedding.size)
     options: dict[str, Any] = {"maxiter": ITERATIONS, "ftol": 0.0, "gtol": 0.0, "maxfun": MOST, "maxls": 8}
     bounds = optimize.Bounds(-1.0, 1.0)
     with contextlib.suppress(_Enough):

@@ -14,14 +14,12 @@ step does not raise the loss it is halved. Several starts; the largest value is 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 
-import numpy as np
 import torch
 from torch import Tensor
 
-Objective = Callable[[Tensor], tuple[float, Tensor]]
-"""L(w (P,)) -> L(w), its gradient (P,)."""
+from paceline.curvature.operator import Objective
+from paceline.curvature.random_vectors import Stream, random_stream
 
 STEPS = 20
 """Gradients of one start at most."""
@@ -30,7 +28,6 @@ _SETTLED = 1e-9
 """A search ends at a step that changes the rise by less than this share of it, or by what rounding does to it."""
 _ROUNDING = 1e3
 """The error of a loss over many samples, in units of the dtype's epsilon times the rise."""
-_STREAM = 5
 
 
 def climb(
@@ -83,7 +80,6 @@ def climb(
 
 def _random(weights: Tensor, rho: float, seed: int, start: int) -> Tensor:
     """A point on the sphere."""
-    generator = np.random.Generator(np.random.Philox(np.random.SeedSequence((seed, _STREAM, start))))
-    drawn = torch.from_numpy(generator.standard_normal(len(weights)))
+    drawn = torch.from_numpy(random_stream(Stream.BALL_START, seed, start).standard_normal(len(weights)))
     point: Tensor = (drawn * (rho / drawn.norm())).to(weights)
     return point

@@ -1,8 +1,7 @@
-"""A measurement on one rank: settings, what is looked at, the loss on its samples, and where results are gathered."""
+"""A measurement on one rank: its settings, its subject, the loss on its samples; and the outcome of a measure."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -15,8 +14,8 @@ from paceline.curvature.fixed_loss import FixedLoss, Value
 from paceline.curvature.operator import Operator, Space, weighted
 from paceline.landscape.choices import MEASURES
 from paceline.landscape.config import LandscapeConfig
+from paceline.landscape.ranks import Ranks
 from paceline.landscape.subject import Subject
-from paceline.landscape.work import Work
 from paceline.records.errors import PacelineError
 
 DEFAULT_SAMPLES = 10_000
@@ -39,19 +38,6 @@ class Outcome:
     warnings: list[str] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class Early:
-    """What was found out before anything was written.
-
-    Attributes:
-        checkpoints: of the run's path; 0 where no path was asked for.
-        other_weights: the digest of the other run's weights; None where there is none.
-    """
-
-    checkpoints: int = 0
-    other_weights: str | None = None
-
-
 @dataclass
 class Session:
     """What measures are made from.
@@ -59,14 +45,36 @@ class Session:
     Attributes:
         config: with `samples`, `checkpoint` and the like filled in.
         subject: what is looked at.
-        work: its surroundings.
-        early: what is known already.
+        ranks: this rank among the others.
+        checkpoints: of the run's path, as `preflight` counts them; 0 where no path was asked for.
+        other_weights: the digest of the other run's weights; None where there is none.
     """
 
     config: LandscapeConfig
     subject: Subject
-    work: Work
-    early: Early = field(default_factory=Early)
+    ranks: Ranks
+    checkpoints: int = 0
+    other_weights: str | None = None
+
+    @cached_property
+    def samples(self) -> int:
+        """`--samples`, or its default."""
+        total = len(self.subject.data)
+        if self.config.samples is None:
+            return min(DEFAULT_SAMPLES, total)
+        return _within("--samples", self.config.samples, total)
+
+    @cached_property
+    def curvature_samples(self) -> int:
+        """`--curvature-samples`; its default is cut to what there is."""
+        total = len(self.subject.data)
+        if self.config.curvature_samples == LandscapeConfig.curvature_samples:
+            return min(self.config.curvature_samples, total)
+        return _within("--curvature-samples", self.config.curvature_samples, total)
+
+    def samples_of(self, measure: str) -> int:
+        """How many a measure looks at."""
+        return self.curvature_samples if MEASURES[measure].curvature else self.samples
 
     def fixed_loss(self, samples: int) -> FixedLoss:
         """L on the first samples of `--on`."""
@@ -84,12 +92,12 @@ class Session:
     @cached_property
     def slices(self) -> FixedLoss:
         """L on `--samples`."""
-        return self.fixed_loss(slice_samples(self.config, self.subject))
+        return self.fixed_loss(self.samples)
 
     @cached_property
     def curvature(self) -> FixedLoss:
         """L on `--curvature-samples`."""
-        return self.fixed_loss(curvature_samples(self.config, self.subject))
+        return self.fixed_loss(self.curvature_samples)
 
     @cached_property
     def weights(self) -> Tensor:
@@ -99,7 +107,7 @@ class Session:
     @cached_property
     def centre(self) -> Value:
         """L and metrics at the weights, on `--samples`; all ranks together."""
-        self.work.pause()
+        self.ranks.pause()
         return self.slices.value(self.slices.point())
 
     @cached_property
@@ -120,72 +128,23 @@ class Session:
 
     def gradient(self, point: Tensor) -> tuple[float, Tensor]:
         """L and its gradient, unless all stop here."""
-        self.work.pause()
+        self.ranks.pause()
         return self.curvature.gradient(point)
 
     def operator(self, *, aware: bool) -> Operator:
         """H at the weights, or D H D with D = diag(|weights|); stops where all stop."""
 
         def apply(vector: Tensor) -> Tensor:
-            self.work.pause()
+            self.ranks.pause()
             return self.curvature.hvp(self.weights, vector)
 
         return weighted(apply, self.weights) if aware else apply
-
-
-def slice_samples(config: LandscapeConfig, subject: Subject) -> int:
-    """`--samples`, or its default."""
-    total = len(subject.data)
-    return _within("--samples", config.samples, total) if config.samples is not None else min(DEFAULT_SAMPLES, total)
-
-
-def curvature_samples(config: LandscapeConfig, subject: Subject) -> int:
-    """`--curvature-samples`; its default is cut to what there is."""
-    total = len(subject.data)
-    default = LandscapeConfig.curvature_samples
-    if config.curvature_samples == default:
-        return min(default, total)
-    return _within("--curvature-samples", config.curvature_samples, total)
 
 
 def _within(flag: str, value: int, total: int) -> int:
     if value > total:
         raise PacelineError(f"{flag} {value:,} is more than there are", hint=f"legal: 1 <= value <= {total:,}")
     return value
-
-
-@dataclass(frozen=True)
-class Pace:
-    """What one unit of work costs on this rank, in seconds.
-
-    Attributes:
-        value: of the loss, a sample.
-        product: of a Hessian-vector product, a sample; with one rank.
-    """
-
-    value: float
-    product: float
-
-
-def measure_pace(session: Session) -> Pace:
-    """Time both on a few samples of the slices'; all ranks do the same and nobody waits for another."""
-    samples = min(2 * session.config.chunk, session.slices.samples)
-    few = session.fixed_loss(samples)
-    point = few.point()
-    few.value_alone(point)  # caches, allocator
-    began = time.perf_counter()
-    few.value_alone(point)
-    value = (time.perf_counter() - began) / samples
-    curved = any(name in session.config.measures for name in ("eigenvalues", "trace", "density"))
-    if not curved:
-        return Pace(value, 4 * value)
-    vector = point / max(float(point.double().norm()), 1e-12)
-    float(few.hvp(point, vector)[0])  # a CUDA device computes on after the call: a number of it is there when all is
-    began = time.perf_counter()
-    float(few.hvp(point, vector)[0])
-    spent = time.perf_counter() - began
-    share = min(session.work.world, max(1, -(-samples // session.config.chunk)))
-    return Pace(value, spent * share / samples)
 
 
 def shown(value: float | None) -> str:

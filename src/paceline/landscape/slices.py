@@ -9,16 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
+import torch.distributed as dist
 from numpy.typing import NDArray
-from torch import Tensor
 
-from paceline.curvature.fixed_loss import FixedLoss, Value
-from paceline.landscape.kept_parts import PointRecord, PointStore, as_number
-from paceline.landscape.work import Work
+from paceline.curvature.fixed_loss import Value
+from paceline.landscape.kept_parts import PointRecord, read_points
+from paceline.landscape.ranks import Ranks
+from paceline.parallel import agree
 from paceline.records.landscape import finite
+from paceline.records.writer import EventWriter
 
 Floats = NDArray[np.float64]
 
@@ -48,11 +49,16 @@ def coordinates(points: int, span: float) -> Floats:
     return line
 
 
-def evaluate(work: Work, name: str, points: int, at: Callable[[int], Value]) -> Values:
+def grid(x: Floats, y: Floats) -> Floats:
+    """(m * n, 2) the points of a rectangle with x (n,) and y (m,): row i * n + j is (x[j], y[i])."""
+    return np.stack(np.meshgrid(x, y), axis=-1).reshape(-1, 2)
+
+
+def evaluate(ranks: Ranks, name: str, points: int, at: Callable[[int], Value]) -> Values:
     """Evaluate `at(0), ..., at(points - 1)`, all ranks together.
 
     Args:
-        work: its surroundings.
+        ranks: this rank among the others.
         name: of the slice; its points are kept below that name.
         points: how many.
         at: the value at one point, by this rank alone.
@@ -60,63 +66,32 @@ def evaluate(work: Work, name: str, points: int, at: Callable[[int], Value]) -> 
     Raises:
         Stopped: on every rank; finished points are kept.
     """
-    store = PointStore(work.parts / name, work.note)
-    known = work.from_rank_zero(store.read)
-    own = [index for index in range(points) if index not in known][work.rank :: work.world]
+    folder = ranks.parts / name
+    known = agree.from_rank_zero(lambda: read_points(folder, ranks.note))
+    own = [index for index in range(points) if index not in known][ranks.rank :: ranks.world]
     before = len(known)
-    work.tell(name, before, points, "points")
+    ranks.progress(name, before, points, "points")
     found: list[PointRecord] = []
-    with store.writer(work.rank) as writer:
+    with EventWriter(folder / f"rank-{ranks.rank:05d}.jsonl") as writer:
         for count, index in enumerate(own, start=1):
-            if work.told_to_stop():
+            if any(ranks.stop.wishes()):  # the other ranks may not know yet
                 break
             value = at(index)
             metrics = {metric: finite(number) for metric, number in value.metrics.items()}
-            record = PointRecord(index, finite(value.loss), metrics)
-            writer.write(record)
-            found.append(record)
-            work.tell(name, min(points, before + count * work.world), points, "points", f"loss {value.loss:.4g}")
-    work.pause()
-    for part in work.gather(found):
+            found.append(PointRecord(index, finite(value.loss), metrics))
+            writer.write(found[-1])
+            done = min(points, before + count * ranks.world)
+            ranks.progress(name, done, points, "points", f"loss {value.loss:.4g}")
+    ranks.pause()
+    parts: list[list[PointRecord]] = [[] for _ in range(ranks.world)]
+    dist.all_gather_object(parts, found)
+    for part in parts:
         known |= {record.index: record for record in part}
-    return _as_values([known[index] for index in range(points)])
-
-
-def _as_values(records: list[PointRecord]) -> Values:
-    loss = np.array([as_number(record.loss) for record in records])
-    names = records[0].metrics
-    metrics = {name: np.array([as_number(record.metrics.get(name)) for record in records]) for name in names}
-    return Values(loss, metrics)
-
-
-@dataclass(frozen=True)
-class Grid:
-    """A rectangle of points.
-
-    Attributes:
-        x: (n,) along the first axis.
-        y: (m,) along the second.
-    """
-
-    x: Floats
-    y: Floats
-
-    def __len__(self) -> int:
-        return len(self.x) * len(self.y)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """(m, n): row i belongs to y[i]."""
-        return len(self.y), len(self.x)
-
-    def __getitem__(self, index: int) -> tuple[float, float]:
-        row, column = divmod(index, len(self.x))
-        return float(self.x[column]), float(self.y[row])
-
-
-def along(loss: FixedLoss, place: Callable[[Tensor, Any], Tensor], where: Any) -> Callable[[int], Value]:
-    """`at` for `evaluate`: the present weights moved by `place(weights, where[index])`.
-
-    Two copies of the weights are held at a time: the point, and the one that the loss puts into the model.
-    """
-    return lambda index: loss.value_alone(place(loss.point(), where[index]))
+    records = [known[index] for index in range(points)]
+    return Values(
+        np.array([record.loss for record in records], dtype=np.float64),
+        {
+            metric: np.array([record.metrics.get(metric) for record in records], dtype=np.float64)
+            for metric in records[0].metrics
+        },
+    )

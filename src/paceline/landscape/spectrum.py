@@ -6,64 +6,44 @@ every step without a message. What was computed is kept: Lanczos steps and probe
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
-from paceline.curvature.density import Quadrature, curve, quadratures
-from paceline.curvature.eigen import Eigenpairs, Wanted
-from paceline.curvature.lanczos import Lanczos
-from paceline.curvature.trace import Estimate, Probing, probes
-from paceline.landscape.kept_parts import Entries, LanczosStore
+from paceline.curvature.density import Quadrature, curve, quadrature
+from paceline.curvature.lanczos import Eigenpairs, Wanted, lanczos
+from paceline.curvature.trace import Estimate, Probing, probes, trace_sample
+from paceline.landscape.kept_parts import KeptRows, KeptValues
 from paceline.landscape.session import Outcome, Session, as_array
-from paceline.landscape.work import Work
 from paceline.records.landscape import Density, Eigenvalues, Trace, finite
 
 TRACE_ERROR = 0.05
 """Relative error at which the trace has converged: its 95 % interval reaches 9.8 % of it to either side."""
 
 
-def entries(work: Work, name: str) -> Entries:
-    """What was kept of a measure, equal on all ranks."""
-    path = work.parts / f"{name}.jsonl"
-    return Entries(path, work.from_rank_zero(lambda: Entries.read(path, work.note)), writes=work.rank == 0)
-
-
 def eigenvalues(session: Session) -> Outcome:
     """The largest eigenvalues of H, and the largest of D H D."""
-    plain = _search(session, aware=False)
-    aware = _search(session, aware=True)
-    found = Eigenvalues(
-        values=[pair.value for pair in plain.largest],
-        residuals=_residuals(plain, session),
-        converged=plain.converged,
-        each_converged=[pair.converged for pair in plain.largest],
-        steps=plain.steps,
-        note=plain.note,
-        weighted_values=[pair.value for pair in aware.largest],
-        weighted_residuals=_residuals(aware, session),
-        weighted_converged=aware.converged,
-        weighted_steps=aware.steps,
-        weighted_note=aware.note,
-    )
-    arrays = {
-        "eigenvalues": as_array(found.values),
-        "eigenvalues_residual": as_array(found.residuals),
-        "weighted_eigenvalues": as_array(found.weighted_values),
-        "weighted_eigenvalues_residual": as_array(found.weighted_residuals),
-    }
-    more = f"more steps: --steps {2 * session.config.steps}"
-    warnings = [
-        f"{what} have not converged: {pairs.note}; {more}"
-        for what, pairs in (("eigenvalues", plain), ("weighted eigenvalues", aware))
-        if not pairs.converged
-    ]
-    top = ", ".join(f"{value:.4g}" for value in found.values)
-    weighted = f"weighted {found.weighted_values[0]:.4g}" if found.weighted_values else "no weighted one"
-    return Outcome(found, arrays, f"{top}; {weighted}", warnings)
+    found = {"": _search(session, aware=False), "weighted_": _search(session, aware=True)}
+    fields: dict[str, Any] = {"each_converged": [pair.converged for pair in found[""].largest]}
+    arrays: dict[str, NDArray[np.float64]] = {}
+    warnings = []
+    for prefix, pairs in found.items():
+        values, residuals = [pair.value for pair in pairs.largest], _residuals(pairs, session)
+        arrays |= {f"{prefix}eigenvalues": as_array(values), f"{prefix}eigenvalues_residual": as_array(residuals)}
+        fields |= {f"{prefix}values": values, f"{prefix}residuals": residuals}
+        fields |= {f"{prefix}converged": pairs.converged, f"{prefix}steps": pairs.steps, f"{prefix}note": pairs.note}
+        if not pairs.converged:
+            more = f"more steps: --steps {2 * session.config.steps}"
+            warnings.append(f"{prefix.replace('_', ' ')}eigenvalues have not converged: {pairs.note}; {more}")
+    result = Eigenvalues(**fields)
+    top = ", ".join(f"{value:.4g}" for value in result.values)
+    weighted = f"weighted {result.weighted_values[0]:.4g}" if result.weighted_values else "no weighted one"
+    return Outcome(result, arrays, f"{top}; {weighted}", warnings)
 
 
 def _residuals(pairs: Eigenpairs, session: Session) -> list[float]:
@@ -73,53 +53,37 @@ def _residuals(pairs: Eigenpairs, session: Session) -> list[float]:
 
 
 def _search(session: Session, *, aware: bool) -> Eigenpairs:
-    config, work = session.config, session.work
-    name = "weighted-eigenvalues" if aware else "eigenvalues"
-    # An eigenvalue that repeats exactly is listed once: looking for copies costs as many products again, and the
-    # Hessian of a network at generic weights has none.
-    wanted = Wanted(
-        largest=1 if aware else config.top,
-        tol=config.tolerance,
-        max_steps=config.steps,
-        seed=config.seed,
-        repeats=False,
-    )
-    path = work.parts / f"{name}.lanczos"
-    rows = work.from_rank_zero(lambda: LanczosStore.read(path, session.space.size, session.space.dtype))
-    store = LanczosStore(path, rows, writes=work.rank == 0)
-    search = Lanczos(session.operator(aware=aware), session.space, wanted, store)
-    for step in search.steps():
+    config, ranks = session.config, session.ranks
+    wanted = Wanted(1 if aware else config.top, tol=config.tolerance, max_steps=config.steps, seed=config.seed)
+    kept = KeptRows(ranks, "weighted-eigenvalues" if aware else "eigenvalues", session.space)
+    found = None
+    for found in lanczos(session.operator(aware=aware), session.space, wanted, kept):
         label = "weighted: " if aware else ""
-        shown = f"{label}largest {step.largest[0]:.4g}, residual {step.worst:.1e}"
-        work.tell("eigenvalues", step.number, config.steps, "products", shown)
-    return search.result()
+        shown = f"{label}largest {found.largest[0].value:.4g}, residual {found.worst:.1e}"
+        ranks.progress("eigenvalues", found.steps, config.steps, "products", shown)
+    assert found is not None  # the least number of steps is above 0
+    return found
 
 
 def trace(session: Session) -> Outcome:
     """tr H and sum_i w_i^2 H_ii, each with its 95 % interval."""
-    plain = _probe(session, aware=False)
-    aware = _probe(session, aware=True)
-    found = Trace(
-        value=plain.mean,
-        error=finite(plain.standard_error),
-        half_width=finite(plain.half_width),
-        probes=plain.probes,
-        converged=plain.converged,
-        weighted_value=aware.mean,
-        weighted_error=finite(aware.standard_error),
-        weighted_half_width=finite(aware.half_width),
-        weighted_probes=aware.probes,
-        weighted_converged=aware.converged,
-    )
-    arrays = {"trace_samples": as_array(plain.samples), "weighted_trace_samples": as_array(aware.samples)}
-    warnings = [
-        f"{what}: after {one.probes} probes the 95 % interval reaches {_share(one)} of the value to either side, "
-        f"more than the {196 * TRACE_ERROR:g} % aimed at; --probes {4 * one.probes} halves it"
-        for what, one in (("trace", plain), ("weighted trace", aware))
-        if not one.converged
-    ]
-    summary = f"{_shown(plain)}; weighted {_shown(aware)}"
-    return Outcome(found, arrays, summary, warnings)
+    found = {"": _estimate(session, aware=False), "weighted_": _estimate(session, aware=True)}
+    fields: dict[str, Any] = {}
+    arrays: dict[str, NDArray[np.float64]] = {}
+    warnings = []
+    for prefix, one in found.items():
+        arrays[f"{prefix}trace_samples"] = as_array(one.samples)
+        fields |= {f"{prefix}value": one.mean, f"{prefix}error": finite(one.standard_error)}
+        fields |= {f"{prefix}half_width": finite(one.half_width)}
+        fields |= {f"{prefix}probes": one.probes, f"{prefix}converged": one.converged}
+        if not one.converged:
+            warnings.append(
+                f"{prefix.replace('_', ' ')}trace: after {one.probes} probes the 95 % interval reaches {_share(one)} "
+                f"of the value to either side, more than the {196 * TRACE_ERROR:g} % aimed at; "
+                f"--probes {4 * one.probes} halves it"
+            )
+    summary = f"{_shown(found[''])}; weighted {_shown(found['weighted_'])}"
+    return Outcome(Trace(**fields), arrays, summary, warnings)
 
 
 def _share(one: Estimate) -> str:
@@ -130,58 +94,40 @@ def _shown(one: Estimate) -> str:
     return f"{one.mean:.4g} ± {one.half_width:.2g} (95 %)"
 
 
-def _probe(session: Session, *, aware: bool) -> Estimate:
-    config = session.config
-    name = "weighted-trace" if aware else "trace"
-    kept = entries(session.work, name)
-    done = list(_numbered(kept))
-    probing = Probing(relative_error=TRACE_ERROR, max_probes=config.probes, seed=config.seed)
+def _estimate(session: Session, *, aware: bool) -> Estimate:
+    config, operator, space = session.config, session.operator(aware=aware), session.space
+    kept = KeptValues(session.ranks, "weighted-trace" if aware else "trace")
+
+    def sample(number: int) -> float:
+        return float(kept.get(str(number), lambda: trace_sample(operator, space, config.seed, number)))
+
     found = None
-    for found in probes(session.operator(aware=aware), session.space, probing, done):
-        if found.probes > len(done):
-            kept.add(str(found.probes - 1), found.samples[-1])
+    for found in probes(sample, Probing(relative_error=TRACE_ERROR, max_probes=config.probes)):
         label = "weighted: " if aware else ""
-        session.work.tell("trace", found.probes, config.probes, "probes", label + _shown(found))
+        session.ranks.progress("trace", found.probes, config.probes, "probes", label + _shown(found))
     assert found is not None  # the least number of probes is above 0
     return found
 
 
-def _numbered(kept: Entries) -> Iterator[float]:
-    number = 0
-    while str(number) in kept:
-        yield float(kept[str(number)])
-        number += 1
-
-
 def density(session: Session) -> Outcome:
     """The density of eigenvalues."""
-    config = session.config
-    kept = entries(session.work, "density")
-    found: list[Quadrature] = []
-    while str(len(found)) in kept:
-        nodes, weights = kept[str(len(found))]
-        found.append(Quadrature(as_array(nodes), as_array(weights)))
-    count, before, products = config.density_probes, len(found), 0
-    apply = session.operator(aware=False)
+    config, space, apply = session.config, session.space, session.operator(aware=False)
+    kept = KeptValues(session.ranks, "density")
+    products = len(kept) * config.density_steps
 
     def counted(vector: Tensor) -> Tensor:
         nonlocal products
         products += 1
-        done = before * config.density_steps + products
-        session.work.tell("density", done, count * config.density_steps, "products")
+        session.ranks.progress("density", products, config.density_probes * config.density_steps, "products")
         return apply(vector)
 
-    more = quadratures(
-        counted,
-        session.space,
-        steps=min(config.density_steps, session.space.size),
-        probes=count,
-        seed=config.seed,
-        first=len(found),
-    )
-    for one in more if len(found) < count else ():
-        kept.add(str(len(found)), [one.nodes.tolist(), one.weights.tolist()])
-        found.append(one)
+    def make(number: int) -> list[list[float]]:
+        steps = min(config.density_steps, space.size)
+        one = quadrature(counted, space, steps=steps, seed=config.seed, number=number)
+        return [one.nodes.tolist(), one.weights.tolist()]
+
+    parts = [kept.get(str(number), functools.partial(make, number)) for number in range(config.density_probes)]
+    found = [Quadrature(as_array(nodes), as_array(weights)) for nodes, weights in parts]
     drawn = curve(found)
     lowest = min(float(one.nodes[0]) for one in found)
     highest = max(float(one.nodes[-1]) for one in found)

@@ -13,7 +13,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -21,27 +21,25 @@ import numpy as np
 from paceline.checkpoint.find import find_checkpoint
 from paceline.landscape.choices import HANDOVER, NOT_INVARIANT, STALE
 from paceline.landscape.config import LandscapeConfig
-from paceline.landscape.describe import batch_norm_words, chunk_words, describe, first_words
-from paceline.landscape.early import make_losses, refuse_early
-from paceline.landscape.estimate import Extent, cost_lines
+from paceline.landscape.cost import cost_lines, measure_pace
 from paceline.landscape.measures import TAKE
-from paceline.landscape.record import Recorder
-from paceline.landscape.session import Outcome, Session, curvature_samples, measure_pace, slice_samples
+from paceline.landscape.preflight import make_losses, preflight, require_same_loss
+from paceline.landscape.ranks import Ranks, Recorder, Stopped
+from paceline.landscape.run_info import batch_norm_words, chunk_words, first_note, run_info
+from paceline.landscape.session import Outcome, Session
 from paceline.landscape.subject import load_subject
-from paceline.landscape.unchanged import require_same_loss
-from paceline.landscape.work import Stopped, Work
 from paceline.parallel import agree
 from paceline.parallel.rank_context import RankContext, StopRequest, init_rank_context, join, last_line, run_as_rank
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.landscape import LandscapeResult, arrays_path, finite, write_result
 from paceline.records.rundir import RunDir, read_info, write_atomic, write_info
-from paceline.records.schema import End, Measured
+from paceline.records.schema import Measured
 from paceline.tasks.names import is_run
 
 PATIENCE_S = 86_400.0
 """Ranks may finish their points at very different times; a dead one is noticed at once all the same."""
 _FLAT = 0.1
-"""A gradient longer than this is worth a word: the weights are no minimum, where most of sharpness is defined."""
+"""A longer gradient gets a warning: the weights are not at a minimum, which most measures of sharpness assume."""
 
 
 @dataclass(frozen=True)
@@ -62,17 +60,18 @@ def run_rank(stop: StopRequest) -> int:
     session, recorder = build(config, context, run, stop)
     stop.install()
     try:
-        measure(session, recorder, run, context)
+        measure(session, recorder, run)
     except Stopped as stopped:
-        recorder.end(_end("interrupted", stopped.exit_code, recorder))
+        recorder.end("interrupted", stopped.exit_code)
         return int(stopped.exit_code)
-    except PacelineError as error:
-        _try_to_end(recorder, error.exit_code, error.what)
-        raise
     except BaseException as error:
-        _try_to_end(recorder, Exit.FAILED, last_line(error))
+        code, message = int(Exit.FAILED), last_line(error)
+        if isinstance(error, PacelineError):
+            code, message = error.exit_code, error.what
+        with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the measurement
+            recorder.end("failed", code, message)
         raise
-    recorder.end(_end("finished", Exit.OK, recorder))
+    recorder.end("finished", Exit.OK)
     return int(Exit.OK)
 
 
@@ -85,15 +84,13 @@ def build(config: LandscapeConfig, context: RankContext, run: RunDir, stop: Stop
     config = agree.from_rank_zero(lambda: settle(config))
     subject = agree.all_or_none(lambda: load_subject(config, context))
     agree.require_equal("model", subject.fingerprint)
-    agree.all_or_none(lambda: (slice_samples(config, subject), curvature_samples(config, subject)))
-    session = Session(config, subject, Work(run.path / "parts", stop, None, context.device))
+    session = Session(config, subject, Ranks(run.path / "parts", stop, None, context.device))
     agree.all_or_none(lambda: make_losses(session))
-    session.early = agree.from_rank_zero(lambda: refuse_early(session))
+    session.checkpoints, session.other_weights = agree.from_rank_zero(lambda: preflight(session))
     number = agree.from_rank_zero(lambda: _begin(session, context, run))
-    recorder = Recorder(run, context.env.rank, context.env.world, number)
-    session.work = Work(run.path / "parts", stop, recorder, context.device)
+    recorder = session.ranks.recorder = Recorder(run, context.env.rank, context.env.world, number)
     for note in context.placement.notes:
-        recorder.note(note)
+        session.ranks.note(note)
     return session, recorder
 
 
@@ -108,14 +105,13 @@ def settle(config: LandscapeConfig) -> LandscapeConfig:
 
 def _begin(session: Session, context: RankContext, run: RunDir) -> int:
     """Write run.json, or compare with the one that is there; return the number of the session."""
-    info = describe(session.config, session.subject, context, session.slices.size)
-    facts = {**info.facts, "other_weights": session.early.other_weights}
+    info = run_info(session, context)
     if not run.exists():
-        write_info(run, msgspec.structs.replace(info, facts={**facts, "sessions": 1}))
+        write_info(run, msgspec.structs.replace(info, facts={**info.facts, "sessions": 1}))
         return 1
     first = read_info(run.path)
     for whose, fact in ((session.config.target, "weights"), (session.config.other, "other_weights")):
-        if first.facts.get(fact) != facts[fact]:
+        if first.facts.get(fact) != info.facts[fact]:
             raise PacelineError(
                 f"{whose} has other weights than when {run.path} was begun",
                 why="the checkpoint was written again, or another version of torch draws other fresh weights",
@@ -126,23 +122,19 @@ def _begin(session: Session, context: RankContext, run: RunDir) -> int:
     return number
 
 
-def measure(session: Session, recorder: Recorder, run: RunDir, context: RankContext) -> None:
-    """Take every measure in turn and write what came of it."""
-    config = session.config
-    samples, curved = slice_samples(config, session.subject), curvature_samples(config, session.subject)
-    recorder.note(first_words(config, session.subject, samples, curved))
-    extent = Extent(samples, curved, session.early.checkpoints, context.env.world)
-    for line in cost_lines(config, measure_pace(session), extent):
-        recorder.note(line)
+def measure(session: Session, recorder: Recorder, run: RunDir) -> None:
+    """Take every measure in turn and write the result."""
+    session.ranks.note(first_note(session))
+    for line in cost_lines(session, measure_pace(session)):
+        session.ranks.note(line)
     require_same_loss(session)
     outcomes: dict[str, Outcome] = {}
     seconds: dict[str, float] = {}
-    for name in config.measures:
+    for name in session.config.measures:
         began = time.perf_counter()
-        outcomes[name] = TAKE[name](session)
+        outcome = outcomes[name] = TAKE[name](session)
         seconds[name] = time.perf_counter() - began
-        outcome = outcomes[name]
-        recorder.measured(
+        recorder.write(
             Measured(
                 measure=name,
                 elapsed_s=recorder.elapsed_s(),
@@ -151,8 +143,14 @@ def measure(session: Session, recorder: Recorder, run: RunDir, context: RankCont
                 level="warning" if outcome.warnings else "info",
             )
         )
+    result = _result(session, outcomes, seconds)
+    agree.from_rank_zero(lambda: _write(run, result, outcomes))
+
+
+def _result(session: Session, outcomes: dict[str, Outcome], seconds: dict[str, float]) -> LandscapeResult:
+    config, samples, curved = session.config, session.samples, session.curvature_samples
     curvature, slope = session.centre_gradient if session.curved else (None, None)
-    result = LandscapeResult(
+    return LandscapeResult(
         target=config.target,
         task=session.subject.task.name,
         checkpoint=session.subject.step,
@@ -171,10 +169,9 @@ def measure(session: Session, recorder: Recorder, run: RunDir, context: RankCont
         gradient_norm=finite(slope),
         warnings=_warnings(session, outcomes, slope),
         seconds=seconds,
-        world=context.env.world,
+        world=session.ranks.world,
         **{name: outcome.result for name, outcome in outcomes.items()},
     )
-    agree.from_rank_zero(lambda: _write(run, result, outcomes))
 
 
 _AWAY = {"surface", "line", "trajectory"}
@@ -200,15 +197,6 @@ def _write(run: RunDir, result: LandscapeResult, outcomes: dict[str, Outcome]) -
     np.savez_compressed(buffer, **arrays)
     write_atomic(arrays_path(run), buffer.getvalue())
     write_result(run, result)
-
-
-def _try_to_end(recorder: Recorder, code: int, message: str) -> None:
-    with contextlib.suppress(PacelineError):  # a disk that refuses the event is not what ended the measurement
-        recorder.end(_end("failed", code, recorder, message))
-
-
-def _end(reason: Literal["finished", "interrupted", "failed"], code: int, recorder: Recorder, message: str = "") -> End:
-    return End(step=0, reason=reason, exit_code=int(code), elapsed_s=recorder.elapsed_s(), message=message)
 
 
 if __name__ == "__main__":

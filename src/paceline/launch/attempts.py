@@ -22,8 +22,8 @@ from torch.distributed.launcher import api as launcher
 
 from paceline.launch.job_record import JobRecord
 from paceline.launch.rank_ends import RunningRanks
+from paceline.records.event import AttemptOutcome
 from paceline.records.launched import Attempt
-from paceline.records.vocabulary import AttemptOutcome
 
 _KILL_WAIT_S = 5.0
 

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Iterable
 
 ELSEWHERE = "write elsewhere"
-"""Of a hint: the command line adds its verb's flag."""
+"""The end of a hint to which the command line adds its verb's flag."""
 
 
 class Exit(enum.IntEnum):

@@ -1,8 +1,29 @@
-"""What all events have in common."""
+"""What all events have in common: their base, and words that a later version may add to.
+
+Type checkers hold writers to the words that are known. Readers take any word, so that one of a later version does not
+read as damage: whoever looks a word up needs an answer for others.
+"""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Literal
+
 import msgspec
+
+if TYPE_CHECKING:
+    Verb = Literal["train", "run", "landscape", "plan"]
+    Device = Literal["cpu", "cuda"]
+    EndReason = Literal["finished", "target", "interrupted", "diverged", "failed"]
+    CheckpointReason = Literal["periodic", "requested", "interrupted", "final"]
+    """`requested`: by a signal (--save-signal) to a run that went on."""
+    AttemptOutcome = Literal["succeeded", "failed", "interrupted", "membership"]
+    """`membership`: machines joined or left, and all ranks were started again."""
+    CauseKind = Literal["failed", "left", "unknown"]
+    """The rank failed by itself; it left with code 0 while others waited; or the first cause is not known."""
+    Level = Literal["info", "warning"]
+    Severity = Literal["error", "warning", "info"]
+else:
+    Verb = Device = EndReason = CheckpointReason = AttemptOutcome = CauseKind = Level = Severity = str
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):

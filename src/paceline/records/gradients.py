@@ -60,7 +60,7 @@ def _starts(path: Path) -> list[Start]:
 
 
 def _put_together(parts: list[GradientNorms]) -> StepNorms | None:
-    """Of all ranks' parts of one step; None where one is missing, or a norm was no finite number."""
+    """One step from the parts of all ranks; None if one is missing or a norm was no finite number."""
     samples = [size for part in parts for size in part.samples]
     squares = [square for part in parts for square in part.squares if square is not None]
     reduced = parts[0].reduced

@@ -1,7 +1,7 @@
-"""What `paceline landscape` leaves in a run directory, as types, and the names of its arrays.
+"""What `paceline landscape` leaves in a run directory, as types.
 
     result.json    one `LandscapeResult`: every number, its error, and the curves along a line
-    landscape.npz  the arrays of `ARRAY_NAMES`; a measure that was not taken has none
+    landscape.npz  arrays by the names in docs/reference/landscape.md; a measure that was not taken has none
 
 What was not measured is None, never a guess. JSON has no NaN: a value that is no finite number stands there as null.
 """
@@ -16,30 +16,9 @@ from pathlib import Path
 import msgspec
 
 from paceline.records.errors import PacelineError
-from paceline.records.rundir import RunDir, write_atomic
+from paceline.records.rundir import RunDir, decode_record, write_atomic
 
 SCHEMA = 1
-
-ARRAY_NAMES = {
-    "surface_x": "(n,) coordinates along the first direction",
-    "surface_y": "(m,) coordinates along the second direction",
-    "surface_loss": "(m, n) loss; row i belongs to surface_y[i], column j to surface_x[j]",
-    "surface_<metric>": "(m, n) each metric of the task that is a mean",
-    "line_t": "(n,) coordinates along the first direction",
-    "line_loss": "(n,) and line_<metric> likewise",
-    "interpolation_t": "(n,) 0 is the run, 1 the run of --with",
-    "interpolation_loss": "(n,) and interpolation_<metric> likewise",
-    "trajectory_step": "(k,) optimizer steps of the checkpoints, the last of them the origin",
-    "trajectory_xy": "(k, 2) their least-squares coordinates in the plane, in units of the weights",
-    "trajectory_loss": "(k,) loss at each checkpoint, not at its place in the plane; trajectory_<metric> likewise",
-    "trajectory_variance": "(min(k - 1, 10),) shares of the variance of the path's main axes",
-    "eigenvalues": "(k,) of the Hessian, the largest first",
-    "eigenvalues_residual": "(k,) |H u - value u|; an eigenvalue lies within it of each value",
-    "weighted_eigenvalues": "(1,) the largest of D H D with D = diag(|weights|), and weighted_eigenvalues_residual",
-    "trace_samples": "(probes,) z' H z of each probe, and weighted_trace_samples",
-    "density_grid": "(n,) eigenvalues",
-    "density_value": "(n,) density, its integral is 1; density_error (n,) is its standard error over probes",
-}
 
 
 class Eigenvalues(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,7 +30,7 @@ class Eigenvalues(msgspec.Struct, frozen=True, kw_only=True):
     converged: bool
     """All of them, and none is missing."""
     each_converged: list[bool] = []
-    """Of each value; empty in records from before it was written down."""
+    """For each value; empty in older results."""
     steps: int
     """Products with the Hessian."""
     note: str
@@ -70,7 +49,7 @@ class Trace(msgspec.Struct, frozen=True, kw_only=True):
     error: float | None
     """Standard error."""
     half_width: float | None = None
-    """Of the 95 % interval around the value, which holds whenever the probes were stopped; None in older results."""
+    """Half width of the 95 % interval, which is valid at every stopping time; None in older results."""
     probes: int
     converged: bool
     """Whether the error is as small as was asked for."""
@@ -90,7 +69,7 @@ class Density(msgspec.Struct, frozen=True, kw_only=True):
     bandwidth: float
     probes: int
     steps: int
-    """Of the longest; fewer than were asked for where the network has fewer weights."""
+    """Lanczos steps of the longest probe: fewer than asked for if the network has fewer weights."""
     lowest: float
     """The smallest node, near the smallest eigenvalue."""
     highest: float
@@ -245,19 +224,13 @@ def read_result(run: RunDir) -> LandscapeResult:
     """
     path = result_path(run)
     try:
-        head = msgspec.json.decode(path.read_bytes())
+        raw = path.read_bytes()
     except FileNotFoundError:
         raise PacelineError(
             f"{run.path} has no result yet",
             why="the measurement was stopped before its end",
             hint=f"paceline landscape --resume {shlex.quote(str(run.path))}",
         ) from None
-    except (OSError, msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except OSError as error:
         raise PacelineError(f"{path} cannot be read", why=str(error)) from error
-    schema = head.get("schema") if isinstance(head, dict) else None
-    if isinstance(schema, int) and schema > SCHEMA:
-        raise PacelineError(f"{path} was written by a newer Paceline", hint="pip install --upgrade paceline")
-    try:
-        return msgspec.convert(head, LandscapeResult)
-    except msgspec.ValidationError as error:
-        raise PacelineError(f"{path} is damaged", why=str(error)) from error
+    return decode_record(path, raw, LandscapeResult, schema=SCHEMA)

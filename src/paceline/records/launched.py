@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from paceline.records.event import Event
-from paceline.records.vocabulary import AttemptOutcome, CauseKind
+from paceline.records.event import AttemptOutcome, CauseKind, Event
 
 
 class RankExit(msgspec.Struct, frozen=True, kw_only=True):

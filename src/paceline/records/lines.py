@@ -21,7 +21,7 @@ _UNREADABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 
 class JsonLines(Generic[T]):
-    """Reads a file of structs, and counts what it passes over.
+    """Reads a file of structs, and counts the lines that it skips.
 
     Args:
         path: the file.

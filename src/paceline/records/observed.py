@@ -17,9 +17,9 @@ class Collective(Event, frozen=True, kw_only=True, tag="collective"):
     op: str
     """all_reduce, broadcast, all_gather, reduce_scatter, send, ..."""
     bytes: int
-    """Of the tensors that this rank hands in; of a receive those that it waits for."""
+    """Size of the tensors that this rank passes in; for a receive, of those that it waits for."""
     dtype: str = ""
-    """Of the first tensor."""
+    """Data type of the first tensor."""
     group: str = ""
     """Name of the process group."""
     size: int = 0
@@ -51,7 +51,7 @@ class NotObserved(Event, frozen=True, kw_only=True, tag="not_observed"):
 
 
 class StepTiming(Event, frozen=True, kw_only=True, tag="step_timing"):
-    """How long an optimizer step took, as an observer of a script saw it; what it did not see is None."""
+    """Duration of an optimizer step, as observed in a script; None for phases that were not observed."""
 
     step: int | None = None
     """Optimizer steps of this process, 1 for the first."""
@@ -60,7 +60,7 @@ class StepTiming(Event, frozen=True, kw_only=True, tag="step_timing"):
     elapsed_s: float | None = None
     """Since the first step began."""
     duration_s: float | None = None
-    """Of the whole step, from the end of the one before."""
+    """The whole step, from the end of the one before."""
     data_s: float | None = None
     forward_s: float | None = None
     backward_s: float | None = None
@@ -77,7 +77,7 @@ class LoaderPass(Event, frozen=True, kw_only=True, tag="loader_pass"):
     loader: int
     """0 for the loader that was first iterated over in this process."""
     number: int
-    """Of the pass over that loader, 0 for the first."""
+    """The pass over that loader, 0 for the first."""
     samples: int | None
     """In the whole data set; None when it has no length."""
     batches: list[list[int]]

@@ -15,6 +15,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -22,43 +23,29 @@ from paceline.records.errors import ELSEWHERE, Exit, PacelineError
 from paceline.records.schema import SCHEMA, RunInfo
 
 DEFAULT_ROOT = Path("runs")
+T = TypeVar("T")
 
 
 class RunDir:
-    """Names of what stands in a run directory. Makes nothing by itself."""
+    """Names of what stands in a run directory. Makes nothing by itself.
+
+    Attributes:
+        info: run.json.
+        checkpoints: one directory a checkpoint below it.
+        logs: below it torchrun's layout: <id>/attempt_<k>/<local_rank>/{stdout.log,stderr.log,error.json}.
+        findings: findings.jsonl.
+        report: report.html.
+        lock_file: locked while the run lives.
+    """
 
     def __init__(self, path: Path | str) -> None:
         self.path = Path(path)
-
-    @property
-    def info(self) -> Path:
-        """run.json."""
-        return self.path / "run.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        """One directory a checkpoint below it."""
-        return self.path / "checkpoints"
-
-    @property
-    def logs(self) -> Path:
-        """Below it torchrun's layout: <id>/attempt_<k>/<local_rank>/{stdout.log,stderr.log,error.json}."""
-        return self.path / "logs"
-
-    @property
-    def findings(self) -> Path:
-        """findings.jsonl."""
-        return self.path / "findings.jsonl"
-
-    @property
-    def report(self) -> Path:
-        """report.html."""
-        return self.path / "report.html"
-
-    @property
-    def lock_file(self) -> Path:
-        """Locked while the run lives."""
-        return self.path / "run.lock"
+        self.info = self.path / "run.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.logs = self.path / "logs"
+        self.findings = self.path / "findings.jsonl"
+        self.report = self.path / "report.html"
+        self.lock_file = self.path / "run.lock"
 
     def events(self, rank: int = 0) -> Path:
         """The event file of one rank."""
@@ -187,22 +174,35 @@ def read_info(path: Path | str) -> RunInfo:
         ) from None
     except OSError as error:
         raise PacelineError(f"cannot read {run.info}", why=error.strerror or str(error)) from error
+    hint = "start a new run; checkpoints of this one can still be read from its checkpoints/ directory"
+    return decode_record(run.info, raw, RunInfo, schema=SCHEMA, hint=hint)
+
+
+def decode_record(path: Path, raw: bytes, kind: type[T], *, schema: int, hint: str = "") -> T:
+    """What a JSON file with a schema number holds.
+
+    Args:
+        path: named in messages.
+        raw: the content of the file.
+        kind: of struct.
+        schema: the greatest that this version knows.
+        hint: what to do about a damaged file.
+
+    Raises:
+        PacelineError: damaged, or of a newer schema.
+    """
     try:
         head = msgspec.json.decode(raw)
-        schema = head.get("schema") if isinstance(head, dict) else None
-        if isinstance(schema, int) and schema > SCHEMA:
+        found = head.get("schema") if isinstance(head, dict) else None
+        if isinstance(found, int) and found > schema:
             raise PacelineError(
-                f"{run.info} was written by a newer Paceline",
-                why=f"it has schema {schema}, and this version reads up to schema {SCHEMA}",
+                f"{path} was written by a newer Paceline",
+                why=f"it has schema {found}, and this version reads up to schema {schema}",
                 hint="pip install --upgrade paceline",
             )
-        return msgspec.convert(head, RunInfo)
+        return msgspec.convert(head, kind)
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise PacelineError(
-            f"{run.info} is damaged",
-            why=str(error),
-            hint="start a new run; checkpoints of this one can still be read from its checkpoints/ directory",
-        ) from error
+        raise PacelineError(f"{path} is damaged", why=str(error), hint=hint) from error
 
 
 def _lock(handle: int) -> None:

@@ -3,7 +3,7 @@
 Units live in names: `_s` seconds, `_bytes` bytes. A field that was not observed is None, never a guess.
 JSON has no NaN: a loss or a measure that is no finite number stands there as null, and is NaN again when it is read.
 Readers of this schema skip event types and fields that a later minor version added, and take words of its vocabularies
-(see `vocabulary`); a run whose `schema` is greater than `SCHEMA` is refused, because then the meaning of what is known
+(see `event`); a run whose `schema` is greater than `SCHEMA` is refused, because then the meaning of what is known
 may have changed.
 """
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from paceline.records.event import Event
+from paceline.records.event import CheckpointReason, Device, EndReason, Event, Level, Severity, Verb
 from paceline.records.launched import Attempt
 from paceline.records.observed import (
     Collective,
@@ -24,7 +24,6 @@ from paceline.records.observed import (
     NotObserved,
     StepTiming,
 )
-from paceline.records.vocabulary import CheckpointReason, Device, EndReason, Level, Severity, Verb
 
 SCHEMA = 1
 

@@ -17,7 +17,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from paceline.curvature.chunks import Chunks
-from paceline.curvature.untouched import untouched
+from paceline.curvature.side_effects import untouched
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Loss, Task
 

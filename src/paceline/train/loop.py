@@ -35,9 +35,9 @@ from paceline.parallel.buffers import copy_counters
 from paceline.parallel.rank_context import StopRequest
 from paceline.parallel.reduce import sum_over_ranks
 from paceline.records.errors import Exit, PacelineError
+from paceline.records.event import CheckpointReason
 from paceline.records.schema import Measure, Step
 from paceline.records.target import Target
-from paceline.records.vocabulary import CheckpointReason
 from paceline.tasks.task import Task
 from paceline.train.averaging import Average
 from paceline.train.batch_plan import Cadence, Plan

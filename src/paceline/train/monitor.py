@@ -9,18 +9,11 @@ from __future__ import annotations
 import math
 from typing import Any
 
-import torch
 from torch import Tensor, nn
-from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from paceline.curvature.batch_norm import measuring
-from paceline.curvature.chunks import Chunks
-from paceline.curvature.eigen import Wanted
 from paceline.curvature.fixed_loss import FixedLoss
-from paceline.curvature.lanczos import eigenpairs
+from paceline.curvature.lanczos import Wanted, eigenpairs
 from paceline.curvature.operator import Space
-from paceline.curvature.twice import product, refuse_once_differentiable
-from paceline.curvature.untouched import untouched
 from paceline.records.errors import PacelineError
 from paceline.records.schema import Measure
 from paceline.tasks.data.arrays import Like
@@ -29,8 +22,6 @@ from paceline.train.optim.table import Settings
 
 TOLERANCE, MOST_PRODUCTS = 1e-2, 60
 SHARPNESS, LIMIT = "sharpness", "stability_limit"
-_TRIED = 250
-"""Samples, at most, on which it is tried whether a loss has a second derivative."""
 
 
 class Monitor:
@@ -51,7 +42,14 @@ class Monitor:
         data: Any = task.train_data
         self.loss = FixedLoss(task, model, data, like, samples=min(samples, len(data)))
         self.settings = settings
-        _require_second_derivative(task, model, like, min(samples, len(data), _TRIED))
+        try:  # now, so that a training is not lost at its first evaluation
+            self.loss.require_second_derivative()
+        except PacelineError as error:
+            raise PacelineError(
+                "--monitor sharpness needs a loss that can be differentiated twice",
+                why=": ".join(part for part in (error.what, error.why) if part),
+                hint="leave --monitor out, or take out the operation without a second derivative",
+            ) from error
 
     def measure(self, lr: float) -> tuple[dict[str, Measure], str]:
         """Sharpness and limit at the present weights and rate, and a note when the former did not converge.
@@ -81,29 +79,6 @@ class Monitor:
         measured = {SHARPNESS: Measure(value=pair.value, count=count), LIMIT: Measure(value=limit, count=count)}
         note = "" if pair.converged else f"sharpness {pair.value:.4g} has not converged: residual {pair.residual:.2g}"
         return measured, note
-
-
-def _require_second_derivative(task: Task, model: nn.Module, like: Like, samples: int) -> None:
-    """Try one product on this rank alone, so that a training is not lost at its first evaluation."""
-    batch = Chunks(task.train_data, like, samples, samples).batch(0)
-    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    with (
-        untouched(model, like.device),
-        measuring(model, "batch", twice=True),
-        torch.autocast(like.device.type, enabled=False),
-        torch.enable_grad(),
-        sdpa_kernel(SDPBackend.MATH),
-    ):
-        try:
-            total = task.loss(model, batch).sum.reshape(())
-            refuse_once_differentiable(total, task.name)
-            product(total, parameters, [torch.ones_like(parameter) for parameter in parameters], task.name)
-        except PacelineError as error:
-            raise PacelineError(
-                "--monitor sharpness needs a loss that can be differentiated twice",
-                why=f"{error.what}: {error.why}",
-                hint="leave --monitor out, or take out the operation without a second derivative",
-            ) from error
 
 
 def stability_limit(lr: float, momentum: float = 0.0, *, nesterov: bool = False) -> float:

@@ -16,7 +16,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from paceline.parallel.host import git_state, memory_settings, topology, versions
 from paceline.parallel.partition import largest_micro_batch
 from paceline.parallel.rank_context import RankContext
-from paceline.records.event import Event
+from paceline.records.event import CheckpointReason, Event
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import (
@@ -31,7 +31,6 @@ from paceline.records.schema import (
     TaskFacts,
 )
 from paceline.records.validation import Validation
-from paceline.records.vocabulary import CheckpointReason
 from paceline.records.writer import EventWriter
 from paceline.tasks.task import Task
 from paceline.train.compress import sync_bytes

@@ -18,8 +18,8 @@ from paceline.checkpoint import manifest, state
 from paceline.parallel.buffers import is_statistic, mean_over_ranks
 from paceline.parallel.reduce import gather_objects
 from paceline.records.errors import PacelineError
+from paceline.records.event import CheckpointReason
 from paceline.records.rundir import RunDir
-from paceline.records.vocabulary import CheckpointReason
 from paceline.train.averaging import Average
 from paceline.train.recorder import Recorder
 

@@ -30,7 +30,7 @@ class Landscape:
         path: its run directory.
         info: run.json.
         result: result.json.
-        arrays: landscape.npz; names and shapes are those of `records.landscape.ARRAY_NAMES`.
+        arrays: landscape.npz; names and shapes are listed in docs/reference/landscape.md.
     """
 
     path: Path

@@ -1,5 +1,11 @@
 """The measure `interpolation`: the loss on the straight line to another run, and the barrier on it.
 
+    L(t) = loss at (1 - t) * a + t * b,    barrier = max over 0 <= t <= 1 of L(t) - ((1 - t) * L(0) + t * L(1))
+
+(Goodfellow et al. 2015, arXiv 1412.6544; Frankle et al. 2020, arXiv 1912.05671). At t = 0 and t = 1 the weights are
+exactly those of the two. A barrier says that the two are not joined by a straight line, not that no path joins them:
+exchanging hidden units leaves what a network computes and raises a barrier.
+
 At t = 1 everything is the other run's, whether it was trained or not. Frozen weights go straight on beyond the ends, as
 trained ones do. Buffers stop there: a running variance that is a tenth of the other run's would be below zero soon
 behind it. What is no floating-point number has nothing in between and is that of the nearer end, which is said.
@@ -15,22 +21,27 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from paceline.checkpoint.find import does_not_fit, find_checkpoint
+from paceline.checkpoint.state import load_model
 from paceline.curvature.fixed_loss import Value
-from paceline.landscape import interpolate
-from paceline.landscape.ends import other_end
-from paceline.landscape.kept_parts import save_array
+from paceline.landscape.config import LandscapeConfig
+from paceline.landscape.kept_parts import blocks, mapped, save_rows
 from paceline.landscape.session import Outcome, Session, shown
-from paceline.landscape.slices import evaluate
-from paceline.landscape.subject import flat_weights
+from paceline.landscape.slices import Floats, evaluate
+from paceline.landscape.subject import digest_of_checkpoint, flat_weights, task_settings, train_run
+from paceline.parallel import agree
+from paceline.records.errors import PacelineError
 from paceline.records.landscape import Interpolation, finite, finites
 
 _COUNT = "num_batches_tracked"
-"""Of a batch norm: nothing that is measured depends on it."""
+"""The counter of a batch norm; no measure depends on it."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +50,7 @@ class _Other:
 
     Attributes:
         step: of its checkpoint.
-        weights: their digest.
+        weights: the digest of it.
         distance: between the parameters of the two, trained and frozen.
         rest: what differs besides the trained weights, by name.
     """
@@ -53,18 +64,18 @@ class _Other:
 def interpolation(session: Session) -> Outcome:
     """Loss and metrics on the line to the other run, and the barrier."""
     config, loss = session.config, session.slices
-    path = session.work.parts / "other.npy"
-    other = session.work.from_rank_zero(lambda: _look_over(session, path))
-    there = np.load(path, mmap_mode="r")
-    where = interpolate.positions(config.points)
+    path = session.ranks.parts / "other.npy"
+    other = agree.from_rank_zero(lambda: _compare(session, path))
+    (there,) = mapped(path)
+    where = positions(config.points)
 
     def at(index: int) -> Value:
         t = float(where[index])
         with _moved(session.subject.model, other.rest, t):
-            return loss.value_alone(interpolate.move(loss.point(), there, t))
+            return loss.value_alone(move(loss.point(), there, t))
 
-    values = evaluate(session.work, "interpolation", len(where), at)
-    height, place = interpolate.barrier(where, values.loss)
+    values = evaluate(session.ranks, "interpolation", len(where), at)
+    height, place = barrier(where, values.loss)
     result = Interpolation(
         other=config.other or "",
         other_checkpoint=other.step,
@@ -93,22 +104,87 @@ def _warnings(height: float, rest: dict[str, Tensor]) -> list[str]:
     return found
 
 
-def _look_over(session: Session, path: Path) -> _Other:
-    """Look at the other run once, and leave its trained weights in a file."""
-    other, loss, model = other_end(session.config, session.subject.model), session.slices, session.subject.model
+def positions(points: int) -> Floats:
+    """`points` numbers from 0 to 1, both among them exactly, and a quarter as many on either side."""
+    beyond = points // 4
+    line: Floats = np.arange(-beyond, points + beyond, dtype=np.float64) / (points - 1)
+    return line
+
+
+def barrier(t: Floats, loss: Floats) -> tuple[float, float]:
+    """The barrier and where it is: never below 0, since at the ends the difference is 0.
+
+    Args:
+        t: (n,) 0 and 1 among them.
+        loss: (n,) likewise.
+
+    Returns:
+        NaN for both where a loss between the ends, or at one of them, is no finite number.
+    """
+    within = (t >= 0) & (t <= 1)
+    t, loss = t[within], loss[within]
+    if not np.isfinite(loss).all():
+        return float("nan"), float("nan")
+    above = loss - ((1 - t) * loss[t == 0] + t * loss[t == 1])
+    highest = int(np.argmax(above))
+    return float(above[highest]), float(t[highest])
+
+
+def move(point: Tensor, other: NDArray[Any], t: float) -> Tensor:
+    """`point` (P,) in place to (1 - t) * point + t * other, which is exactly one of the two at 0 and at 1.
+
+    Args:
+        point: (P,) moved.
+        other: (P,) may be mapped from a file.
+        t: how far.
+    """
+    for block in blocks(len(point)):
+        part = point[block]
+        part.lerp_(torch.from_numpy(np.array(other[block])).to(part), t)
+    return point
+
+
+def find_other(config: LandscapeConfig, model: nn.Module) -> tuple[int, Path, dict[str, Tensor]]:
+    """Step, directory and tensors of the checkpoint of `--with`.
+
+    Raises:
+        PacelineError: it is of another task, has no such checkpoint, or does not fit the model.
+    """
+    run = Path(config.other or "")
+    own, theirs = task_settings(config)[0], train_run(run).config.get("task")
+    if own != theirs:
+        raise PacelineError(
+            f"{config.target} is of the task {own}, and {config.other} of {theirs}",
+            hint="a straight line joins two runs of one task",
+        )
+    step, checkpoint = find_checkpoint(run, config.other_checkpoint)
+    state = load_model(checkpoint)
+    wanted = {name: tuple(tensor.shape) for name, tensor in model.state_dict().items()}
+    found = {name: tuple(tensor.shape) for name, tensor in state.items()}
+    for name in (*wanted, *found):
+        if wanted.get(name) != found.get(name):
+            here, there = (f"of shape {each[name]}" if name in each else "missing" for each in (wanted, found))
+            raise does_not_fit(checkpoint, f"{name} is {here} here, and {there} there")
+    return step, checkpoint, state
+
+
+def _compare(session: Session, path: Path) -> _Other:
+    """Read the other run once, and leave its trained weights in a file."""
+    loss, model = session.slices, session.subject.model
+    step, checkpoint, state = find_other(session.config, model)
     here = loss.point().cpu()
-    there = flat_weights(other.state, loss.layout, here, other.checkpoint)
-    save_array(path, there.numpy())
+    there = flat_weights(state, loss.layout, here, checkpoint)
+    save_rows(path, [there.numpy()], 1)
     square = float((there.double() - here.double()).square().sum())
     rest: dict[str, Tensor] = {}
     for name, own in _untrained(model).items():
-        tensor = other.state.get(name)  # None: a buffer that no checkpoint holds
+        tensor = state.get(name)  # None: a buffer that no checkpoint holds
         if tensor is None or name.endswith(_COUNT) or torch.equal(tensor.to(own), own):
             continue
         rest[name] = tensor.clone()  # of its own memory, without the file's
         if isinstance(own, nn.Parameter):
             square += float((tensor.to(own).double() - own.double()).square().sum())
-    return _Other(other.step, other.weights, math.sqrt(square), rest)
+    return _Other(step, digest_of_checkpoint(checkpoint), math.sqrt(square), rest)
 
 
 def _untrained(model: nn.Module) -> dict[str, Tensor]:
@@ -135,4 +211,4 @@ def _between(here: Tensor, there: Tensor, t: float, *, beyond: bool) -> Tensor:
     there = torch.empty_like(here).copy_(there)  # laid out as the model's
     if not here.is_floating_point():
         return here if t < 0.5 else there
-    return interpolate.between(here, there, t if beyond else min(max(t, 0.0), 1.0))
+    return torch.lerp(here, there, t if beyond else min(max(t, 0.0), 1.0))

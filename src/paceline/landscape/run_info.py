@@ -1,15 +1,15 @@
-"""run.json of a measurement."""
+"""run.json of a measurement, and its settings in words."""
 
 from __future__ import annotations
 
 import dataclasses
 import datetime
-from typing import Any
 
 import scipy
 
 from paceline.landscape.choices import BATCH_NORM_WORDS
 from paceline.landscape.config import LandscapeConfig
+from paceline.landscape.session import Session
 from paceline.landscape.subject import Subject
 from paceline.parallel.host import git_state, memory_settings, topology, versions
 from paceline.parallel.rank_context import RankContext
@@ -32,10 +32,12 @@ def chunk_words(samples: int, chunk: int) -> str:
     return f"{larger:,} of {smaller + 1:,} samples and {count - larger:,} of {smaller:,}, {count:,} chunks in all"
 
 
-def first_words(config: LandscapeConfig, subject: Subject, samples: int, curvature: int) -> str:
-    """What is looked at, on what: the first thing that a measurement says."""
+def first_note(session: Session) -> str:
+    """The first message of a measurement: weights, samples, batch norm."""
+    config, subject = session.config, session.subject
     whose = "fresh weights" if subject.step is None else f"step {subject.step:,}"
     kind = {"train": "training", "eval": "evaluation"}[config.on]
+    samples, curvature = session.samples, session.curvature_samples
     return (
         f"{whose} of {config.target}; slices on {samples:,} and curvature on {curvature:,} {kind} samples, without "
         f"augmentation; batch norm: {batch_norm_words(config, subject)}; "
@@ -43,8 +45,9 @@ def first_words(config: LandscapeConfig, subject: Subject, samples: int, curvatu
     )
 
 
-def describe(config: LandscapeConfig, subject: Subject, context: RankContext, parameters: int) -> RunInfo:
-    """Everything that is known when it starts."""
+def run_info(session: Session, context: RankContext) -> RunInfo:
+    """Everything that is known when a measurement starts."""
+    config, subject = session.config, session.subject
     return RunInfo(
         schema=SCHEMA,
         verb="landscape",
@@ -56,17 +59,14 @@ def describe(config: LandscapeConfig, subject: Subject, context: RankContext, pa
         topology=topology(context),
         precision=config.precision,
         git=git_state(),
-        facts=_facts(config, subject, parameters),
+        facts={
+            "weights": subject.fingerprint,
+            "checkpoint": subject.step,
+            "parameters": session.slices.size,
+            "batch_norm": batch_norm_words(config, subject),
+            "data_source": subject.task.data_source,
+            "channels_last": subject.like.channels_last,
+            "malloc": memory_settings(),
+            "other_weights": session.other_weights,
+        },
     )
-
-
-def _facts(config: LandscapeConfig, subject: Subject, parameters: int) -> dict[str, Any]:
-    return {
-        "weights": subject.fingerprint,
-        "checkpoint": subject.step,
-        "parameters": parameters,
-        "batch_norm": batch_norm_words(config, subject),
-        "data_source": subject.task.data_source,
-        "channels_last": subject.like.channels_last,
-        "malloc": memory_settings(),
-    }

@@ -1,10 +1,13 @@
-"""Measuring leaves no trace: mode, buffers and random state of what is measured come back as they were."""
+"""Measuring leaves no trace: modes, buffers, random state and precision switches come back as they were."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import random
+import warnings
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -56,3 +59,48 @@ def _random_state(device: torch.device) -> Iterator[None]:
         torch.set_rng_state(before[2])
         if cuda is not None:
             torch.cuda.set_rng_state(cuda, device)
+
+
+@contextlib.contextmanager
+def full_float32() -> Iterator[None]:
+    """Compute products and convolutions in float32, without TF32; at the end the switches are as they were.
+
+    torch has two sets of switches, former and present ones, and reading a former one raises when the two disagree. So
+    both are set; where they disagree already (a program that knows the present ones only) the former are left alone.
+    """
+    former = _former_switches()
+    backends: Any = torch.backends
+    switches = [backends.cudnn.conv, backends.cudnn.rnn, backends.cuda.matmul]
+    before = [switch.fp32_precision for switch in switches]
+    try:
+        if former is not None:
+            _set_former_switches(False, "highest")
+        for switch in switches:
+            switch.fp32_precision = "ieee"
+        yield
+    finally:
+        if former is not None:
+            _set_former_switches(*former)
+        for switch, value in zip(switches, before, strict=True):
+            switch.fp32_precision = value
+
+
+def _former_switches() -> tuple[bool, str] | None:
+    _silence_deprecation()
+    try:
+        return bool(torch.backends.cudnn.allow_tf32), torch.get_float32_matmul_precision()
+    except RuntimeError:
+        return None
+
+
+def _set_former_switches(convolutions: bool, products: str) -> None:
+    torch.backends.cudnn.allow_tf32 = convolutions
+    torch.set_float32_matmul_precision(products)
+
+
+@functools.cache
+def _silence_deprecation() -> None:
+    """Trigger torch's once-per-process warning about its former switches where nobody sees it."""
+    with warnings.catch_warnings(), contextlib.suppress(RuntimeError):
+        warnings.simplefilter("ignore")
+        _ = torch.backends.cudnn.allow_tf32
