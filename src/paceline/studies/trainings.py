@@ -7,28 +7,27 @@ can be stopped at any time. A training that diverges has an answer too; any othe
 from __future__ import annotations
 
 import contextlib
-import re
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from paceline.records.errors import Exit, PacelineError
+from paceline.records.errors import REFUSAL_FILE, Exit, PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, make_dirs, read_info
 from paceline.records.schema import End, Start
+from paceline.records.validation import Refusal
 
 PROGRAM = (sys.executable, "-m", "paceline")
 PATIENCE_S = 45.0
 """How long a training has to end after it was told to: its own grace is 30 s."""
 _DONE = ("finished", "target", "diverged")
-_MESSAGE = re.compile(
-    r"^error: (?P<what>[^\n]*)(?:\n  why:  (?P<why>.*?))?(?:\n  next: (?P<hint>.*?))?\s*\Z", re.DOTALL | re.MULTILINE
-)
 
 
 @dataclass(frozen=True)
@@ -110,20 +109,30 @@ def _is_done(training: Training, run: RunDir, task: str) -> bool:
 def _train(training: Training, run: RunDir, task: str, shared: Sequence[str]) -> None:
     anew = [task, *training.flags, "--run-dir", str(run.path)]
     arguments = ["--resume", str(run.path)] if run.exists() else anew
-    code, said = _call([*PROGRAM, "train", *arguments, *shared, "--format", "json"])
+    with tempfile.TemporaryDirectory(prefix="paceline-training-") as scratch:
+        refused = Path(scratch) / "refusal.json"
+        code, stderr = _call([*PROGRAM, "train", *arguments, *shared, "--format", "json"], refused)
+        refusal = Refusal.read(refused)
     if code not in (Exit.OK, Exit.DIVERGED):
-        raise _failure(training, run, code, said)
+        raise _failure(training, run, code, refusal, stderr)
     if ended(run) not in _DONE:
         raise PacelineError(
             f"the training {training.name} left no end in {run.events()}",
-            why=said.strip()[-1500:],
+            why=_last(stderr),
             hint="the same plan again goes on with it",
             exit_code=Exit.FAILED,
         )
 
 
-def _call(command: Sequence[str]) -> tuple[int, str]:
-    """Exit code, and what stood on stderr.
+def _call(command: Sequence[str], refused: Path) -> tuple[int, str]:
+    """Run a command.
+
+    Args:
+        command: to run; in a process group of its own.
+        refused: where it leaves its error, see `REFUSAL_FILE`.
+
+    Returns:
+        its exit code, and what it wrote to stderr.
 
     Raises:
         KeyboardInterrupt: when it has ended.
@@ -133,6 +142,7 @@ def _call(command: Sequence[str]) -> tuple[int, str]:
         # terminal and from us, does not wait for its checkpoint.
         process = subprocess.Popen(
             command,
+            env=os.environ | {REFUSAL_FILE: str(refused)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -142,7 +152,7 @@ def _call(command: Sequence[str]) -> tuple[int, str]:
         )
         passed_on(process)
         try:
-            _, said = process.communicate()
+            _, stderr = process.communicate()
         except BaseException as stop:
             _end(process, signal.SIGINT if isinstance(stop, KeyboardInterrupt) and not stop.args else signal.SIGTERM)
             raise
@@ -150,7 +160,7 @@ def _call(command: Sequence[str]) -> tuple[int, str]:
         raise KeyboardInterrupt  # somebody else stopped it
     if process.returncode in (Exit.TERMINATED, -signal.SIGTERM):
         raise KeyboardInterrupt(int(signal.SIGTERM))
-    return process.returncode, said
+    return process.returncode, stderr
 
 
 @contextlib.contextmanager
@@ -206,19 +216,21 @@ def _end(process: subprocess.Popen[str], number: signal.Signals) -> None:
     process.wait()
 
 
-def _failure(training: Training, run: RunDir, code: int, said: str) -> PacelineError:
-    known = code if code in set(Exit) else int(Exit.FAILED)
-    own = _MESSAGE.search(said)
-    if own is None:  # the card of a rank that failed, or a traceback
+def _failure(training: Training, run: RunDir, code: int, refusal: Refusal | None, stderr: str) -> PacelineError:
+    if refusal is not None:
         return PacelineError(
-            f"the training {training.name} ended with exit code {code}",
-            why=said.strip()[-1500:],
-            hint=f"logs: {run.logs}; the same plan again goes on with this training",
-            exit_code=known,
+            f"the training {training.name} failed: {refusal.what}",
+            why=refusal.why,
+            hint=refusal.hint,
+            exit_code=refusal.exit_code,
         )
-    return PacelineError(
-        f"the training {training.name} failed: {own['what']}",
-        why=own["why"] or "",
-        hint=own["hint"] or "",
-        exit_code=known,
+    return PacelineError(  # it was killed, or left a traceback
+        f"the training {training.name} ended with exit code {code}",
+        why=_last(stderr),
+        hint=f"logs: {run.logs}; the same plan again goes on with this training",
+        exit_code=code if code in set(Exit) else int(Exit.FAILED),
     )
+
+
+def _last(stderr: str) -> str:
+    return stderr.strip()[-1500:]
