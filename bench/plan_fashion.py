@@ -134,7 +134,7 @@ def compare(result: BatchResult, noise: BatchResult, runs: dict[int, list[Path]]
         predicted, guessed = _row_of(result, batch), _row_of(noise, batch)
         assert predicted is not None
         reached = [_reached(path) for path in paths]
-        each_s = [timing_of(path).observed.step_s for path in paths]
+        each_s = [timing_of(path).step_s for path in paths]
         rows.append(
             Row(
                 batch=batch,

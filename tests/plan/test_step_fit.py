@@ -98,7 +98,7 @@ def test_settings_with_most_workers_and_largest_batches_are_held_out():
     """Each predicted by a fit that has not seen it."""
     checked = held_out(observed(SEEN), NETWORK, SIZE)
 
-    assert {c.setting for c in checked} == {s for s in SEEN if s.workers == 3 or s.micro == 128}
+    assert {c.what for c in checked} == {str(s) for s in SEEN if s.workers == 3 or s.micro == 128}
     assert max(abs(c.error) for c in checked) < 0.05
 
 

@@ -64,17 +64,18 @@ def _prepared(config: BatchConfig) -> tuple[str, Answer]:
 def _question(config: BatchConfig) -> Question:
     from paceline.plan.batch_result import Question
     from paceline.plan.recipes import TrainSettings
+    from paceline.plan.speed import predictor_of
     from paceline.records.plan_results import SpeedResult, read_plan
     from paceline.studies.train_flags import recipe_flags, used
 
-    speed = None
+    times = None
     if config.speed is not None:
         found = read_plan(Path(config.speed))
         if not isinstance(found, SpeedResult):
             raise PacelineError(f"--speed {config.speed} is another plan", hint="a directory of paceline plan speed")
-        speed = found
+        times = predictor_of(found)
     settings = TrainSettings(used, recipe_flags)
-    return Question(config.worker_counts, config.efficiency, settings, config.goal, speed)
+    return Question(config.worker_counts, config.efficiency, settings, config.goal, times)
 
 
 def _from_runs(paths: list[Path], question: Question) -> BatchResult:

@@ -17,7 +17,7 @@ from paceline.records.errors import PacelineError
 if TYPE_CHECKING:
     from paceline.plan.collectives import Network
     from paceline.plan.network import FittedLink
-    from paceline.plan.rows import Timing
+    from paceline.plan.step_time import Observed
 
 HELP = """Predict the speed of other numbers of workers from a few short runs.
 
@@ -36,7 +36,6 @@ def run_speed(given: dict[str, Any]) -> None:
     check(config)
     from paceline.cli.job import refuse_torchrun
     from paceline.cli.plan_frame import open_plan, progress_bar, show_plan
-    from paceline.plan.network import network_facts
     from paceline.plan.rows import require_alike, timing_of
     from paceline.plan.speed import Question, predict, processors_of
     from paceline.records.plan_results import write_plan
@@ -49,8 +48,8 @@ def run_speed(given: dict[str, Any]) -> None:
     _require_sizes(timings)
     processors = processors_of(info)
     network, link = _network(config, processors)
-    first = timings[0].observed.setting
-    most = max(timing.observed.setting.workers for timing in timings)
+    first = timings[0].setting
+    most = max(timing.setting.workers for timing in timings)
     question = Question(
         task=info.name,
         workers=config.worker_counts,
@@ -61,9 +60,8 @@ def run_speed(given: dict[str, Any]) -> None:
         processors=processors,
         compressed=info.config.get("compress", "none") != "none",
     )
-    facts = network_facts(network, "given" if link is None else "probe", link)
     with progress_bar("fit") as tell:
-        result = predict(timings, network, facts, question, tell, link=link)
+        result = predict(timings, network, question, tell, link=link)
     run = open_plan("speed", info.name, dataclasses.asdict(config), config.run_dir, None)
     write_plan(run, result)
     show_plan(run, config.format)
@@ -72,8 +70,8 @@ def run_speed(given: dict[str, Any]) -> None:
 COMMAND = command_from(SpeedConfig, "runs", run_speed, HELP)
 
 
-def _require_sizes(timings: list[Timing]) -> None:
-    if len({timing.observed.setting.micro for timing in timings}) < 2:
+def _require_sizes(timings: list[Observed]) -> None:
+    if len({timing.setting.micro for timing in timings}) < 2:
         raise PacelineError(
             "all runs have the same batch a worker",
             why="work and overhead of a step can only be told apart where the batch differs",

@@ -27,25 +27,6 @@ WARM_UP = 10
 LEAST_STEPS = 10
 
 
-@dataclass(frozen=True)
-class Timing:
-    """How fast a run was.
-
-    Attributes:
-        path: the run.
-        observed: its setting and times.
-        spread: half the range of the middle half of its step times, over their median.
-        steps: that were timed.
-        size_bytes: of the gradients that a step sums.
-    """
-
-    path: Path
-    observed: Observed
-    spread: float
-    steps: int
-    size_bytes: int
-
-
 def train_info(path: Path, *, or_observed: bool = False) -> RunInfo:
     """run.json of a run that trained.
 
@@ -67,8 +48,8 @@ def train_info(path: Path, *, or_observed: bool = False) -> RunInfo:
     return info
 
 
-def timing_of(path: Path) -> Timing:
-    """Of one run, from rank 0's events: whole batches only, the first steps of each session left out.
+def timing_of(path: Path) -> Observed:
+    """Setting and times of one run, from rank 0's events: whole batches only, the first steps of each session left out.
 
     Raises:
         PacelineError: not a training, or too short.
@@ -91,12 +72,13 @@ def timing_of(path: Path) -> Timing:
         per_node=None if info.topology.nodes == 1 else -(-world // info.topology.nodes),
     )
     low, median, high = np.quantile(times, [0.25, 0.5, 0.75])
-    return Timing(
-        path=path,
-        observed=Observed(setting, float(median), times if world == 1 else None),
+    return Observed(
+        setting=setting,
+        step_s=float(median),
+        times=times,
         spread=float((high - low) / 2 / median),
-        steps=len(times),
         size_bytes=int(info.facts.get("sync_bytes_per_step", 4 * info.task.parameters if info.task else 0)),
+        run=str(path),
     )
 
 

@@ -22,7 +22,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from paceline.records.plan_results import NoisePoint, RunNoise, estimate
+from paceline.records.plan_results import NoisePoint, RunNoise
 from paceline.stats.intervals import Interval
 from paceline.stats.noise_scale import Window
 
@@ -72,7 +72,7 @@ def record(windows: Sequence[Window], base: float, *, used: bool) -> RunNoise | 
     return RunNoise(
         first=windows[0].first,
         last=windows[-1].last,
-        noise_scale=estimate(found.value, found.low, found.high),
+        noise_scale=found.estimate,
         used=used,
         why=_why(windows, found),
     )
@@ -101,6 +101,6 @@ def stretch(window: Window) -> NoisePoint:
     return NoisePoint(
         first=window.first,
         last=window.last,
-        noise_scale=estimate(found.value, found.low, found.high),
+        noise_scale=found.estimate,
         exhausts_data=found.exhausts_data,
     )

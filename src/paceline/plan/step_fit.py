@@ -13,6 +13,7 @@ from paceline.plan.collectives import Network
 from paceline.plan.jitter import Jitter
 from paceline.plan.step_time import Coefficients, Observed, Setting, StepTime, parts_of
 from paceline.records.errors import PacelineError
+from paceline.records.plan_results import HeldOut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -93,7 +94,7 @@ def fit(
 
 
 def _ratios(observed: Sequence[Observed]) -> Floats:
-    alone = [each.times / np.median(each.times) for each in observed if each.times is not None and len(each.times)]
+    alone = [one.times / np.median(one.times) for one in observed if one.times is not None and one.setting.workers == 1]
     return np.concatenate(alone) if alone else np.empty(0)
 
 
@@ -139,7 +140,7 @@ class _Problem:
 
     def _residuals(self, x: Floats) -> Floats:
         of = self._coefficients(x)
-        predicted = [parts_of(of, *each, self._processors).total for each in self._settings]
+        predicted = [parts_of(of, *each, self._processors).total_s for each in self._settings]
         data = (np.log(predicted) - self._measured) / _NOISE
         return np.concatenate([data, (x[2:] - self._priors) / self._deviations])
 
@@ -168,31 +169,12 @@ def _start(observed: Sequence[Observed]) -> tuple[float, float]:
     return max(float(slope), 0.05 * smallest), max(float(fixed), 0.0)
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A prediction of a setting that the fit did not see.
-
-    Attributes:
-        setting: of the prediction.
-        measured, predicted: seconds.
-    """
-
-    setting: Setting
-    measured: float
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """Relative: predicted over measured, minus one."""
-        return self.predicted / self.measured - 1
-
-
 def held_out(
     observed: Sequence[Observed], network: Network, size_bytes: float, processors: float | None = None
-) -> list[Checked]:
+) -> list[HeldOut]:
     """Predictions for the settings with the most workers, and for those with the largest batch a worker, each from a
     fit without them; fewer where too little would be left."""
-    checked: dict[Setting, Checked] = {}
+    checked: dict[Setting, HeldOut] = {}
     keys: tuple[Callable[[Observed], float], ...] = (lambda o: o.setting.workers, lambda o: o.setting.micro)
     for key in keys:
         most = max(key(each) for each in observed)
@@ -202,5 +184,6 @@ def held_out(
         model = fit(rest, network, size_bytes, processors=processors)
         for each in observed:
             if key(each) == most:
-                checked[each.setting] = Checked(each.setting, each.step_s, model.step_s(each.setting))
+                predicted = model.step_s(each.setting)
+                checked[each.setting] = HeldOut(what=str(each.setting), measured=each.step_s, predicted=predicted)
     return list(checked.values())

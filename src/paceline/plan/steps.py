@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from paceline.plan.rows import Reached
 from paceline.plan.run_noise import over_run
 from paceline.records.errors import PacelineError
-from paceline.records.plan_results import Estimate, estimate
 from paceline.stats import goodput
 from paceline.stats.hyperbola import Hyperbola
 from paceline.stats.intervals import Interval
@@ -49,31 +48,27 @@ class Steps:
     base_steps: float = 0.0
     branched: Branched | None = None
 
-    def at(self, batch: float) -> Estimate:
+    def at(self, batch: float) -> Interval:
         """Steps at `batch`."""
         if self.hyperbola is not None:
-            found = self.hyperbola.steps_interval(batch)
-            return estimate(found.value, found.low, found.high)
+            return self.hyperbola.steps(batch)
         # A noise scale only indicates: the ends are linear scaling and no gain at all. Where branches lost nothing,
         # linear scaling is what was found, at one moment of the run; what the noise says of all of it is the other end.
         value = self._guess(batch, self._proven)
         ends = (self.base_steps * self.base / batch, self.base_steps)
         if self.base < batch <= self._proven:
             ends = (ends[0], self._guess(batch, self.base))
-        return estimate(value, *sorted(ends))
+        return Interval(value, *sorted(ends))
 
-    def efficiency(self, batch: float) -> float:
-        """Progress of a sample at `batch`, in samples at the base batch."""
-        return self.efficiency_interval(batch).value
-
-    def efficiency_interval(self, batch: float) -> Interval:
-        """The same with its interval: of the fit, or what that of the noise scale makes of it."""
+    def efficiency(self, batch: float) -> Interval:
+        """Progress of a sample at `batch`, in samples at the base batch; with the interval of the fit, or what that of
+        the noise scale makes of it."""
         if self.hyperbola is not None:
-            return self.hyperbola.efficiency_interval(batch, self.base)
+            return self.hyperbola.efficiency(batch, self.base)
         values = [self._progress(batch, self._proven, end) for end in _ENDS]
         if self.base < batch <= self._proven:  # branches lost nothing, at one moment of the run
             values[1] = self._progress(batch, self.base, "low")
-        return Interval(values[0], min(values), max(values))
+        return Interval.around(*values)
 
     def _progress(self, batch: float, proven: float, end: str) -> float:
         steps = self._guess(batch, proven, end)
@@ -84,8 +79,8 @@ class Steps:
         it, what the noise said at their checkpoint, since that is what they were trained with."""
         if self.branched is not None:
             gains = [goodput.gain(getattr(self.branched.noise, end), self.base, batch) for end in _ENDS]
-            return Interval(gains[0], min(gains), max(gains))
-        found, growth = self.efficiency_interval(batch), batch / self.base
+            return Interval.around(*gains)
+        found, growth = self.efficiency(batch), batch / self.base
         return Interval(found.value * growth, found.low * growth, found.high * growth)
 
     @property
@@ -100,21 +95,8 @@ class Steps:
         return self.base_steps * self.base / start / goodput.gain(noise, start, batch)
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Runs to a target, sorted out.
-
-    Attributes:
-        reached: those that met it.
-        censored: those that did not.
-    """
-
-    reached: list[Reached]
-    censored: list[Reached]
-
-
-def sort_out(found: Sequence[Reached], least_batches: int) -> Sweep:
-    """Runs that met the target, and those that did not, of which a batch with any is left out of the fit.
+def usable(found: Sequence[Reached], least_batches: int) -> list[Reached]:
+    """Runs at the batch sizes at which every seed met the target.
 
     A batch size at which some seeds failed would look faster than it is if only the others counted.
 
@@ -130,7 +112,7 @@ def sort_out(found: Sequence[Reached], least_batches: int) -> Sweep:
             why=f"runs at {', '.join(map(str, failed))} did not" if failed else "there are too few",
             hint="a lower --target, more --epochs, or more batch sizes",
         )
-    return Sweep(kept, [one for one in found if one.steps is None])
+    return kept
 
 
 def steps_of_run(windows: Sequence[Window], base: float, steps: float, branched: Branched | None = None) -> Steps:
