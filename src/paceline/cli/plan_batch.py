@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from paceline.cli.job import obtain_data, refuse_torchrun
 from paceline.cli.options import command_from
+from paceline.cli.plan_frame import config_from, make_plan, resumed, train_all
 from paceline.plan.batch_config import BatchConfig, check
 from paceline.records.errors import PacelineError
+from paceline.records.plan_results import BatchResult, SpeedResult, read_plan
 
 if TYPE_CHECKING:
     from paceline.plan.batch_result import Question
-    from paceline.records.plan_results import BatchResult
     from paceline.records.rundir import RunDir
-    from paceline.studies.branches import BranchTest
-    from paceline.studies.trainings import Training
 
     Answer = Callable[[RunDir], BatchResult]
     """What is left to do once there is a directory."""
@@ -31,20 +33,12 @@ CONTROL = ("format", "train_workers", "workers", "data_dir", "speed", "efficienc
 
 def run_batch(given: dict[str, Any]) -> None:
     """Carry out `paceline plan batch` with what the user gave."""
-    from paceline.cli.job import refuse_torchrun
-    from paceline.cli.plan_frame import config_from, open_plan, resumed, show_plan, to_be_resumed
-    from paceline.records.plan_results import write_plan
-    from paceline.records.rundir import run_lock
-
     config: BatchConfig = config_from(BatchConfig, resumed("batch", {"targets": [], **given}, CONTROL))
     check(config)
     if config.trains:
         refuse_torchrun("paceline plan batch")
-    name, answer = _prepared(config)  # everything that can be refused is refused before there is a directory
-    run = open_plan("batch", name, dataclasses.asdict(config), config.run_dir, config.resume)
-    with run_lock(run), to_be_resumed("batch", run):
-        write_plan(run, answer(run))
-    show_plan(run, config.format)
+    name, answer = _prepared(config)
+    make_plan("batch", name, config, answer)
 
 
 COMMAND = command_from(BatchConfig, "targets", run_batch, HELP)
@@ -65,7 +59,6 @@ def _question(config: BatchConfig) -> Question:
     from paceline.plan.batch_result import Question
     from paceline.plan.recipes import TrainSettings
     from paceline.plan.speed import predictor_of
-    from paceline.records.plan_results import SpeedResult, read_plan
     from paceline.studies.train_flags import recipe_flags, used
 
     times = None
@@ -85,7 +78,6 @@ def _from_runs(paths: list[Path], question: Question) -> BatchResult:
 
 
 def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, Answer]:
-    from paceline.cli.job import obtain_data
     from paceline.cli.validate_task import try_task
     from paceline.studies.batch_sweep import check_sweep, prepare_sweep
 
@@ -95,16 +87,16 @@ def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, A
     trainings = prepare_sweep(config)
 
     def answer(run: RunDir) -> BatchResult:
-        runs = _trained(config, run, task, trainings, config.data_dir)
+        runs = train_all(trainings, run, task, config.format, workers=config.train_workers, data_dir=config.data_dir)
         return _from_runs([one.path for one in runs.values()], question)
 
     return Path(task).stem, answer
 
 
 def _of_branches(config: BatchConfig, parent: Path, question: Question) -> tuple[str, Answer]:
-    from paceline.cli.job import obtain_data
     from paceline.plan.batch_result import from_noise
-    from paceline.studies.branches import check_parent, prepare_branches
+    from paceline.plan.branch import settle
+    from paceline.studies.branches import check_parent, losses, prepare_branches
 
     info = check_parent(parent)
     from_noise(parent, question)  # refused where no noise was recorded
@@ -113,31 +105,12 @@ def _of_branches(config: BatchConfig, parent: Path, question: Question) -> tuple
     test = prepare_branches(parent, config)
 
     def answer(run: RunDir) -> BatchResult:
-        runs = _trained(config, run, test.task, test.trainings(), data_dir)
-        return _settled(test, runs, parent, question)
+        runs = train_all(
+            test.trainings(), run, test.task, config.format, workers=config.train_workers, data_dir=data_dir
+        )
+        branches = test.branches(runs)
+        settled = dataclasses.replace(question, settled=settle(losses(branches)), branches=branches)
+        result = from_noise(parent, settled)
+        return msgspec.structs.replace(result, warnings=[*result.warnings, *test.warnings()])
 
     return parent.resolve().name, answer
-
-
-def _settled(test: BranchTest, runs: dict[str, RunDir], parent: Path, question: Question) -> BatchResult:
-    import msgspec
-
-    from paceline.plan.batch_result import from_noise
-    from paceline.plan.branch import settle
-    from paceline.studies.branches import losses
-
-    branches = test.branches(runs)
-    settled = settle(losses(branches))
-    result = from_noise(parent, dataclasses.replace(question, settled=settled, branches=branches))
-    return msgspec.structs.replace(result, warnings=[*result.warnings, *test.warnings()])
-
-
-def _trained(
-    config: BatchConfig, run: RunDir, task: str, trainings: Sequence[Training], data_dir: str | None
-) -> dict[str, RunDir]:
-    from paceline.cli.plan_frame import progress_of_trainings
-    from paceline.studies.trainings import carry_out
-
-    shared = ["--workers", config.train_workers, *(["--data-dir", data_dir] if data_dir is not None else [])]
-    with progress_of_trainings(len(trainings), config.format) as tell:
-        return carry_out(trainings, run.path / "runs", task, shared, tell=tell)

@@ -7,14 +7,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.cli.job import obtain_data, refuse_torchrun
 from paceline.cli.options import command_from
+from paceline.cli.plan_frame import config_from, make_plan, resumed, train_all
 from paceline.plan.data_config import DataConfig, check
 from paceline.records.errors import PacelineError
+from paceline.records.rundir import RunDir, read_info
 from paceline.tasks.table import BUILT_IN
 
 if TYPE_CHECKING:
     from paceline.records.plan_results import DataResult
-    from paceline.records.rundir import RunDir
     from paceline.studies.learning_curve import LearningCurveStudy
 
 HELP = """Predict how much more data and computing a target needs.
@@ -27,11 +29,7 @@ CONTROL = ("format", "workers", "data_dir", "metric", "target", "peak", "utilisa
 
 def run_data(given: dict[str, Any]) -> None:
     """Carry out `paceline plan data` with what the user gave."""
-    from paceline.cli.job import obtain_data, refuse_torchrun
-    from paceline.cli.plan_frame import open_plan, show_plan, to_be_resumed
     from paceline.cli.validate_task import try_task
-    from paceline.records.plan_results import write_plan
-    from paceline.records.rundir import run_lock
 
     refuse_torchrun("paceline plan data")
     config = _settled(given)
@@ -39,11 +37,8 @@ def run_data(given: dict[str, Any]) -> None:
     try_task(config.task, {"data_dir": config.data_dir, "holdout": config.holdout}, config.format, config.workers)
     from paceline.studies.learning_curve import prepare
 
-    study = prepare(config)  # everything that can be refused is refused before there is a directory
-    run = open_plan("data", Path(config.task).stem, dataclasses.asdict(config), config.run_dir, config.resume)
-    with run_lock(run), to_be_resumed("data", run):
-        write_plan(run, _learn(config, study, run))
-    show_plan(run, config.format)
+    study = prepare(config)
+    make_plan("data", Path(config.task).stem, config, lambda run: _learn(config, study, run))
 
 
 COMMAND = command_from(DataConfig, "task", run_data, HELP)
@@ -51,8 +46,6 @@ COMMAND = command_from(DataConfig, "task", run_data, HELP)
 
 def _settled(given: dict[str, Any]) -> DataConfig:
     """What was given, with what the plan to be resumed had, checked."""
-    from paceline.cli.plan_frame import config_from, resumed
-
     settings = resumed("data", given, CONTROL)
     if "task" not in settings:
         raise PacelineError("no task was named", hint=f"one of {', '.join(BUILT_IN)}, or a Python file with task()")
@@ -68,19 +61,15 @@ def _settled(given: dict[str, Any]) -> DataConfig:
 
 
 def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataResult:
-    from paceline.cli.plan_frame import progress_of_trainings
     from paceline.plan.data_needs import Question, learn
-    from paceline.records.rundir import read_info
     from paceline.studies.flops import forward_flop_or_none
     from paceline.studies.learning_curve import as_error
-    from paceline.studies.trainings import carry_out
 
     forward = forward_flop_or_none(study.task)
     trainings = study.trainings()
     if config.format == "text":
         sys.stderr.write(f"{study.cost()}\n")
-    with progress_of_trainings(len(trainings), config.format) as tell:
-        runs = carry_out(trainings, run.path / "runs", config.task, _shared(config), tell=tell)
+    runs = train_all(trainings, run, config.task, config.format, workers=config.workers, data_dir=config.data_dir)
     precision = read_info(runs[trainings[0].name].path).precision or "the trainings' precision"
     question = Question(
         task=study.task.name,
@@ -91,8 +80,3 @@ def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataRe
         device=config.device(precision),
     )
     return learn(study.points(runs), question)
-
-
-def _shared(config: DataConfig) -> tuple[str, ...]:
-    flags = ["--workers", config.workers]
-    return tuple(flags + (["--data-dir", config.data_dir] if config.data_dir is not None else []))

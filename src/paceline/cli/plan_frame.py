@@ -20,19 +20,36 @@ import paceline
 from paceline.cli import signals
 from paceline.cli.exits import numbers_first
 from paceline.records.errors import PacelineError
-from paceline.records.rundir import RunDir, new_run_dir, read_info, write_info
+from paceline.records.plan_results import AnyPlan, read_plan, write_plan
+from paceline.records.rundir import RunDir, new_run_dir, read_info, run_lock, write_info
 from paceline.records.schema import SCHEMA, RunInfo
 
 if TYPE_CHECKING:
     from paceline.cli.live import LiveProgress
+    from paceline.studies.trainings import Training
 
 Config = TypeVar("Config")
 _ARGUMENTS = ("task", "targets")
 """Settings that are typed without a flag."""
 
 
+def make_plan(kind: str, name: str, config: Any, answer: Callable[[RunDir], AnyPlan]) -> None:
+    """Carry out a plan for which everything that can be refused has been: its directory, its result, and its card.
+
+    Args:
+        kind: batch, speed or data.
+        name: of the task.
+        config: its settings, a dataclass with `run_dir` and `format`, and with `resume` where a plan makes trainings.
+        answer: makes the result; trainings stand in the directory.
+    """
+    run = open_plan(kind, name, dataclasses.asdict(config), config.run_dir, getattr(config, "resume", None))
+    with run_lock(run), to_be_resumed(kind, run):
+        write_plan(run, answer(run))
+    show_plan(run, config.format)
+
+
 def open_plan(kind: str, name: str, config: Mapping[str, Any], run_dir: str | None, resume: str | None) -> RunDir:
-    """The run directory of a plan, with its run.json; an older plan's where it is gone on with.
+    """The run directory of a plan, with its run.json; the existing directory when resuming.
 
     Args:
         kind: batch, speed, data or trends.
@@ -77,6 +94,28 @@ def _info_of(kind: str, path: str) -> RunInfo:
             hint=f"--resume takes a directory of paceline plan {kind}",
         )
     return info
+
+
+def train_all(
+    trainings: Sequence[Training], run: RunDir, task: str, format_: str, *, workers: str, data_dir: str | None
+) -> dict[str, RunDir]:
+    """Train what has not been trained yet, and show how far it has come.
+
+    Args:
+        trainings: with different names.
+        run: of the plan.
+        task: of all trainings.
+        format_: text or json.
+        workers, data_dir: of all trainings; another call may have others.
+
+    Returns:
+        run directories by name.
+    """
+    from paceline.studies.trainings import carry_out
+
+    shared = ["--workers", workers, *(["--data-dir", data_dir] if data_dir is not None else [])]
+    with progress_of_trainings(len(trainings), format_) as tell:
+        return carry_out(trainings, run.path / "runs", task, shared, tell=tell)
 
 
 @contextlib.contextmanager
@@ -167,7 +206,6 @@ def show_plan(run: RunDir, format_: str) -> None:
     """
     from paceline.cli.card_layout import card_console, show
     from paceline.cli.report_plan import plan_card
-    from paceline.records.plan_results import read_plan
     from paceline.report.plan.write import write_plan_page
 
     result = read_plan(run.path)

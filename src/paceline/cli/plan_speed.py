@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -10,7 +9,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from paceline.cli import signals
+from paceline.cli.job import refuse_torchrun, worker_environment
 from paceline.cli.options import command_from
+from paceline.cli.plan_frame import make_plan, progress_bar
 from paceline.plan.speed_config import SpeedConfig, check
 from paceline.records.errors import PacelineError
 
@@ -34,22 +35,19 @@ def run_speed(given: dict[str, Any]) -> None:
     """Carry out `paceline plan speed` with what the user gave."""
     config = SpeedConfig(**{"runs": [], **given})
     check(config)
-    from paceline.cli.job import refuse_torchrun
-    from paceline.cli.plan_frame import open_plan, progress_bar, show_plan
     from paceline.plan.rows import require_alike, timing_of
     from paceline.plan.speed import Question, predict, processors_of
-    from paceline.records.plan_results import write_plan
 
     if config.probe:
         refuse_torchrun("paceline plan speed --probe")
     paths = [Path(run) for run in config.runs]
     info = require_alike(paths)
-    timings = [timing_of(path) for path in paths]
-    _require_sizes(timings)
+    observed = [timing_of(path) for path in paths]
+    _require_sizes(observed)
     processors = processors_of(info)
     network, link = _network(config, processors)
-    first = timings[0].setting
-    most = max(timing.setting.workers for timing in timings)
+    first = observed[0].setting
+    most = max(each.setting.workers for each in observed)
     question = Question(
         task=info.name,
         workers=config.worker_counts,
@@ -61,17 +59,15 @@ def run_speed(given: dict[str, Any]) -> None:
         compressed=info.config.get("compress", "none") != "none",
     )
     with progress_bar("fit") as tell:
-        result = predict(timings, network, question, tell, link=link)
-    run = open_plan("speed", info.name, dataclasses.asdict(config), config.run_dir, None)
-    write_plan(run, result)
-    show_plan(run, config.format)
+        result = predict(observed, network, question, tell, link=link)
+    make_plan("speed", info.name, config, lambda run: result)
 
 
 COMMAND = command_from(SpeedConfig, "runs", run_speed, HELP)
 
 
-def _require_sizes(timings: list[Observed]) -> None:
-    if len({timing.setting.micro for timing in timings}) < 2:
+def _require_sizes(observed: list[Observed]) -> None:
+    if len({each.setting.micro for each in observed}) < 2:
         raise PacelineError(
             "all runs have the same batch a worker",
             why="work and overhead of a step can only be told apart where the batch differs",
@@ -99,8 +95,6 @@ def _probed(config: SpeedConfig, processors: float | None) -> FittedLink:
     Raises:
         typer.Exit: stopped, with the exit code of a stopped job.
     """
-    from paceline.cli.job import worker_environment
-    from paceline.cli.plan_frame import progress_bar
     from paceline.plan.network import fit_link
     from paceline.studies.probe import probe
 

@@ -9,7 +9,10 @@ from typing import Annotated, Any
 import typer
 
 from paceline.cli.options import command_from
+from paceline.cli.plan_frame import open_plan, show_plan
+from paceline.plan.choices import check_format
 from paceline.plan.cost_config import CostConfig, check
+from paceline.records.plan_results import write_plan
 
 COST_HELP = """Compute what a training costs in FLOP, PF/s-days, hours and money.
 
@@ -30,10 +33,7 @@ def run_trends(
     ] = "text",
 ) -> None:
     """Show published training times of ResNet-50 on ImageNet and how they scale."""
-    from paceline.cli.plan_frame import open_plan, show_plan
-    from paceline.plan.choices import check_format
     from paceline.plan.trends import trends
-    from paceline.records.plan_results import write_plan
 
     check_format(output_format)
     run = open_plan("trends", "resnet-50", {}, run_dir, None)
