@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import command_line, environment, record_folder, write_record
+from paceline.plan.batch_config import BatchConfig
 from paceline.plan.rows import Reached, reached_of, timing_of
 from paceline.records.plan_results import BatchResult, BatchRow, Estimate, read_plan
-from paceline.studies.batch_sweep import Sweep, sweep
+from paceline.studies.batch_sweep import sweep
 from paceline.studies.trainings import carry_out
 
 TASK, TARGET, WORKERS = "fashion-mnist", 0.88, 2
@@ -102,16 +103,18 @@ def batch_plan(folder: Path, *targets: str, speed: Path) -> BatchResult:
 def unseen_runs(folder: Path) -> dict[int, list[Path]]:
     """Runs to the target at the batch sizes that no fit sees."""
     recipe = dict(zip(RECIPE[::2], RECIPE[1::2], strict=True))
-    wanted = Sweep(
-        UNSEEN, SEEDS, f"accuracy={TARGET}", recipe["--lr-rule"], int(recipe["--epochs"]), recipe["--warmup"]
-    )
+    wanted = BatchConfig(
+        targets=[TASK], target=f"accuracy={TARGET}", seeds=SEEDS, lr_rule=recipe["--lr-rule"],
+        epochs=int(recipe["--epochs"]), warmup=recipe["--warmup"],
+    )  # fmt: skip
+    trainings = sweep(wanted, UNSEEN)
     runs = carry_out(
-        sweep(wanted), folder, TASK, ("--workers", str(WORKERS)),
+        trainings.values(), folder, TASK, ("--workers", str(WORKERS)),
         tell=lambda done, many, name: print(f"  unseen runs: {done} of {many} {name}", flush=True),
     )  # fmt: skip
     found: dict[int, list[Path]] = {}
-    for name, run in runs.items():
-        found.setdefault(int(name.split("-")[1]), []).append(run.path)
+    for (batch, _), training in trainings.items():
+        found.setdefault(batch, []).append(runs[training.name].path)
     return found
 
 

@@ -50,7 +50,7 @@ def test_every_size_takes_the_steps_and_the_warm_up_of_the_largest(made: str) ->
     """4 epochs of 10 steps are 40, half an epoch of warm-up 5, for 125 samples as for 1,000."""
     study = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=2))
 
-    each = [flags_of(training) for training in study.trainings()]
+    each = [flags_of(training) for training in study.trainings().values()]
 
     assert [flags["--train-samples"] for flags in each] == ["125", "250", "500", "1000"] * 2
     assert [flags["--seed"] for flags in each] == ["0"] * 4 + ["1"] * 4
@@ -62,7 +62,7 @@ def test_a_largest_size_below_the_whole_sets_the_steps(made: str) -> None:
     """Half the data, after a holdout of 200: 400 samples, 4 steps an epoch."""
     study = prepare(DataConfig(task=made, fractions="1/16,1/8,1/4,1/2", holdout=200, epochs=3))
 
-    flags = flags_of(study.trainings()[-1])
+    flags = flags_of(list(study.trainings().values())[-1])
 
     assert study.sizes == [50, 100, 200, 400]
     assert (flags["--steps"], flags["--warmup"], flags["--holdout"]) == ("12", "2", "200")
@@ -73,7 +73,7 @@ def test_with_the_same_epochs_steps_and_warm_up_follow_the_size(made: str) -> No
     """They are left to the training, in epochs."""
     study = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", length="epochs"))
 
-    each = [flags_of(training) for training in study.trainings()]
+    each = [flags_of(training) for training in study.trainings().values()]
 
     assert {flags["--epochs"] for flags in each} == {"4"}
     assert not any("--steps" in flags or "--warmup" in flags for flags in each)
@@ -84,7 +84,7 @@ def test_flags_of_the_training_reach_every_training(made: str) -> None:
     """And a warm-up among them is that of all sizes, in steps."""
     config = DataConfig(task=made, lr=0.3, global_batch=50, train_flags="--optimizer adamw --warmup 1ep --clip-norm 2")
 
-    flags = flags_of(prepare(config).trainings()[0])
+    flags = flags_of(next(iter(prepare(config).trainings().values())))
 
     assert (flags["--lr"], flags["--global-batch"], flags["--optimizer"], flags["--clip-norm"]) == (
         "0.3", "50", "adamw", "2.0",
@@ -133,8 +133,10 @@ def test_points_are_the_errors_of_the_last_evaluation(
     study = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, metric=metric))
     diverging = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, metric=metric, lr=99))
 
-    runs = carry_out(study.trainings(), tmp_path / "a", made, tell=lambda done, total, what: None)
-    lost = carry_out(diverging.trainings()[:1], tmp_path / "b", made, tell=lambda done, total, what: None)
+    runs = carry_out(study.trainings().values(), tmp_path / "a", made, tell=lambda done, total, what: None)
+    lost = carry_out(
+        list(diverging.trainings().values())[:1], tmp_path / "b", made, tell=lambda done, total, what: None
+    )
 
     found = study.points(runs)
     assert [(point.samples, point.seed, point.steps) for point in found] == [(n, 0, 40) for n in (125, 250, 500, 1000)]

@@ -105,9 +105,7 @@ def _of_branches(config: BatchConfig, parent: Path, question: Question) -> tuple
     test = prepare_branches(parent, config)
 
     def answer(run: RunDir) -> BatchResult:
-        runs = train_all(
-            test.trainings(), run, test.task, config.format, workers=config.train_workers, data_dir=data_dir
-        )
+        runs = train_all(test.trainings, run, test.task, config.format, workers=config.train_workers, data_dir=data_dir)
         branches = test.branches(runs)
         settled = dataclasses.replace(question, settled=settle(losses(branches)), branches=branches)
         result = from_noise(parent, settled)

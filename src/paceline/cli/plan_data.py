@@ -70,7 +70,7 @@ def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataRe
     if config.format == "text":
         sys.stderr.write(f"{study.cost()}\n")
     runs = train_all(trainings, run, config.task, config.format, workers=config.workers, data_dir=config.data_dir)
-    precision = read_info(runs[trainings[0].name].path).precision or "the trainings' precision"
+    precision = read_info(next(iter(runs.values())).path).precision or "the trainings' precision"
     question = Question(
         task=study.task.name,
         metric="error" if study.metric == "accuracy" else study.metric,

@@ -26,7 +26,7 @@ from paceline.records.schema import SCHEMA, RunInfo
 
 if TYPE_CHECKING:
     from paceline.cli.live import LiveProgress
-    from paceline.studies.trainings import Training
+    from paceline.studies.trainings import Grid
 
 Config = TypeVar("Config")
 _ARGUMENTS = ("task", "targets")
@@ -97,12 +97,12 @@ def _info_of(kind: str, path: str) -> RunInfo:
 
 
 def train_all(
-    trainings: Sequence[Training], run: RunDir, task: str, format_: str, *, workers: str, data_dir: str | None
+    trainings: Grid, run: RunDir, task: str, format_: str, *, workers: str, data_dir: str | None
 ) -> dict[str, RunDir]:
     """Train what has not been trained yet, and show how far it has come.
 
     Args:
-        trainings: with different names.
+        trainings: of the plan.
         run: of the plan.
         task: of all trainings.
         format_: text or json.
@@ -115,7 +115,7 @@ def train_all(
 
     shared = ["--workers", workers, *(["--data-dir", data_dir] if data_dir is not None else [])]
     with progress_of_trainings(len(trainings), format_) as tell:
-        return carry_out(trainings, run.path / "runs", task, shared, tell=tell)
+        return carry_out(trainings.values(), run.path / "runs", task, shared, tell=tell)
 
 
 @contextlib.contextmanager

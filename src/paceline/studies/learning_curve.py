@@ -18,12 +18,11 @@ from paceline.plan.data_config import LEAST_FRACTIONS, DataConfig
 from paceline.plan.data_needs import Recipe
 from paceline.records.errors import PacelineError, choices
 from paceline.records.plan_results import CurvePoint
-from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
-from paceline.records.schema import End, Evaluation
 from paceline.records.target import less_is_better
+from paceline.studies.batch_sweep import require_measured
 from paceline.studies.flag_text import as_flags, parse_flags
-from paceline.studies.trainings import Training, ended
+from paceline.studies.trainings import Grid, grid, last_end, last_evaluation
 from paceline.tasks.holdout import hold_out
 from paceline.tasks.load import load_task
 from paceline.tasks.task import Task
@@ -82,19 +81,20 @@ class LearningCurveStudy:
     def _epoch(self) -> int:
         return steps_per_epoch(self.sizes[-1], self.batch)
 
-    def trainings(self) -> list[Training]:
-        """All of them, seed by seed, so that a plan cut short has every size."""
+    def trainings(self) -> Grid:
+        """All of them, by size and seed."""
         length: tuple[str, ...] = ("--epochs", str(required(self.config.epochs)))
         if self.length == "steps":
             # A warm-up in epochs would shrink with the size.
             warmup = Duration.parse(required(self.config.warmup), "--warmup").steps(self._epoch)
             length = ("--steps", str(self.steps), "--warmup", str(warmup))
-        rest = (*length, "--eval-every", _NEVER, "--checkpoint-every", _NEVER, "--keep", "1")
-        return [
-            Training(name(size, seed), ("--train-samples", str(size), "--seed", str(seed), *self.flags, *rest))
-            for seed in range(self.seeds)
-            for size in self.sizes
-        ]
+        rest = (*self.flags, *length, "--eval-every", _NEVER, "--checkpoint-every", _NEVER, "--keep", "1")
+        return grid(
+            "samples",
+            self.sizes,
+            range(self.seeds),
+            lambda size, seed: ("--train-samples", str(size), "--seed", str(seed), *rest),
+        )
 
     def points(self, runs: Mapping[str, RunDir]) -> list[CurvePoint]:
         """What came of them, by size, then by seed.
@@ -105,9 +105,7 @@ class LearningCurveStudy:
         Raises:
             PacelineError: a training has no evaluation of the metric.
         """
-        return [
-            _point(runs[name(size, seed)], size, seed, self.metric) for size in self.sizes for seed in range(self.seeds)
-        ]
+        return [_point(runs[training.name], *key, self.metric) for key, training in sorted(self.trainings().items())]
 
     def cost(self) -> str:
         """What is about to be trained, in a line."""
@@ -116,11 +114,6 @@ class LearningCurveStudy:
             f"{len(self.sizes)} sizes from {self.sizes[0]:,} to {self.sizes[-1]:,} samples, with {self.seeds} "
             f"seed{'s' if self.seeds != 1 else ''}: trainings of {each}, {self.batch:,} samples a step"
         )
-
-
-def name(size: int, seed: int) -> str:
-    """Of a training."""
-    return f"samples-{size}-seed-{seed}"
 
 
 def prepare(config: DataConfig) -> LearningCurveStudy:
@@ -170,13 +163,9 @@ def _metric(asked: str | None, task: Task) -> str:
     """
     if asked is None:
         return "accuracy" if "accuracy" in task.metrics else "loss"
-    measured = ("loss", *task.metrics)
-    if asked not in measured:
-        raise PacelineError(
-            f"{asked} is not measured by the task {task.name}", hint=f"it measures: {choices(measured)}"
-        )
+    require_measured(asked, task)
     if asked != "accuracy" and not less_is_better(asked):
-        falling = [each for each in measured if each == "accuracy" or less_is_better(each)]
+        falling = [each for each in ("loss", *task.metrics) if each == "accuracy" or less_is_better(each)]
         raise PacelineError(
             f"{asked} has no learning curve",
             why="a power law is of what falls: a loss, an error, or one minus accuracy",
@@ -186,14 +175,16 @@ def _metric(asked: str | None, task: Task) -> str:
 
 
 def _point(run: RunDir, size: int, seed: int, metric: str) -> CurvePoint:
-    value, steps = None, 0
-    for event in EventStream(run.events()):
-        if isinstance(event, Evaluation):
-            value = event.metrics.get(metric)
-        elif isinstance(event, End):
-            steps = event.step
-    diverged = ended(run) == "diverged" or (value is not None and not math.isfinite(value.value))
-    if value is None and not diverged:
+    last = last_evaluation(run, metric)
+    value = last.metrics[metric].value if last is not None else math.nan
+    end = last_end(run)
+    diverged = (end is not None and end.reason == "diverged") or (last is not None and not math.isfinite(value))
+    if last is None and not diverged:
         raise PacelineError(f"{run.path} has no evaluation of {metric}", hint="remove it, and call the plan again")
-    error = None if diverged or value is None else as_error(metric, value.value)
-    return CurvePoint(run=str(run.path), samples=size, seed=seed, error=error, steps=steps)
+    return CurvePoint(
+        run=str(run.path),
+        samples=size,
+        seed=seed,
+        error=None if diverged else as_error(metric, value),
+        steps=end.step if end is not None else 0,
+    )

@@ -13,7 +13,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
@@ -21,7 +21,7 @@ from types import FrameType
 from paceline.records.errors import REFUSAL_FILE, Exit, PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, make_dirs, read_info
-from paceline.records.schema import End, Start
+from paceline.records.schema import End, Evaluation, Start
 from paceline.records.validation import Refusal
 
 PROGRAM = (sys.executable, "-m", "paceline")
@@ -43,8 +43,29 @@ class Training:
     flags: tuple[str, ...]
 
 
+Grid = dict[tuple[int, int], Training]
+"""Trainings by size and seed."""
+
+
+def grid(kind: str, sizes: Iterable[int], seeds: Iterable[int], flags: Callable[[int, int], Iterable[str]]) -> Grid:
+    """A training of each size with each seed, seed by seed, so that a study cut short has every size.
+
+    Args:
+        kind: of size, for names: `batch`, `samples`.
+        sizes: a batch, or a number of samples.
+        seeds: of each size.
+        flags: of `paceline train`, by size and seed.
+    """
+    sizes = list(sizes)
+    return {
+        (size, seed): Training(f"{kind}-{size}-seed-{seed}", tuple(flags(size, seed)))
+        for seed in seeds
+        for size in sizes
+    }
+
+
 def carry_out(
-    trainings: Sequence[Training],
+    trainings: Collection[Training],
     folder: Path,
     task: str,
     shared: Sequence[str] = (),
@@ -81,15 +102,30 @@ def carry_out(
     return runs
 
 
-def ended(run: RunDir) -> str | None:
-    """How a training ended: a reason of `records.schema.End`; None when it did not, or goes on."""
+def last_end(run: RunDir) -> End | None:
+    """How a training ended; None when it did not, or goes on."""
     if not run.events().exists():
         return None
     last = None
     for event in EventStream(run.events()):
         if isinstance(event, (Start, End)):
             last = event
-    return last.reason if isinstance(last, End) else None
+    return last if isinstance(last, End) else None
+
+
+def ended(run: RunDir) -> str | None:
+    """Why a training ended: a reason of `records.schema.End`; None when it did not, or goes on."""
+    last = last_end(run)
+    return last.reason if last is not None else None
+
+
+def last_evaluation(run: RunDir, metric: str) -> Evaluation | None:
+    """The last evaluation of the metric; None where there was none."""
+    found = None
+    for event in EventStream(run.events()):
+        if isinstance(event, Evaluation) and metric in event.metrics:
+            found = event
+    return found
 
 
 def _is_done(training: Training, run: RunDir, task: str) -> bool:
