@@ -39,7 +39,7 @@ def judged(cell: Mapping[str, Any]) -> list[Row]:
     processors = float(cell["environment"]["cores"]) if "environment" in cell else PROCESSORS
     fitted = {tuple(setting) for setting in cell["scene"]["fitted"]}
     timings = [_timing(run) for run in cell["runs"] if _key(run) in fitted]
-    link = fit_link([Timed(*row) for row in cell["probed"]], one_machine=True, processors=processors)
+    link = fit_link([Timed(*row) for row in cell["probed"]], processors)
     network, first = Network(link.link), timings[0].setting
     question = Question("emulated", [1, 2], first.batch, first.micro, at=2, processors=processors)
     predictor = predictor_of(predict(timings, network, question, link=link))

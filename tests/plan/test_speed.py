@@ -106,7 +106,7 @@ def test_what_a_probe_leaves_open_is_in_the_interval(tmp_path: Path) -> None:
             for k in (2, 3)
             for size in sizes
         ]
-        link = fit_link(rows, one_machine=True)
+        link = fit_link(rows)
         return result(tmp_path / str(noise), network=Network(link.link), link=link, refits=60)
 
     exact, noisy = probed(0.0), probed(0.2)
@@ -239,7 +239,7 @@ def test_held_out_runs_are_named_with_both_numbers(tmp_path: Path) -> None:
 def test_what_lies_between_machines_is_as_it_was_given_beside_a_probe(tmp_path: Path) -> None:
     """The record keeps both, and says which is which."""
     network = Network(Link(1e-3, 200e6), per_node=2, outer=Link(2e-3, 100e6))
-    link = fit_link([Timed(k, s, ring(k, s, network.link)) for k in (2, 3) for s in (4096, 1 << 22)], one_machine=True)
+    link = fit_link([Timed(k, s, ring(k, s, network.link)) for k in (2, 3) for s in (4096, 1 << 22)])
 
     found = result(tmp_path, network=network, link=link)
 

@@ -106,4 +106,4 @@ def _probed(config: SpeedConfig, processors: float | None) -> FittedLink:
     except KeyboardInterrupt as stop:
         sys.stderr.write("\nstopped: nothing was written\n")
         raise typer.Exit(signals.exit_code(stop)) from None
-    return fit_link(rows, one_machine=True, processors=processors)
+    return fit_link(rows, processors)

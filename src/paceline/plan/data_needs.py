@@ -8,15 +8,15 @@ to be as long as the trainings on its size here were.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from paceline.plan.compute import Device, bill, pfs_days, training_flop
-from paceline.plan.data_warnings import Checked, in_words, warnings
+from paceline.plan.data_warnings import in_words, warnings
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.plan_results import CurvePoint, DataResult, DataRow, Estimate, Evidence, HeldOut, Needed, estimate
+from paceline.records.plan_results import CurvePoint, DataResult, DataRow, Estimate, Evidence, HeldOut, Needed
 from paceline.stats.intervals import Interval
 from paceline.stats.power_law import LEAST_SIZES, LearningCurve, fit, without_largest
 
@@ -76,7 +76,8 @@ def learn(points: Sequence[CurvePoint], question: Question) -> DataResult:
     usable = _usable(points, question.metric)
     errors = [point.error for point in usable if point.error is not None]
     fitted = fit([point.samples for point in usable], errors, confidence=question.confidence)
-    checked = _check(fitted)
+    without = without_largest(fitted.sizes, fitted.errors, confidence=fitted.confidence)
+    held_out = [] if without is None else [_held_out(fitted, without)]
     whole = max(point.samples for point in points)
     needed = [_needed(target, fitted, whole, question) for target in question.targets]
     return DataResult(
@@ -91,15 +92,15 @@ def learn(points: Sequence[CurvePoint], question: Question) -> DataResult:
         needed=needed,
         forward_flop=question.forward_flop,
         device=question.device.name if question.device is not None else "",
-        warnings=warnings(points, fitted, checked, needed, question.metric),
+        warnings=list(warnings(points, fitted, without, needed, question.metric)),
         evidence=Evidence(
             runs=[point.run for point in points],
-            held_out=[checked.held_out] if checked is not None else [],
+            held_out=held_out,
             confidence=question.confidence,
-            notes=_notes(fitted, question),
+            notes=list(_notes(fitted, question)),
         ),
-        exponent_interval=_estimate(fitted.exponent),
-        floor_interval=_estimate(fitted.floor),
+        exponent_interval=fitted.exponent.estimate,
+        floor_interval=fitted.floor.estimate,
         drift=fitted.drift,
     )
 
@@ -165,13 +166,11 @@ def _row(
     cost = _cost(used, question)
     return DataRow(
         samples=size,
-        error=_estimate(error),
+        error=error.estimate,
         measured=measured,
-        flop=cost.flop,
-        pfs_days=pfs_days(cost.flop) if cost.flop is not None else None,
-        device_hours=cost.device_hours,
-        cost=cost.money,
+        pfs_days=pfs_days(cost["flop"]) if cost["flop"] is not None else None,
         beyond=size / fitted.largest,
+        **cost,
     )
 
 
@@ -185,22 +184,15 @@ def _repeats(fitted: LearningCurve) -> int:
     return int(np.unique(fitted.sizes, return_counts=True)[1].max())
 
 
-@dataclass(frozen=True)
-class _Cost:
-    flop: float | None
-    device_hours: float | None
-    money: float | None
-
-
-def _cost(used: float, question: Question) -> _Cost:
-    """Of a training that uses so many samples, those of all epochs counted."""
-    if question.forward_flop is None:
-        return _Cost(None, None, None)
-    flop = training_flop(question.forward_flop, used)
-    if question.device is None:
-        return _Cost(flop, None, None)
-    paid = bill(flop, question.device, devices=1)
-    return _Cost(flop, paid.device_hours, paid.cost)
+def _cost(used: float, question: Question) -> dict[str, float | None]:
+    """FLOP, device-hours and cost of a training that uses so many samples, those of all epochs counted."""
+    flop = hours = money = None
+    if question.forward_flop is not None:
+        flop = training_flop(question.forward_flop, used)
+        if question.device is not None:
+            paid = bill(flop, question.device, devices=1)
+            hours, money = paid.device_hours, paid.cost
+    return {"flop": flop, "device_hours": hours, "cost": money}
 
 
 def _needed(error: float, fitted: LearningCurve, whole: int, question: Question) -> Needed:
@@ -208,11 +200,7 @@ def _needed(error: float, fitted: LearningCurve, whole: int, question: Question)
     ends = (samples.value, samples.low, samples.high)
     costs = [_cost(_used_on(end, whole, question.recipe), question) for end in ends]
     return Needed(
-        error=error,
-        samples=_estimate(samples),
-        flop=_of([cost.flop for cost in costs]),
-        device_hours=_of([cost.device_hours for cost in costs]),
-        cost=_of([cost.money for cost in costs]),
+        error=error, samples=samples.estimate, **{name: _range([cost[name] for cost in costs]) for name in costs[0]}
     )
 
 
@@ -223,59 +211,51 @@ def _used_on(size: float, whole: int, recipe: Recipe) -> float:
     return _used(recipe.epochs * math.ceil(whole / recipe.batch), round(size), recipe.batch)
 
 
-def _estimate(interval: Interval) -> Estimate:
-    return estimate(interval.value, interval.low, interval.high)
-
-
-def _of(costs: Sequence[float | None]) -> Estimate | None:
+def _range(costs: Sequence[float | None]) -> Estimate | None:
     """Of value, low and high; more samples may cost less, where they fill batches that were half empty."""
     known = [cost for cost in costs if cost is not None]
-    return estimate(known[0], min(known), max(known)) if len(known) == len(costs) else None
+    return Interval.around(*known).estimate if len(known) == len(costs) else None
 
 
 # ---- how far it can be trusted
 
 
-def _check(fitted: LearningCurve) -> Checked | None:
-    """A fit without the largest size, held against it; None where that leaves too few sizes."""
-    before = without_largest(fitted.sizes, fitted.errors, confidence=fitted.confidence)
-    if before is None:
-        return None
-    largest = fitted.errors[fitted.sizes == fitted.largest]
-    predicted = before.predict(fitted.largest, runs=len(largest))
-    measured = float(largest.mean())
-    what = f"{fitted.largest:,.0f} samples, {in_words(len(largest), 'run')}"
-    inside = predicted.low <= measured <= predicted.high
-    return Checked(HeldOut(what=what, measured=measured, predicted=predicted.value), inside)
+def _held_out(fitted: LearningCurve, without: LearningCurve) -> HeldOut:
+    measured = fitted.at_largest
+    what = f"{fitted.largest:,.0f} samples, {in_words(len(measured), 'run')}"
+    predicted = without.predict(fitted.largest).value
+    return HeldOut(what=what, measured=float(measured.mean()), predicted=predicted)
 
 
-def _notes(fitted: LearningCurve, question: Question) -> list[str]:
+def _notes(fitted: LearningCurve, question: Question) -> Iterator[str]:
     recipe = question.recipe
-    notes = [
+    yield (
         f"Predicted errors are of the mean over {in_words(_repeats(fitted), 'run')}; a single one scatters "
-        f"around it by {100 * fitted.scatter:.2g} %.",
-        f"Every size took as many steps as the largest takes in {in_words(recipe.epochs, 'epoch')}."
-        if recipe.length == "steps"
-        else f"Every size took {in_words(recipe.epochs, 'epoch')}: small ones had few steps, which makes the curve "
-        "steeper than more data would; --length steps is the comparison at equal training.",
-        f"Beyond the largest size, intervals allow the formula an error of {100 * fitted.drift:.2g} % a doubling.",
-        "Predictions are for the same model and settings; a larger model, which more data can feed, would do better.",
-    ]
+        f"around it by {100 * fitted.scatter:.2g} %."
+    )
+    if recipe.length == "steps":
+        yield f"Every size took as many steps as the largest takes in {in_words(recipe.epochs, 'epoch')}."
+    else:
+        yield (
+            f"Every size took {in_words(recipe.epochs, 'epoch')}: small ones had few steps, which makes the curve "
+            "steeper than more data would; --length steps is the comparison at equal training."
+        )
+    yield f"Beyond the largest size, intervals allow the formula an error of {100 * fitted.drift:.2g} % a doubling."
+    yield "Predictions are for the same model and settings; a larger model, which more data can feed, would do better."
     if fitted.sizes.min() < recipe.batch:
-        notes.append(f"Sizes below {recipe.batch:,} samples took smaller batches: all of their samples at each step.")
+        yield f"Sizes below {recipe.batch:,} samples took smaller batches: all of their samples at each step."
     if question.metric == "error":
-        notes.append("error is one minus accuracy.")
-    if question.forward_flop is not None:
-        notes.append(
+        yield "error is one minus accuracy."
+    if question.forward_flop is None:
+        yield "The computing of this model could not be counted."
+    else:
+        yield (
             f"FLOP: three times those of the forward pass ({question.forward_flop:.4g} a sample; products, "
             "convolutions and attention are counted) for each sample used. Larger data are taken to be gone through in "
             f"as many epochs as the largest size here, {recipe.epochs:g}, fewer samples for as long as their size here."
         )
-    else:
-        notes.append("The computing of this model could not be counted.")
     if question.device is not None:
-        notes.append(
+        yield (
             f"Device-hours: {question.device.name}. The peak has to be that of {question.device.precision}, in which "
             "the trainings here computed."
         )
-    return notes

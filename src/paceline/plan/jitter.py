@@ -56,19 +56,9 @@ class Jitter:
             made.facts = facts
         return made
 
-    @property
-    def measured(self) -> bool:
-        """Whether there is anything to say."""
-        return self.facts.steps >= LEAST_TIMES
-
-    @property
-    def seen(self) -> int:
-        """Workers up to which it was measured; more follow the tail, or wait as long as these where there is none."""
-        return self.facts.seen
-
     def __call__(self, workers: int) -> float:
         """As a part of the time of a step's computation."""
-        if workers < 2 or not self.measured:
+        if workers < 2 or not self.facts.waits:
             return 0.0
         return float(np.interp(math.log2(workers), range(len(self.facts.waits)), self.facts.waits))
 

@@ -44,13 +44,11 @@ class FittedLink:
         link: the best.
         worst: the largest relative error at a timed point.
         rows: that went in.
-        one_machine: as it was fitted.
     """
 
     link: Link
     worst: float
     rows: tuple[Timed, ...]
-    one_machine: bool
 
     def drawn(self, generator: np.random.Generator) -> Link:
         """A link fitted to the fitted times with noise as large as the residuals: how far it is known."""
@@ -60,15 +58,14 @@ class FittedLink:
         noise = max(_LEAST_NOISE, float(np.sqrt((residuals**2).sum() / left)))
         times = fitted * np.exp(noise * generator.standard_normal(len(fitted)))
         again = [replace(row, seconds=float(time)) for row, time in zip(self.rows, times, strict=True)]
-        return fit_link(again, one_machine=self.one_machine, processors=self.link.processors).link
+        return fit_link(again, self.link.processors).link
 
 
-def fit_link(rows: Sequence[Timed], *, one_machine: bool, processors: float | None = None) -> FittedLink:
+def fit_link(rows: Sequence[Timed], processors: float | None = None) -> FittedLink:
     """Fit a ring's cost to timed all-reduces, by least squares of relative errors.
 
     Args:
-        rows: at least two sizes; with `one_machine`, two numbers of ranks tell links from memory.
-        one_machine: all ranks share a machine's memory.
+        rows: of ranks of one machine: at least two sizes; two numbers of ranks tell links from the memory they share.
         processors: ranks that its cores serve at once; None where devices send, or it is not known.
 
     Raises:
@@ -83,7 +80,7 @@ def fit_link(rows: Sequence[Timed], *, one_machine: bool, processors: float | No
         )
     from scipy.optimize import least_squares
 
-    shares = one_machine and len({row.ranks for row in usable}) > 1
+    shares = len({row.ranks for row in usable}) > 1
     seconds = np.log([row.seconds for row in usable])
     small, large = (choose(usable, key=lambda row: row.size_bytes) for choose in (min, max))
     latency = small.seconds / (2 * (small.ranks - 1))
@@ -112,7 +109,6 @@ def fit_link(rows: Sequence[Timed], *, one_machine: bool, processors: float | No
         link=link(best.x),
         worst=float(np.abs(np.expm1(residuals(best.x))).max()),
         rows=tuple(usable),
-        one_machine=one_machine,
     )
 
 

@@ -76,18 +76,18 @@ def of_one(info: RunInfo, steps: Steps, batch: int, settings: TrainSettings) -> 
     growth = batch / steps.base
     optimizer = str(info.config.get("optimizer") or "sgd")
     used = settings.used(info)
-    gain, peak = steps.gain(batch), float(used["lr"] or 0.0)
-    lr, low, high = (peak * growth_of_rate(optimizer, one, growth) for one in (gain.value, gain.low, gain.high))
+    peak = float(used["lr"] or 0.0)
+    lr = steps.gain(batch).map(lambda gain: peak * growth_of_rate(optimizer, gain, growth))
     warmup, why = str(info.config.get("warmup") or "0"), ""
     if growth >= WARM_FROM and not any(digit in warmup for digit in "123456789"):
         warmup = WARM_UP
         why = f"the batch is {growth:g} times the base: rates this much larger fail without a warm-up"
     changes = {**_without_its_batch(info), **used, "warmup": warmup}
-    changes |= {"lr": float(f"{lr:.4g}"), "lr_rule": None, "base_batch": None}
+    changes |= {"lr": float(f"{lr.value:.4g}"), "lr_rule": None, "base_batch": None}
     return Recipe(
         flags=settings.flags(info.config, **changes),
-        lr=lr,
-        lr_ends=(low, high) if high > low else None,
+        lr=lr.value,
+        lr_interval=lr if lr.high > lr.low else None,
         rule=name_of_growth(optimizer),
         warmup=warmup,
         why_warmup=why,

@@ -12,7 +12,7 @@ import numpy as np
 
 from paceline.plan.discrepancy import Discrepancy, quantile_of_mixture
 from paceline.plan.network import FittedLink
-from paceline.plan.step_fit import Priors, fit
+from paceline.plan.step_fit import drawn_priors, fit
 from paceline.plan.step_time import Observed, Setting, StepTime
 from paceline.stats.intervals import Interval
 
@@ -62,7 +62,7 @@ def refits(
                 model.size_bytes,
                 model.jitter.redrawn(generator),
                 processors=model.processors,
-                priors=Priors().drawn(generator),
+                priors=drawn_priors(generator),
                 near=model.coefficients,
             )
         )

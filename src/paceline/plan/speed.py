@@ -28,7 +28,6 @@ from paceline.records.plan_results import (
 )
 from paceline.records.schema import RunInfo
 from paceline.stats.goodput import efficiency as statistical
-from paceline.stats.intervals import Interval
 
 CONFIDENCE = 0.8
 _CURVE = [2**power for power in range(13)]
@@ -210,7 +209,7 @@ def _row(of: Predictor, question: Question, scaling: str, workers: int) -> Speed
     system, target = of.efficiency(setting, alone), None
     if question.noise_scale is not None:
         gain = statistical(question.noise_scale, alone.batch, setting.batch)
-        target = Interval(system.value * gain, system.low * gain, system.high * gain)
+        target = system.map(lambda efficiency: efficiency * gain)
     return SpeedRow(
         scaling=scaling,
         workers=workers,

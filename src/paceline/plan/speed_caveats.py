@@ -69,12 +69,12 @@ def _taking_turns(model: StepTime, seen: Sequence[Setting], asked: Sequence[int]
 
 
 def _jitter(model: StepTime, asked: Sequence[int]) -> Iterator[str]:
-    jitter = model.jitter
+    jitter = model.jitter.facts
     more = [workers for workers in asked if workers > jitter.seen]
-    if not jitter.measured or not more:
+    if not jitter.waits or not more:
         return
-    found = f"{jitter.facts.steps:,} steps of one worker show how long the slowest of up to {jitter.seen:,} takes"
-    if jitter.facts.tail:
+    found = f"{jitter.steps:,} steps of one worker show how long the slowest of up to {jitter.seen:,} takes"
+    if jitter.tail:
         yield f"{found}; for {listed(more)} workers it is the word of a fitted tail (generalised Pareto)"
     else:
         yield (
@@ -92,5 +92,5 @@ def notes(model: StepTime, *, probed: bool) -> Iterator[str]:
         yield "the network is that of this machine's workers among themselves, as a probe found it"
         if model.network.outer is not None:
             yield "what lies between machines is as it was given, not measured"
-    if not model.jitter.measured:
+    if not model.jitter.facts.waits:
         yield "jitter is not in it: no run with one worker has shown how much its steps vary"

@@ -11,7 +11,7 @@ import numpy as np
 from paceline.records.plan_results import Estimate, estimate
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,6 +30,10 @@ class Interval:
     def around(cls, value: float, *ends: float) -> Interval:
         """From the least to the greatest of `value` and `ends`."""
         return cls(value, min((value, *ends)), max((value, *ends)))
+
+    def map(self, of: Callable[[float], float]) -> Interval:
+        """What a monotone function makes of it."""
+        return Interval.around(of(self.value), of(self.low), of(self.high))
 
     @property
     def estimate(self) -> Estimate:

@@ -113,6 +113,12 @@ class LearningCurve:
         """The largest size that went in."""
         return float(self.sizes.max())
 
+    @property
+    def at_largest(self) -> Floats:
+        """(runs,) errors at the largest size."""
+        found: Floats = self.errors[self.sizes == self.largest]
+        return found
+
     def predict(self, size: float, *, runs: int | None = None) -> Interval:
         """The error at `size` samples, with its interval.
 
