@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 
 from paceline.plan.advise import Recipe, Wish, growth_of_rate, recommend
@@ -22,9 +21,7 @@ from paceline.stats.noise_scale import NoiseScale, Window
 
 SIZES = [64, 256, 1024, 4096]
 STEPS = Steps(64, hyperbola=fit(SIZES, [400 + 400 * 512 / size for size in SIZES]))
-SPEED = StepTime(
-    Coefficients(0.002, 0.0002, 0.0, 0.001, 0.3, 1.0, 0.0), Network(Link(2e-4, 1e9)), 4e6, Jitter(np.ones(0)), 2
-)
+SPEED = StepTime(Coefficients(0.002, 0.0002, 0.0, 0.001, 0.3, 1.0, 0.0), Network(Link(2e-4, 1e9)), 4e6, Jitter(), 2)
 RECIPE = Recipe(("--lr", "0.3"), 0.3, "a rule", "200")
 WISH = Wish("digits", 10_000, lambda batch: RECIPE, target="accuracy=0.9")
 

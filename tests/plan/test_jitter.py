@@ -25,7 +25,7 @@ def test_jitter_is_the_slowest_of_many():
     few = Jitter(exponential(200, seed=2))
     assert few.facts.seen < 64
     assert few(1_000) == pytest.approx(0.1 * math.log(1_000), rel=0.5)
-    assert jitter(1) == Jitter(np.ones(0))(64) == 0
+    assert jitter(1) == Jitter()(64) == 0
 
 
 @pytest.mark.parametrize("shape", [-0.2, 0.0, 0.3])
@@ -69,11 +69,11 @@ def test_a_record_says_the_same():
     """At all numbers of workers; and without one there is no jitter."""
     jitter = Jitter(exponential(120))
 
-    again = Jitter.recorded(jitter.facts)
+    again = Jitter(facts=jitter.facts)
 
     assert [again(workers) for workers in range(1, 200)] == [jitter(workers) for workers in range(1, 200)]
     assert again.facts == jitter.facts
-    assert Jitter.recorded(None)(64) == 0
+    assert Jitter(facts=None)(64) == 0
 
 
 def test_drawn_anew_it_scatters_about_what_was_measured():
@@ -86,5 +86,5 @@ def test_drawn_anew_it_scatters_about_what_was_measured():
     spread = {workers: np.std([one(workers) for one in drawn]) for workers in (2, 256)}
     assert 0 < spread[2] < spread[256]
     assert np.median([one(2) for one in drawn]) == pytest.approx(jitter(2), rel=0.2)
-    nothing = Jitter(np.ones(0))
+    nothing = Jitter()
     assert nothing.redrawn(generator) is nothing

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from paceline.plan.collectives import Link, Network
@@ -17,7 +16,7 @@ HANDY = Coefficients(fixed=0.010, slope=0.001, floor=0.020, rest=0.004, late=0.5
 
 def true_model(network=NETWORK, coefficients=TRUTH, processors=None):
     """What measurements are made from."""
-    return StepTime(coefficients, network, SIZE, Jitter(np.ones(0)), 1, processors)
+    return StepTime(coefficients, network, SIZE, Jitter(), 1, processors)
 
 
 def test_a_step_of_four_workers_on_two_cores_by_hand():

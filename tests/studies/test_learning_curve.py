@@ -66,7 +66,7 @@ def test_a_largest_size_below_the_whole_sets_the_steps(made: str) -> None:
 
     assert study.sizes == [50, 100, 200, 400]
     assert (flags["--steps"], flags["--warmup"], flags["--holdout"]) == ("12", "2", "200")
-    assert study.recipe.epochs == 3
+    assert study.epochs == 3
 
 
 def test_with_the_same_epochs_steps_and_warm_up_follow_the_size(made: str) -> None:
@@ -77,7 +77,7 @@ def test_with_the_same_epochs_steps_and_warm_up_follow_the_size(made: str) -> No
 
     assert {flags["--epochs"] for flags in each} == {"4"}
     assert not any("--steps" in flags or "--warmup" in flags for flags in each)
-    assert study.recipe.length == "epochs"
+    assert study.length == "epochs"
 
 
 def test_flags_of_the_training_reach_every_training(made: str) -> None:

@@ -74,7 +74,9 @@ def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataRe
     question = Question(
         task=study.task.name,
         metric="error" if study.metric == "accuracy" else study.metric,
-        recipe=study.recipe,
+        batch=study.batch,
+        epochs=study.epochs,
+        length=study.length,
         targets=[as_error(study.metric, target.value) for target in config.targets],
         forward_flop=forward,
         device=config.device(precision),

@@ -61,6 +61,6 @@ _CHANGES: dict[str, Callable[[StepTime], StepTime]] = {
     "no network at all": _faster(math.inf),
     "no overhead of launching": _with(floor=0.0),
     "cores and memory of its own for each worker": _alone,
-    "no jitter between workers": lambda model: replace(model, jitter=Jitter(np.empty(0))),
+    "no jitter between workers": lambda model: replace(model, jitter=Jitter()),
     "nothing besides work and network": _with(rest=0.0),
 }

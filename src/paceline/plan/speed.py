@@ -168,7 +168,7 @@ def predictor_of(result: SpeedResult) -> Predictor:
         Coefficients(**result.coefficients),
         network_of(result.network),
         float(result.size_bytes),
-        Jitter.recorded(result.jitter),
+        Jitter(facts=result.jitter),
         result.most_workers,
         result.processors,
     )
@@ -186,7 +186,7 @@ def _drawn(draw: SpeedDraw, model: StepTime) -> StepTime:
         model,
         coefficients=Coefficients(**draw.coefficients),
         network=replace(model.network, link=link),
-        jitter=Jitter.recorded(msgspec.structs.replace(model.jitter.facts, waits=draw.waits)),
+        jitter=Jitter(facts=msgspec.structs.replace(model.jitter.facts, waits=draw.waits)),
     )
 
 

@@ -78,7 +78,9 @@ def fit(
         )
     from scipy.optimize import least_squares
 
-    jitter = jitter or Jitter(_ratios(observed))
+    if jitter is None:
+        alone = [one.times for one in observed if one.times is not None and one.setting.workers == 1]
+        jitter = Jitter(np.concatenate([times / np.median(times) for times in alone]) if alone else ())
     means = _MEANS if priors is None else priors
     settings = [
         (each.setting, network.all_reduce(each.setting.workers, size_bytes), jitter(each.setting.workers))
@@ -111,11 +113,6 @@ def fit(
     best = coefficients(min(results, key=lambda result: result.cost).x)
     most = max(each.setting.workers for each in observed)
     return StepTime(best, network, size_bytes, jitter, most, processors)
-
-
-def _ratios(observed: Sequence[Observed]) -> Floats:
-    alone = [one.times / np.median(one.times) for one in observed if one.times is not None and one.setting.workers == 1]
-    return np.concatenate(alone) if alone else np.empty(0)
 
 
 def _start(observed: Sequence[Observed]) -> tuple[float, float]:

@@ -166,13 +166,21 @@ class LearningCurve:
         return weights, _best_fit(self.sizes, self.errors, weights)[0] + (self.noise * self._quantile) ** 2
 
     def _profile(self, size: float) -> tuple[float, float]:
+        """Both ends at `size`: of curves through (size, value), the best one is as good as the limit allows."""
         weights, limit = self._limit
         exponents = _plausible(self.sizes, self.errors, weights, limit)
-        through = _Through(self.sizes, self.errors, weights, size, exponents)
+        there = size**-exponents
+        rise = self.sizes[None] ** -exponents[:, None] - there[:, None]  # e(m) = value + scale * rise
+        square = (weights * rise**2).sum(1)
         best = self.curve.at(size)
-        low = _end(lambda factor: through(best / factor) <= limit)
-        high = _end(lambda factor: through(best * factor) <= limit)
-        return best / low, best * high
+
+        def inside(value: float) -> bool:
+            away = self.errors - value
+            scale = (weights * rise * away).sum(1) / square
+            scale = np.clip(scale, 0.0, value / there)  # the floor is value - scale * there, 0 or more
+            return bool((weights * (scale[:, None] * rise - away) ** 2).sum(1).min() <= limit)
+
+        return best / _end(lambda factor: inside(best / factor)), best * _end(lambda factor: inside(best * factor))
 
     def needed(self, error: float) -> Interval:
         """How many samples bring the error down to `error`: with a lower and an upper end, infinite where the floor, or
@@ -290,22 +298,6 @@ def _linear(powers: Floats, e: Floats, weights: Floats) -> tuple[Floats, Floats]
     floor = np.where(floor < 0, 0.0, floor)
     flat = ~(scale > 0)
     return np.where(flat, 0.0, scale), np.where(flat, right / total, floor)
-
-
-class _Through:
-    """The least weighted sum of squares of curves that pass through (size, value), as a function of the value."""
-
-    def __init__(self, m: Floats, e: Floats, weights: Floats, size: float, exponents: Floats) -> None:
-        self._there = size**-exponents
-        self._rise = m[None] ** -exponents[:, None] - self._there[:, None]  # e(m) = value + scale * rise
-        self._square = (weights * self._rise**2).sum(1)
-        self._e, self._weights = e, weights
-
-    def __call__(self, value: float) -> float:
-        away = self._e - value
-        scale = (self._weights * self._rise * away).sum(1) / self._square
-        scale = np.clip(scale, 0.0, value / self._there)  # the floor is value - scale * there, 0 or more
-        return float((self._weights * (scale[:, None] * self._rise - away) ** 2).sum(1).min())
 
 
 def _end(holds: Callable[[float], bool], most: float = 1e6) -> float:

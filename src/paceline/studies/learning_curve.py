@@ -15,7 +15,6 @@ from typing import Any
 
 from paceline.parallel.partition import steps_per_epoch
 from paceline.plan.data_config import LEAST_FRACTIONS, DataConfig
-from paceline.plan.data_needs import Recipe
 from paceline.records.errors import PacelineError, choices
 from paceline.records.plan_results import CurvePoint
 from paceline.records.rundir import RunDir
@@ -70,12 +69,12 @@ class LearningCurveStudy:
     @property
     def steps(self) -> int:
         """That the largest size takes."""
-        return int(required(self.config.epochs)) * self._epoch
+        return self.epochs * self._epoch
 
     @property
-    def recipe(self) -> Recipe:
-        """For the plan."""
-        return Recipe(batch=self.batch, epochs=float(required(self.config.epochs)), length=self.length)
+    def epochs(self) -> int:
+        """That the largest size takes."""
+        return int(required(self.config.epochs))
 
     @property
     def _epoch(self) -> int:
@@ -83,7 +82,7 @@ class LearningCurveStudy:
 
     def trainings(self) -> Grid:
         """All of them, by size and seed."""
-        length: tuple[str, ...] = ("--epochs", str(required(self.config.epochs)))
+        length: tuple[str, ...] = ("--epochs", str(self.epochs))
         if self.length == "steps":
             # A warm-up in epochs would shrink with the size.
             warmup = Duration.parse(required(self.config.warmup), "--warmup").steps(self._epoch)
@@ -109,7 +108,7 @@ class LearningCurveStudy:
 
     def cost(self) -> str:
         """What is about to be trained, in a line."""
-        each = f"{self.steps:,} steps" if self.length == "steps" else f"{required(self.config.epochs)} epochs"
+        each = f"{self.steps:,} steps" if self.length == "steps" else f"{self.epochs} epochs"
         return (
             f"{len(self.sizes)} sizes from {self.sizes[0]:,} to {self.sizes[-1]:,} samples, with {self.seeds} "
             f"seed{'s' if self.seeds != 1 else ''}: trainings of {each}, {self.batch:,} samples a step"
