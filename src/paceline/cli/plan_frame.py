@@ -25,6 +25,8 @@ from paceline.records.rundir import RunDir, new_run_dir, read_info, run_lock, wr
 from paceline.records.schema import SCHEMA, RunInfo
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from paceline.cli.live import LiveProgress
     from paceline.studies.trainings import Grid
 
@@ -218,18 +220,27 @@ def show_plan(run: RunDir, format_: str) -> None:
 
 
 @contextlib.contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal's stderr; what it gives is called with how much is done, and of how much."""
-    from rich.console import Console
+def progress_bar(what: str, otherwise: Callable[..., None] = lambda done, total: None) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal's stderr; what it gives is called with how much is done, of how much, and what goes on now.
 
+    Args:
+        what: in front of the bar.
+        otherwise: what it gives where stderr is no terminal.
+    """
     from paceline.cli.live import LiveProgress
 
-    console = Console(stderr=True)
+    console = _console()
     if not console.is_terminal:
-        yield lambda done, total: None
+        yield otherwise
         return
     with LiveProgress(console) as progress:
         yield moving(progress, what)
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, markup=False)
 
 
 def moving(progress: LiveProgress, name: str) -> Callable[..., None]:
@@ -249,14 +260,10 @@ def moving(progress: LiveProgress, name: str) -> Callable[..., None]:
 @contextlib.contextmanager
 def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, int, str], None]]:
     """Which training runs: a bar on a terminal, else a line each; nothing with json."""
-    from rich.console import Console
-
-    from paceline.cli.live import LiveProgress
-
-    console = Console(stderr=True, highlight=False, markup=False)
     if format_ == "json":
         yield lambda done, all_, what: None
         return
+    console = _console()
     console.print(f"cost: {total} trainings; how long is known after the first")
     began = time.monotonic()
     before: int | None = None  # done by an earlier call, in time that nobody took
@@ -268,9 +275,5 @@ def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, i
         left = f", about {spent / here * (all_ - done) / 60:.0f} min left" if here and done < all_ else ""
         console.print(f"{done} of {all_} done{left}" + (f": {what}" if what else ""), soft_wrap=True)
 
-    if not console.is_terminal:
-        yield line
-        return
-    with LiveProgress(console) as progress:
-        move = moving(progress, "trainings")
-        yield move
+    with progress_bar("trainings", line) as tell:
+        yield tell

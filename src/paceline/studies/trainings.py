@@ -173,7 +173,7 @@ def _call(command: Sequence[str], refused: Path) -> tuple[int, str]:
     Raises:
         KeyboardInterrupt: when it has ended.
     """
-    with _stops(), _save_signal_held() as passed_on:
+    with _signals_taken() as passed_on:
         # A group of its own: the terminal sends Ctrl-C to whole groups, and a training that hears it twice, from the
         # terminal and from us, does not wait for its checkpoint.
         process = subprocess.Popen(
@@ -200,43 +200,34 @@ def _call(command: Sequence[str], refused: Path) -> tuple[int, str]:
 
 
 @contextlib.contextmanager
-def _save_signal_held() -> Iterator[Callable[[subprocess.Popen[str]], None]]:
-    """SIGUSR1 asks the training that runs for a checkpoint; it stays pending until the training listens."""
+def _signals_taken() -> Iterator[Callable[[subprocess.Popen[str]], None]]:
+    """While a training runs: a stop raises KeyboardInterrupt, and SIGUSR1 asks the training for a checkpoint.
+
+    Yields:
+        what is called with the training's process; until then SIGUSR1 is pending, in the training as well.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield lambda process: None
-        return
-    before = signal.getsignal(signal.SIGUSR1)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-
-    def pass_on_to(process: subprocess.Popen[str]) -> None:
-        signal.signal(signal.SIGUSR1, lambda number, frame: process.send_signal(number))
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-    try:
-        yield pass_on_to
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-@contextlib.contextmanager
-def _stops() -> Iterator[None]:
-    """SIGTERM and a closed terminal raise KeyboardInterrupt too, with their number."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only there Python lets handlers be set
+        yield lambda process: None  # only there Python lets handlers be set
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
         raise KeyboardInterrupt if number == signal.SIGINT else KeyboardInterrupt(number)
 
+    def pass_on_to(process: subprocess.Popen[str]) -> None:
+        signal.signal(signal.SIGUSR1, lambda number, frame: process.send_signal(number))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    before = {signal.SIGUSR1: signal.getsignal(signal.SIGUSR1)}
     # Also of Ctrl-C: the command's own handler ends the process at the second one, and the training would be left.
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before |= {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield
+        yield pass_on_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _end(process: subprocess.Popen[str], number: signal.Signals) -> None:
