@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import msgspec
+import numpy as np
 
 from paceline.plan.collectives import Link, Network
 from paceline.plan.discrepancy import Discrepancy
 from paceline.plan.jitter import Jitter
-from paceline.plan.mending import mending
 from paceline.plan.network import FittedLink, network_facts, network_of
 from paceline.plan.refits import Predictor, noise_of, refits
 from paceline.plan.speed_caveats import notes, warnings
@@ -20,6 +20,7 @@ from paceline.plan.step_time import Coefficients, Observed, Setting, StepTime, t
 from paceline.records.plan_results import (
     Evidence,
     Measured,
+    Mending,
     SpeedDraw,
     SpeedResult,
     SpeedRow,
@@ -28,6 +29,7 @@ from paceline.records.plan_results import (
 )
 from paceline.records.schema import RunInfo
 from paceline.stats.goodput import efficiency as statistical
+from paceline.stats.intervals import Interval
 
 CONFIDENCE = 0.8
 _CURVE = [2**power for power in range(13)]
@@ -102,7 +104,7 @@ def predict(
         measured=[_measured(each, model) for each in observed],
         rows=rows,
         curve=_rows(of, question, _CURVE),
-        mending=mending(of, _setting(model, question, "weak", question.at), compressed=question.compressed),
+        mending=_mending(of, _setting(model, question, "weak", question.at), compressed=question.compressed),
         mending_workers=question.at,
         most_workers=model.most_workers,
         warnings=list(warnings(model, rows, [each.setting for each in observed], question.workers)),
@@ -232,3 +234,54 @@ def _bottleneck(parts: StepParts) -> str:
     del seconds["work_s"]
     largest = max(seconds, key=seconds.__getitem__)
     return largest.removesuffix("_s") if seconds[largest] > _MINOR * parts.total_s else "work"
+
+
+# ---- single changes
+
+
+def _mending(of: Predictor, setting: Setting, *, compressed: bool) -> list[Mending]:
+    """What each change would give at `setting`, the most first.
+
+    Args:
+        of: the step.
+        setting: at which it is looked at.
+        compressed: gradients travel in 16 bits already, which cannot be done again.
+    """
+    tails = (1 - of.confidence) / 2, (1 + of.confidence) / 2
+    models, found = (of.model, *of.refits), []
+    before = [model.step_s(setting) for model in models]
+    for what, change in _CHANGES.items():
+        if compressed and what == _SIXTEEN_BITS:
+            continue
+        after = [change(model).step_s(setting) for model in models]
+        gain, *gains = (np.divide(before, after) - 1).tolist()
+        interval = Interval.around(gain, *np.quantile(gains, tails).tolist())
+        found.append(Mending(what=what, step_s=after[0], gain=gain, gain_interval=interval.estimate))
+    return sorted(found, key=lambda one: -one.gain)
+
+
+def _alone(model: StepTime) -> StepTime:
+    network = replace(model.network, link=replace(model.network.link, processors=math.inf))
+    coefficients = replace(model.coefficients, crowding=0.0)
+    return replace(model, network=network, coefficients=coefficients, processors=None)
+
+
+def _with(**changes: float) -> Callable[[StepTime], StepTime]:
+    return lambda model: replace(model, coefficients=replace(model.coefficients, **changes))
+
+
+def _faster(times: float) -> Callable[[StepTime], StepTime]:
+    return lambda model: replace(model, network=model.network.faster(times))
+
+
+_SIXTEEN_BITS = "gradients in 16 bits (--compress bf16)"
+_CHANGES: dict[str, Callable[[StepTime], StepTime]] = {
+    "a network twice as fast": _faster(2.0),
+    _SIXTEEN_BITS: lambda model: replace(model, size_bytes=model.size_bytes / 2),
+    "a sum that hides behind the backward pass altogether": _with(late=0.0),
+    "no network at all": _faster(math.inf),
+    "no overhead of launching": _with(floor=0.0),
+    "cores and memory of its own for each worker": _alone,
+    "no jitter between workers": lambda model: replace(model, jitter=Jitter()),
+    "nothing besides work and network": _with(rest=0.0),
+}

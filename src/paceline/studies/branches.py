@@ -131,7 +131,7 @@ def prepare_branches(run: Path, config: BatchConfig) -> BranchTest:
             hint=f"--batches up to {max(layout.steps):,}, fewer --seeds, or a run that has come further",
         )
     require_workers(sizes[0], config.train_workers)
-    settings = settings_of_branches(info, checkpoint, layout, noise_of(run))
+    settings = settings_of_branches(info, checkpoint, layout, at_most_data(noise_windows(run))[-1].found.value)
     for batch, each in settings.items():
         check_training(str(info.config["task"]), batch, each, Defaults())
     trainings = grid(
@@ -173,8 +173,3 @@ def settings_of_branches(info: RunInfo, checkpoint: Path, layout: Layout, noise:
         }
         found[batch] = recipe(info.config, **changes)
     return found
-
-
-def noise_of(run: Path) -> float:
-    """The noise scale over the last stretch of a run, in samples, at most its training set; 0 or more."""
-    return at_most_data(noise_windows(run))[-1].found.value
