@@ -64,18 +64,19 @@ def exit_code_of(work: Callable[[], int], verb: str = "") -> int:
     Standard output is part of what was asked for: that it cannot be written is a failure like any other. That its
     reader has gone is not reported, but there is no success either.
     """
+    refusal = os.environ.pop(REFUSAL_FILE, "")  # commands that this one starts shall not write there
     try:
         code = work()
         sys.stdout.flush()
         return code
     except PacelineError as error:
-        return _refuse(name_flag(error, verb))
+        return _refuse(name_flag(error, verb), refusal)
     except KeyboardInterrupt as stop:
         return _say(f"\n{signals.words(stop)}", signals.exit_code(stop))
     except BrokenPipeError:
         return int(Exit.FAILED)
     except OSError as error:
-        return _refuse(name_flag(_refused(error), verb))
+        return _refuse(name_flag(_refused(error), verb), refusal)
 
 
 def leave(code: int) -> NoReturn:
@@ -93,9 +94,8 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def _refuse(error: PacelineError) -> int:
-    """Print the error, and leave it as data for a command that started this one."""
-    path = os.environ.get(REFUSAL_FILE)
+def _refuse(error: PacelineError, path: str) -> int:
+    """Print the error, and leave it as data at `path`, if there is one, for the command that started this one."""
     if path:
         from paceline.records.validation import Refusal
 

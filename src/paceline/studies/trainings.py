@@ -244,18 +244,16 @@ def _end(process: subprocess.Popen[str], number: signal.Signals) -> None:
 
 
 def _failure(training: Training, run: RunDir, code: int, refusal: Refusal | None, stderr: str) -> PacelineError:
-    if refusal is not None:
-        return PacelineError(
-            f"the training {training.name} failed: {refusal.what}",
-            why=refusal.why,
-            hint=refusal.hint,
-            exit_code=refusal.exit_code,
-        )
-    return PacelineError(  # it was killed, or left a traceback
-        f"the training {training.name} ended with exit code {code}",
-        why=_last(stderr),
-        hint=f"logs: {run.logs}; the same plan again goes on with this training",
-        exit_code=code if code in set(Exit) else int(Exit.FAILED),
+    again = f"logs: {run.logs}; the same plan again goes on with this training"
+    if refusal is None:  # it was killed, or left a traceback
+        what = f"the training {training.name} ended with exit code {code}"
+        known = code if code in set(Exit) else int(Exit.FAILED)
+        return PacelineError(what, why=_last(stderr), hint=again, exit_code=known)
+    return PacelineError(
+        f"the training {training.name} failed: {refusal.what}",
+        why=refusal.why,
+        hint=refusal.hint or (again if refusal.exit_code == Exit.FAILED else ""),
+        exit_code=refusal.exit_code,
     )
 
 
