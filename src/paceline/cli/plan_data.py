@@ -62,10 +62,10 @@ def _settled(given: dict[str, Any]) -> DataConfig:
 
 def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataResult:
     from paceline.plan.data_needs import Question, learn
-    from paceline.studies.flops import forward_flop_or_none
+    from paceline.studies.flops import forward_flop
     from paceline.studies.learning_curve import as_error
 
-    forward = forward_flop_or_none(study.task)
+    forward = forward_flop(study.task)
     trainings = study.trainings()
     if config.format == "text":
         sys.stderr.write(f"{study.cost()}\n")
