@@ -23,8 +23,8 @@ from typing import Any
 
 from harness import command_line, environment, record_folder, write_record
 from paceline.plan.batch_config import BatchConfig
-from paceline.plan.rows import Reached, reached_of, timing_of
-from paceline.records.plan_results import BatchResult, BatchRow, Estimate, read_plan
+from paceline.plan.rows import reached_of, timing_of
+from paceline.records.plan_results import BatchPoint, BatchResult, BatchRow, Estimate, read_plan
 from paceline.studies.batch_sweep import sweep
 from paceline.studies.trainings import carry_out
 
@@ -156,7 +156,7 @@ def compare(result: BatchResult, noise: BatchResult, runs: dict[int, list[Path]]
 
 
 def _reached(path: Path) -> float:
-    found: Reached = reached_of(path, "accuracy", TARGET, rising=True)
+    found: BatchPoint = reached_of(path, "accuracy", TARGET, rising=True)
     if found.steps is None:
         raise RuntimeError(f"{path} did not reach {TARGET}: there is nothing to compare with")
     return found.steps

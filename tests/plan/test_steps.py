@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 
-from paceline.plan.rows import Reached
 from paceline.plan.steps import Branched, Steps, at_most_data, steps_of_run, until, usable
 from paceline.records.errors import PacelineError
+from paceline.records.plan_results import BatchPoint
 from paceline.stats.hyperbola import fit
 from paceline.stats.intervals import Interval
 from paceline.stats.noise_scale import NoiseScale, Window
 
 
-def reached(batch: int, steps: float | None, seed: int = 0) -> Reached:
+def reached(batch: int, steps: float | None, seed: int = 0) -> BatchPoint:
     """A run."""
     samples = None if steps is None else steps * batch
-    return Reached(Path("r"), batch, seed, steps, samples, 0.1)
+    return BatchPoint(run="r", batch=batch, seed=seed, steps=steps, samples=samples)
 
 
 def window(first: int, last: int, value: float, samples: int | None = None) -> Window:

@@ -12,7 +12,7 @@ from paceline.plan.advise import Recipe, Wish, recommend
 from paceline.plan.batch import CONFIDENCE, table, usual_batches
 from paceline.plan.branch import Settled
 from paceline.plan.refits import Predictor
-from paceline.plan.rows import Reached, reached_of, require_one_training, train_info
+from paceline.plan.rows import reached_of, require_one_training, train_info
 from paceline.plan.run_noise import record, stretch
 from paceline.plan.speed_caveats import listed
 from paceline.plan.steps import Branched, Steps, at_most_data, steps_of_run, until, usable
@@ -69,7 +69,7 @@ class _Found:
     base: Path
     info: RunInfo
     steps: Steps
-    points: Sequence[Reached]
+    points: Sequence[BatchPoint]
     windows: Sequence[Window]
     recipe_at: Callable[[int], Recipe]
 
@@ -104,11 +104,11 @@ def from_runs(paths: Sequence[Path], question: Question) -> BatchResult:
     hyperbola = fit([one.batch for one in reached], [one.steps or math.nan for one in reached], confidence=CONFIDENCE)
     base = min(reached, key=lambda one: one.batch)
     found = _Found(
-        base=base.path,
-        info=train_info(base.path),
+        base=Path(base.run),
+        info=train_info(Path(base.run)),
         steps=Steps(float(base.batch), hyperbola=hyperbola),
         points=points,
-        windows=noise_windows(base.path),
+        windows=noise_windows(Path(base.run)),
         recipe_at=lambda batch: recipes.of_runs(reached, batch, question.settings),
     )
     return _answer(found, question)
@@ -124,7 +124,7 @@ def from_noise(path: Path, question: Question) -> BatchResult:
     assert info.batch is not None
     windows = at_most_data(noise_windows(path))
     weighed, total = windows, float(windows[-1].last) if windows else 0.0
-    points: list[Reached] = []
+    points: list[BatchPoint] = []
     if windows and question.target is not None:
         points = [_reached(path, question.target)]
         total = _require_reached(points[0], question.target)
@@ -145,14 +145,14 @@ def from_noise(path: Path, question: Question) -> BatchResult:
     return _answer(found, question)
 
 
-def _reached(path: Path, target: Target) -> Reached:
+def _reached(path: Path, target: Target) -> BatchPoint:
     return reached_of(path, target.metric, target.value, rising=not less_is_better(target.metric))
 
 
-def _require_reached(one: Reached, target: Target) -> float:
+def _require_reached(one: BatchPoint, target: Target) -> float:
     if one.steps is None:
         raise PacelineError(
-            f"{one.path} never met {target.metric} {target.value:g}",
+            f"{one.run} never met {target.metric} {target.value:g}",
             why="how many steps another batch takes to a target is guessed from those that the run took to it",
             hint="leave --target out, or name one that the run met",
         )
@@ -183,10 +183,7 @@ def _answer(found: _Found, question: Question) -> BatchResult:
         least_steps=hyperbola.least_steps.estimate if hyperbola else None,
         least_samples=hyperbola.least_samples.estimate if hyperbola else None,
         worst_error=hyperbola.worst if hyperbola else None,
-        points=[
-            BatchPoint(run=str(one.path), batch=one.batch, seed=one.seed, steps=one.steps, samples=one.samples)
-            for one in found.points
-        ],
+        points=list(found.points),
         noise=[stretch(window) for window in found.windows],
         run_noise=record(found.windows, float(info.batch.global_batch), used=hyperbola is None),
         table=rows,
@@ -194,7 +191,7 @@ def _answer(found: _Found, question: Question) -> BatchResult:
         branches=list(question.branches),
         warnings=list(_warnings(found, question, batches)),
         evidence=Evidence(
-            runs=[str(one.path) for one in found.points] or [str(found.base)],
+            runs=[one.run for one in found.points] or [str(found.base)],
             held_out=_held_out(found),
             confidence=CONFIDENCE,
             notes=list(_notes(found, question)),

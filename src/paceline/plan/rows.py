@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from paceline.plan.step_time import Observed, Setting
 from paceline.records.errors import PacelineError, choices
 from paceline.records.observed import StepTiming
+from paceline.records.plan_results import BatchPoint
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import End, Evaluation, RunInfo, Start, Step
@@ -164,27 +164,7 @@ def _require_same(
         )
 
 
-@dataclass(frozen=True)
-class Reached:
-    """When a run met a target.
-
-    Attributes:
-        path: the run.
-        batch: samples a step.
-        seed: of the run.
-        steps, samples: at which it did, between two evaluations by a straight line; None where it never did.
-        lr: its peak rate.
-    """
-
-    path: Path
-    batch: int
-    seed: int
-    steps: float | None
-    samples: float | None
-    lr: float
-
-
-def reached_of(path: Path, metric: str, value: float, *, rising: bool) -> Reached:
+def reached_of(path: Path, metric: str, value: float, *, rising: bool) -> BatchPoint:
     """When a run met `metric` >= `value` (or <=, when not `rising`), or that it did not.
 
     An evaluation only says that a target had been met before it. Between the one before and this one a straight line
@@ -211,13 +191,12 @@ def reached_of(path: Path, metric: str, value: float, *, rising: bool) -> Reache
     if not points and (metrics or not diverged):
         raise _no_evaluation(path, metric, metrics)
     found = _crossing(points, value, rising)
-    return Reached(
-        path=path,
+    return BatchPoint(
+        run=str(path),
         batch=info.batch.global_batch,
         seed=int(info.config.get("seed", 0)),
         steps=None if found is None else found[0],
         samples=None if found is None else found[1],
-        lr=float(info.facts.get("lr", info.config.get("lr") or 0.0)),
     )
 
 

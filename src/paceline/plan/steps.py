@@ -6,9 +6,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from paceline.plan.rows import Reached
 from paceline.plan.run_noise import over_run
 from paceline.records.errors import PacelineError
+from paceline.records.plan_results import BatchPoint
 from paceline.stats import goodput
 from paceline.stats.hyperbola import Hyperbola
 from paceline.stats.intervals import Interval
@@ -90,7 +90,7 @@ class Steps:
         return over_run(self.windows, start).map(lambda noise: steps / goodput.gain(noise, start, batch))
 
 
-def usable(found: Sequence[Reached], least_batches: int) -> list[Reached]:
+def usable(found: Sequence[BatchPoint], least_batches: int) -> list[BatchPoint]:
     """Runs at the batch sizes at which every seed met the target.
 
     A batch size at which some seeds failed would look faster than it is if only the others counted.
