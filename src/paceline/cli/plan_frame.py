@@ -43,10 +43,18 @@ def make_plan(kind: str, name: str, config: Any, answer: Callable[[RunDir], AnyP
         name: of the task.
         config: its settings, a dataclass with `run_dir` and `format`, and with `resume` where a plan makes trainings.
         answer: makes the result; trainings stand in the directory.
+
+    Raises:
+        typer.Exit: stopped, with the exit code of a stopped job; the command that resumes the plan was shown.
     """
     run = open_plan(kind, name, dataclasses.asdict(config), config.run_dir, getattr(config, "resume", None))
-    with run_lock(run), to_be_resumed(kind, run):
-        write_plan(run, answer(run))
+    try:
+        with run_lock(run):
+            write_plan(run, answer(run))
+    except KeyboardInterrupt as stop:
+        command = f"paceline plan {kind} --resume {shlex.quote(str(run.path))}"
+        sys.stderr.write(f"\nstopped: what was trained is kept\n  next: {command}\n")
+        raise typer.Exit(signals.exit_code(stop)) from None
     show_plan(run, config.format)
 
 
@@ -118,21 +126,6 @@ def train_all(
     shared = ["--workers", workers, *(["--data-dir", data_dir] if data_dir is not None else [])]
     with progress_of_trainings(len(trainings), format_) as tell:
         return carry_out(trainings.values(), run.path / "runs", task, shared, tell=tell)
-
-
-@contextlib.contextmanager
-def to_be_resumed(kind: str, run: RunDir) -> Iterator[None]:
-    """Around trainings: when they are stopped, the command that goes on with them is said.
-
-    Raises:
-        typer.Exit: with the exit code of a stopped job.
-    """
-    try:
-        yield
-    except KeyboardInterrupt as stop:
-        command = f"paceline plan {kind} --resume {shlex.quote(str(run.path))}"
-        sys.stderr.write(f"\nstopped: what was trained is kept\n  next: {command}\n")
-        raise typer.Exit(signals.exit_code(stop)) from None
 
 
 def resumed(kind: str, given: Mapping[str, Any], control: Sequence[str]) -> dict[str, Any]:

@@ -19,6 +19,8 @@ from paceline.records.plan_results import CurvePoint, DataResult, DataRow, Estim
 from paceline.stats.intervals import Interval
 from paceline.stats.power_law import FAR, LEAST_SIZES, LearningCurve, fit, without_largest
 
+CONFIDENCE = 0.9
+"""Of intervals."""
 AHEAD = (2, 4, 8)
 """Sizes that are predicted, in units of the largest that was measured."""
 _NOTHING = 0.01
@@ -43,7 +45,6 @@ class Question:
         targets: values of the metric that shall be reached, above 0.
         forward_flop: of one sample; None where it could not be counted.
         device: on which a training would be paid for; None without.
-        confidence: of intervals.
     """
 
     task: str
@@ -54,7 +55,6 @@ class Question:
     targets: Sequence[float] = ()
     forward_flop: float | None = None
     device: Device | None = None
-    confidence: float = 0.9
 
 
 def learn(points: Sequence[CurvePoint], question: Question) -> DataResult:
@@ -70,7 +70,7 @@ def learn(points: Sequence[CurvePoint], question: Question) -> DataResult:
     """
     usable = _usable(points, question.metric)
     errors = [point.error for point in usable if point.error is not None]
-    fitted = fit([point.samples for point in usable], errors, confidence=question.confidence)
+    fitted = fit([point.samples for point in usable], errors, confidence=CONFIDENCE)
     without = without_largest(fitted.sizes, fitted.errors, confidence=fitted.confidence)
     held_out = [] if without is None else [_held_out(fitted, without)]
     whole = max(point.samples for point in points)
@@ -91,7 +91,7 @@ def learn(points: Sequence[CurvePoint], question: Question) -> DataResult:
         evidence=Evidence(
             runs=[point.run for point in points],
             held_out=held_out,
-            confidence=question.confidence,
+            confidence=CONFIDENCE,
             notes=list(_notes(fitted, question)),
         ),
         exponent_interval=fitted.exponent.estimate,
