@@ -106,3 +106,14 @@ def test_one_batch_size_is_refused():
     """Work cannot be told from overhead then."""
     with pytest.raises(PacelineError, match="one batch size"):
         fit(observed([Setting(1, 32), Setting(2, 32)]), NETWORK, SIZE)
+
+
+def test_only_steps_of_one_worker_show_jitter():
+    """Several wait for each other in every step, so that their times say nothing of one of them."""
+    uneven = 0.1 + np.random.default_rng(0).exponential(0.01, size=60)
+    together, alone = (
+        [replace(row, times=uneven) for row in observed(SEEN) if row.setting.workers in k] for k in ((2, 3), (1,))
+    )
+
+    assert fit(together, NETWORK, SIZE).jitter.facts.steps == 0
+    assert fit(alone, NETWORK, SIZE).jitter.facts.steps == 5 * 60
