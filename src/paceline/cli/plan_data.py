@@ -66,10 +66,9 @@ def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataRe
     from paceline.studies.learning_curve import as_error
 
     forward = forward_flop(study.task)
-    trainings = study.trainings()
     if config.format == "text":
-        sys.stderr.write(f"{study.cost()}\n")
-    runs = train_all(trainings, run, config.task, config.format, workers=config.workers, data_dir=config.data_dir)
+        sys.stderr.write(f"{study.cost}\n")
+    runs = train_all(study.trainings, run, config.task, config.format, workers=config.workers, data_dir=config.data_dir)
     precision = read_info(next(iter(runs.values())).path).precision or "the trainings' precision"
     question = Question(
         task=study.task.name,

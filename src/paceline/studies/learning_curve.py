@@ -9,7 +9,7 @@ laid out over the run, whatever its length. The price is that a small size costs
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,55 +45,21 @@ class LearningCurveStudy:
 
     Attributes:
         task: as the trainings have it, but for its size.
-        config: of a training, with the task's defaults filled in.
-        flags: of all trainings.
-        sizes: training samples, ascending.
-        seeds: of each size.
-        metric: a name that the task measures.
+        batch: samples a step.
+        epochs: of the largest size.
         length: of `plan.data_config.LENGTHS`.
+        metric: a name that the task measures.
+        trainings: by size and seed.
+        cost: what is about to be trained, in a line.
     """
 
     task: Task
-    config: TrainConfig
-    flags: tuple[str, ...]
-    sizes: Sequence[int]
-    seeds: int
-    metric: str
+    batch: int
+    epochs: int
     length: str
-
-    @property
-    def batch(self) -> int:
-        """Samples a step."""
-        return int(required(self.config.global_batch))
-
-    @property
-    def steps(self) -> int:
-        """That the largest size takes."""
-        return self.epochs * self._epoch
-
-    @property
-    def epochs(self) -> int:
-        """That the largest size takes."""
-        return int(required(self.config.epochs))
-
-    @property
-    def _epoch(self) -> int:
-        return steps_per_epoch(self.sizes[-1], self.batch)
-
-    def trainings(self) -> Grid:
-        """All of them, by size and seed."""
-        length: tuple[str, ...] = ("--epochs", str(self.epochs))
-        if self.length == "steps":
-            # A warm-up in epochs would shrink with the size.
-            warmup = Duration.parse(required(self.config.warmup), "--warmup").steps(self._epoch)
-            length = ("--steps", str(self.steps), "--warmup", str(warmup))
-        rest = (*self.flags, *length, "--eval-every", _NEVER, "--checkpoint-every", _NEVER, "--keep", "1")
-        return grid(
-            "samples",
-            self.sizes,
-            range(self.seeds),
-            lambda size, seed: ("--train-samples", str(size), "--seed", str(seed), *rest),
-        )
+    metric: str
+    trainings: Grid
+    cost: str
 
     def points(self, runs: Mapping[str, RunDir]) -> list[CurvePoint]:
         """What came of them, by size, then by seed.
@@ -104,15 +70,7 @@ class LearningCurveStudy:
         Raises:
             PacelineError: a training has no evaluation of the metric.
         """
-        return [_point(runs[training.name], *key, self.metric) for key, training in sorted(self.trainings().items())]
-
-    def cost(self) -> str:
-        """What is about to be trained, in a line."""
-        each = f"{self.steps:,} steps" if self.length == "steps" else f"{self.epochs} epochs"
-        return (
-            f"{len(self.sizes)} sizes from {self.sizes[0]:,} to {self.sizes[-1]:,} samples, with {self.seeds} "
-            f"seed{'s' if self.seeds != 1 else ''}: trainings of {each}, {self.batch:,} samples a step"
-        )
+        return [_point(runs[training.name], *key, self.metric) for key, training in sorted(self.trainings.items())]
 
 
 def prepare(config: DataConfig) -> LearningCurveStudy:
@@ -122,20 +80,38 @@ def prepare(config: DataConfig) -> LearningCurveStudy:
         PacelineError: the task cannot be loaded, does not measure the metric, has too few samples; or a flag is wrong.
     """
     given = parse_flags(config.train_flags or "", "--train-flags", _OWN)
-    shared = {"holdout": config.holdout or None, "global_batch": config.global_batch, "lr": config.lr}
-    own: dict[str, Any] = {field: value for field, value in shared.items() if value is not None}
+    asked_for = {"holdout": config.holdout or None, "global_batch": config.global_batch, "lr": config.lr}
+    own: dict[str, Any] = {field: value for field, value in asked_for.items() if value is not None}
     asked = TrainConfig(task=config.task, epochs=config.epochs, data_dir=config.data_dir, **own, **given)
     check(asked)
     task = hold_out(load_task(config.task, asked.task_options), config.holdout)
     resolved = resolve(asked, task.defaults)
+    batch, epochs = int(required(resolved.global_batch)), int(required(resolved.epochs))
+    sizes = _sizes(config, len(task.train_data))
+    length, each = {"epochs": epochs}, f"{epochs} epochs"
+    if config.length == "steps":
+        epoch = steps_per_epoch(sizes[-1], batch)
+        # A warm-up in epochs would shrink with the size.
+        warmup = Duration.parse(required(resolved.warmup), "--warmup").steps(epoch)
+        length, each = {"steps": epochs * epoch, "warmup": warmup}, f"{epochs * epoch:,} steps"
+    shared = as_flags(own | {"global_batch": batch} | given)
+    shared += as_flags(length | {"eval_every": _NEVER, "checkpoint_every": _NEVER, "keep": 1})
     return LearningCurveStudy(
         task=task,
-        config=resolved,
-        flags=tuple(as_flags(own | {"global_batch": resolved.global_batch} | given)),
-        sizes=_sizes(config, len(task.train_data)),
-        seeds=config.seeds,
-        metric=_metric(config.asked_metric, task),
+        batch=batch,
+        epochs=epochs,
         length=config.length,
+        metric=_metric(config.asked_metric, task),
+        trainings=grid(
+            "samples",
+            sizes,
+            range(config.seeds),
+            lambda size, seed: [*as_flags({"train_samples": size, "seed": seed}), *shared],
+        ),
+        cost=(
+            f"{len(sizes)} sizes from {sizes[0]:,} to {sizes[-1]:,} samples, with {config.seeds} "
+            f"seed{'s' if config.seeds != 1 else ''}: trainings of {each}, {batch:,} samples a step"
+        ),
     )
 
 
