@@ -104,7 +104,7 @@ def test_settings_with_most_workers_and_largest_batches_are_held_out():
 
 def test_one_batch_size_is_refused():
     """Work cannot be told from overhead then."""
-    with pytest.raises(PacelineError, match="one batch size"):
+    with pytest.raises(PacelineError, match="same batch a worker"):
         fit(observed([Setting(1, 32), Setting(2, 32)]), NETWORK, SIZE)
 
 

@@ -18,7 +18,6 @@ from paceline.records.errors import PacelineError
 if TYPE_CHECKING:
     from paceline.plan.collectives import Network
     from paceline.plan.network import FittedLink
-    from paceline.plan.step_time import Observed
 
 HELP = """Predict the speed of other numbers of workers from a few short runs.
 
@@ -37,13 +36,14 @@ def run_speed(given: dict[str, Any]) -> None:
     check(config)
     from paceline.plan.rows import require_alike, timing_of
     from paceline.plan.speed import Question, predict, processors_of
+    from paceline.plan.step_fit import require_sizes
 
     if config.probe:
         refuse_torchrun("paceline plan speed --probe")
     paths = [Path(run) for run in config.runs]
     info = require_alike(paths)
     observed = [timing_of(path) for path in paths]
-    _require_sizes(observed)
+    require_sizes(observed)  # before a probe takes its time
     processors = processors_of(info)
     network, link = _network(config, processors)
     first = observed[0].setting
@@ -64,15 +64,6 @@ def run_speed(given: dict[str, Any]) -> None:
 
 
 COMMAND = command_from(SpeedConfig, "runs", run_speed, HELP)
-
-
-def _require_sizes(observed: list[Observed]) -> None:
-    if len({each.setting.micro for each in observed}) < 2:
-        raise PacelineError(
-            "all runs have the same batch a worker",
-            why="work and overhead of a step can only be told apart where the batch differs",
-            hint="one more short run with another --global-batch",
-        )
 
 
 def _network(config: SpeedConfig, processors: float | None) -> tuple[Network, FittedLink | None]:

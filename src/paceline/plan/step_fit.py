@@ -45,6 +45,20 @@ def drawn_priors(generator: np.random.Generator) -> Floats:
     return found
 
 
+def require_sizes(observed: Sequence[Observed]) -> None:
+    """Refuse settings that cannot be fitted.
+
+    Raises:
+        PacelineError: fewer than two batch sizes a worker.
+    """
+    if len({each.setting.micro for each in observed}) < 2:
+        raise PacelineError(
+            "all runs have the same batch a worker",
+            why="work and overhead of a step can only be told apart where the batch differs",
+            hint="one more short run with another --global-batch",
+        )
+
+
 def fit(
     observed: Sequence[Observed],
     network: Network,
@@ -71,11 +85,7 @@ def fit(
     Raises:
         PacelineError: fewer than two batch sizes a worker.
     """
-    if len({each.setting.micro for each in observed}) < 2:
-        raise PacelineError(
-            "one batch size a worker is too few to tell work from overhead",
-            hint="runs at two batch sizes or more; three and more show how good the prediction is",
-        )
+    require_sizes(observed)
     from scipy.optimize import least_squares
 
     if jitter is None:
