@@ -22,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from harness import command_line, environment, record_folder, write_record
-from paceline.plan.rows import Reached, reached_of, timing_of
-from paceline.records.plan_results import BatchResult, BatchRow, Estimate, read_plan
-from paceline.studies.batch_sweep import Sweep, sweep
+from paceline.plan.batch_config import BatchConfig
+from paceline.plan.rows import reached_of, timing_of
+from paceline.records.plan_results import BatchPoint, BatchResult, BatchRow, Estimate, read_plan
+from paceline.studies.batch_sweep import sweep
 from paceline.studies.trainings import carry_out
 
 TASK, TARGET, WORKERS = "fashion-mnist", 0.88, 2
@@ -102,16 +103,18 @@ def batch_plan(folder: Path, *targets: str, speed: Path) -> BatchResult:
 def unseen_runs(folder: Path) -> dict[int, list[Path]]:
     """Runs to the target at the batch sizes that no fit sees."""
     recipe = dict(zip(RECIPE[::2], RECIPE[1::2], strict=True))
-    wanted = Sweep(
-        UNSEEN, SEEDS, f"accuracy={TARGET}", recipe["--lr-rule"], int(recipe["--epochs"]), recipe["--warmup"]
-    )
+    wanted = BatchConfig(
+        targets=[TASK], target=f"accuracy={TARGET}", seeds=SEEDS, lr_rule=recipe["--lr-rule"],
+        epochs=int(recipe["--epochs"]), warmup=recipe["--warmup"],
+    )  # fmt: skip
+    trainings = sweep(wanted, UNSEEN)
     runs = carry_out(
-        sweep(wanted), folder, TASK, ("--workers", str(WORKERS)),
+        trainings.values(), folder, TASK, ("--workers", str(WORKERS)),
         tell=lambda done, many, name: print(f"  unseen runs: {done} of {many} {name}", flush=True),
     )  # fmt: skip
     found: dict[int, list[Path]] = {}
-    for name, run in runs.items():
-        found.setdefault(int(name.split("-")[1]), []).append(run.path)
+    for (batch, _), training in trainings.items():
+        found.setdefault(batch, []).append(runs[training.name].path)
     return found
 
 
@@ -134,7 +137,7 @@ def compare(result: BatchResult, noise: BatchResult, runs: dict[int, list[Path]]
         predicted, guessed = _row_of(result, batch), _row_of(noise, batch)
         assert predicted is not None
         reached = [_reached(path) for path in paths]
-        each_s = [timing_of(path).observed.step_s for path in paths]
+        each_s = [timing_of(path).step_s for path in paths]
         rows.append(
             Row(
                 batch=batch,
@@ -153,7 +156,7 @@ def compare(result: BatchResult, noise: BatchResult, runs: dict[int, list[Path]]
 
 
 def _reached(path: Path) -> float:
-    found: Reached = reached_of(path, "accuracy", TARGET, rising=True)
+    found: BatchPoint = reached_of(path, "accuracy", TARGET, rising=True)
     if found.steps is None:
         raise RuntimeError(f"{path} did not reach {TARGET}: there is nothing to compare with")
     return found.steps

@@ -10,16 +10,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from scipy.optimize import least_squares
 
 from paceline.plan.collectives import Network
-from paceline.plan.network import Timed, fit_link, network_facts
-from paceline.plan.rows import Timing
-from paceline.plan.speed import CONFIDENCE, Question, model_of, predict, step_interval
+from paceline.plan.network import Timed, fit_link
+from paceline.plan.speed import CONFIDENCE, Question, predict, predictor_of
 from paceline.plan.step_time import Observed, Setting
 
 Row = dict[str, Any]
@@ -41,18 +39,18 @@ def judged(cell: Mapping[str, Any]) -> list[Row]:
     processors = float(cell["environment"]["cores"]) if "environment" in cell else PROCESSORS
     fitted = {tuple(setting) for setting in cell["scene"]["fitted"]}
     timings = [_timing(run) for run in cell["runs"] if _key(run) in fitted]
-    link = fit_link([Timed(*row) for row in cell["probed"]], one_machine=True, processors=processors)
-    network, first = Network(link.link), timings[0].observed.setting
+    link = fit_link([Timed(*row) for row in cell["probed"]], processors)
+    network, first = Network(link.link), timings[0].setting
     question = Question("emulated", [1, 2], first.batch, first.micro, at=2, processors=processors)
-    result = predict(timings, network, network_facts(network, "probe", link), question, link=link)
-    other = pollux([timing.observed for timing in timings])
+    predictor = predictor_of(predict(timings, network, question, link=link))
+    other = pollux(timings)
     most = max(workers for workers, _ in fitted)
     largest = max(micro for _, micro in fitted)
     rows = []
     for workers, micro in cell["scene"]["unseen"]:
         times = [run["step_s"] for run in cell["runs"] if _key(run) == (workers, micro)]
         measured = math.exp(statistics.fmean(map(math.log, times)))
-        found = step_interval(result, Setting(workers, micro))
+        found = predictor.step(Setting(workers, micro))
         kind = "more workers" if workers > most else "larger batches" if micro > largest else "interpolation"
         rows.append(
             {
@@ -60,7 +58,7 @@ def judged(cell: Mapping[str, Any]) -> list[Row]:
                 "processors": processors, "measured": measured, "rounds": times,
                 "predicted": found.value, "low": found.low, "high": found.high,
                 "inside": found.low <= measured <= found.high,
-                "perfect": model_of(result).step_s(Setting(1, micro)), "pollux": other(workers, micro),
+                "perfect": predictor.model.step_s(Setting(1, micro)), "pollux": other(workers, micro),
             }
         )  # fmt: skip
     return rows
@@ -70,10 +68,10 @@ def _key(run: Mapping[str, Any]) -> tuple[int, int]:
     return run["workers"], round(run["micro"])
 
 
-def _timing(run: Mapping[str, Any]) -> Timing:
+def _timing(run: Mapping[str, Any]) -> Observed:
     times = None if run["times"] is None else np.array(run["times"])
-    observed = Observed(Setting(run["workers"], float(run["micro"])), run["step_s"], times)
-    return Timing(Path("run"), observed, run["spread"], 0, run["size_bytes"])
+    setting = Setting(run["workers"], float(run["micro"]))
+    return Observed(setting, run["step_s"], times, run["spread"], run["size_bytes"], "run")
 
 
 def pollux(fitted: Sequence[Observed]) -> Callable[[int, float], float]:

@@ -136,14 +136,14 @@ def _blocks(scene: Scene, seed: int) -> Iterator[tuple[int, int, list[int]]]:
 
 def _times(folder: Path) -> dict[str, Any]:
     timing = timing_of(folder)
-    setting = timing.observed.setting
+    setting = timing.setting
     return {
         "workers": setting.workers,
         "micro": setting.micro,
         "size_bytes": timing.size_bytes,
-        "step_s": timing.observed.step_s,
+        "step_s": timing.step_s,
         "spread": timing.spread,
-        "times": None if timing.observed.times is None else np.round(timing.observed.times, 6).tolist(),
+        "times": None if setting.workers > 1 else np.round(timing.times, 6).tolist(),
     }
 
 

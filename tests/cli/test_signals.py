@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+from paceline.audits.job_failure import RankFailed
 from paceline.cli.exits import exit_code_of, name_flag, numbers_first
 from paceline.records import rundir
-from paceline.records.errors import Exit, PacelineError
+from paceline.records.errors import REFUSAL_FILE, Exit, PacelineError
 from paceline.records.rundir import write_atomic, write_error
+from paceline.records.validation import Refusal
 
 WITHIN_AN_IMPORT = """
 import os, signal, sys
@@ -163,6 +165,23 @@ def test_what_no_verb_put_into_words_still_ends_as_documented(
 
     assert exit_code_of(fails) == code
     assert what in capsys.readouterr().err
+
+
+def test_a_refusal_is_left_as_data_for_the_command_that_started_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All its parts, and the card of a rank that failed; people read the same on stderr."""
+    monkeypatch.setenv(REFUSAL_FILE, str(tmp_path / "refusal.json"))
+
+    def fails() -> int:
+        raise RankFailed("the card", "resume it")
+
+    assert exit_code_of(fails) == Exit.FAILED
+    assert capsys.readouterr().err == "the card\n  next: resume it\n"
+    assert Refusal.read(tmp_path / "refusal.json") == Refusal(
+        what="a rank failed", why="the card", hint="resume it", exit_code=1
+    )
+    assert Refusal.read(tmp_path / "nothing.json") is None
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,14 @@ from __future__ import annotations
 import dataclasses
 import math
 
-import numpy as np
 import pytest
 
 from paceline.plan.advise import Recipe, Wish, growth_of_rate, recommend
-from paceline.plan.batch import Times, table, usual_batches
+from paceline.plan.batch import table, usual_batches
 from paceline.plan.collectives import Link, Network
+from paceline.plan.discrepancy import Discrepancy
 from paceline.plan.jitter import Jitter
+from paceline.plan.refits import Predictor
 from paceline.plan.step_time import Coefficients, Setting, StepTime
 from paceline.plan.steps import Branched, Steps, steps_of_run
 from paceline.stats.hyperbola import fit
@@ -20,21 +21,26 @@ from paceline.stats.noise_scale import NoiseScale, Window
 
 SIZES = [64, 256, 1024, 4096]
 STEPS = Steps(64, hyperbola=fit(SIZES, [400 + 400 * 512 / size for size in SIZES]))
-SPEED = StepTime(
-    Coefficients(0.002, 0.0002, 0.0, 0.001, 0.3, 1.0, 0.0), Network(Link(2e-4, 1e9)), 4e6, Jitter(np.ones(0)), 2
-)
+SPEED = StepTime(Coefficients(0.002, 0.0002, 0.0, 0.001, 0.3, 1.0, 0.0), Network(Link(2e-4, 1e9)), 4e6, Jitter(), 2)
 RECIPE = Recipe(("--lr", "0.3"), 0.3, "a rule", "200")
 WISH = Wish("digits", 10_000, lambda batch: RECIPE, target="accuracy=0.9")
 
 
-def timed(model: StepTime = SPEED, width: float = 1.0) -> Times:
-    """Steps that take as long as the model says, within a factor of `width` at 80 %."""
+@dataclasses.dataclass(frozen=True)
+class Timed(Predictor):
+    """Steps that take as long as the model says, within a factor of `width`."""
 
-    def interval(setting: Setting) -> Interval:
-        best = model.step_s(setting)
-        return Interval(best, best / width, best * width)
+    width: float = 1.0
 
-    return Times(model, interval, 0.8)
+    def step(self, setting: Setting) -> Interval:
+        """A step."""
+        best = self.model.step_s(setting)
+        return Interval(best, best / self.width, best * self.width)
+
+
+def timed(model: StepTime = SPEED, width: float = 1.0) -> Predictor:
+    """With intervals of 80 %."""
+    return Timed(model, [], Discrepancy({1: 0.0}, (1, 1), (1, 1)), 0.8, width)
 
 
 def test_the_table_has_steps_times_and_both_efficiencies() -> None:
@@ -47,7 +53,7 @@ def test_the_table_has_steps_times_and_both_efficiencies() -> None:
     assert row.steps.value == pytest.approx(600, rel=1e-6)
     assert row.time_s.value == pytest.approx(600 * step_s, rel=1e-6)
     assert row.samples == pytest.approx(600 * 1024, rel=1e-6)
-    assert row.statistical == pytest.approx(STEPS.hyperbola.samples(64) / STEPS.hyperbola.samples(1024))
+    assert row.statistical == pytest.approx(64 * STEPS.at(64).value / (1024 * STEPS.at(1024).value))
     assert rows[64, 1].system == 1 > rows[64, 8].system > 0
     assert table(STEPS, None, [64], [1])[0].time_s is None
 
@@ -97,7 +103,7 @@ def test_scattered_steps_and_steps_of_unknown_length_add_up_in_squares() -> None
     scattered = Steps(64, hyperbola=fit(SIZES, [3500, 1250, 590, 455]))
 
     (row,) = table(scattered, timed(width=1.1), [256], [1])
-    (unknown,) = table(scattered, Times(SPEED, lambda setting: Interval(0.1, 0.0, math.inf), 0.8), [256], [1])
+    (unknown,) = table(scattered, timed(width=math.inf), [256], [1])
 
     apart = math.hypot(math.log(row.steps.high / row.steps.value), math.log(1.1) * 1.6448536 / 1.2815516)
     assert math.log(row.time_s.high / row.time_s.value) == pytest.approx(apart, rel=1e-5)
@@ -106,7 +112,7 @@ def test_scattered_steps_and_steps_of_unknown_length_add_up_in_squares() -> None
 
 def test_workers_far_beyond_what_was_timed_are_told() -> None:
     """Over 16 times the two of `SPEED`."""
-    assert timed().farther([64, 1, 32, 33]) == [33, 64]
+    assert SPEED.farther([1, 32, 33, 64]) == [33, 64]
 
 
 def test_the_fastest_setting_that_is_efficient_enough_is_recommended() -> None:

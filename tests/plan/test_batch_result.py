@@ -12,6 +12,7 @@ import pytest
 from paceline.plan.batch_result import Question, from_noise, from_runs
 from paceline.plan.branch import Settled
 from paceline.plan.recipes import TrainSettings
+from paceline.plan.speed import predictor_of
 from paceline.plan.step_time import Coefficients
 from paceline.records.errors import PacelineError
 from paceline.records.plan_results import BatchResult, Branch, SpeedDraw
@@ -224,8 +225,8 @@ def test_times_come_with_their_interval_and_a_warning_where_they_reach_too_far(s
         SpeedDraw(coefficients=each, latency_s=4e-5, bandwidth_bytes_per_s=1e9, shared_bytes_per_s=None, waits=[])
         for each in (of[0], of[2])
     ]
-    speed = msgspec.structs.replace(plans.speed(), coefficients=of[1], draws=draws)
-    near, far = (dataclasses.replace(QUESTION, speed=speed, workers=[1, most]) for most in (64, 128))
+    times = predictor_of(msgspec.structs.replace(plans.speed(), coefficients=of[1], draws=draws))
+    near, far = (dataclasses.replace(QUESTION, times=times, workers=[1, most]) for most in (64, 128))
 
     results = from_runs(sweep, near), from_runs(sweep, far)
 

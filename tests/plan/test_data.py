@@ -10,12 +10,12 @@ import pytest
 
 from paceline.plan.compute import Device
 from paceline.plan.data_config import DataConfig, check
-from paceline.plan.data_needs import Question, Recipe, learn
+from paceline.plan.data_needs import Question, learn
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.plan_results import CurvePoint, DataResult
 
 SIZES = (1_000, 2_000, 4_000, 8_000, 16_000)
-RECIPE = Recipe(batch=100, epochs=5.0, length="steps")
+RECIPE = {"batch": 100, "epochs": 5.0, "length": "steps"}
 STEPS = 800
 
 
@@ -40,7 +40,7 @@ def noisy(rng: np.random.Generator, noise: float, *shape: float, sizes: tuple[in
 
 def plan(of: list[CurvePoint], **changes: Any) -> DataResult:
     """Without a question but how it goes on."""
-    return learn(of, Question(**({"task": "t", "metric": "error", "recipe": RECIPE} | changes)))
+    return learn(of, Question(**({"task": "t", "metric": "error"} | RECIPE | changes)))
 
 
 def row(result: DataResult, samples: int) -> Any:
@@ -224,11 +224,10 @@ def test_a_target_inside_the_runs_costs_what_a_run_there_costs(length: str, used
     """At the largest size, at a quarter of it, below the batch, and at twice the largest: with equal steps a small size
     takes as many as the largest, with equal epochs its own; and more samples take as many epochs either way."""
     sizes = (50, *SIZES)
-    recipe = Recipe(batch=100, epochs=5.0, length=length)
     made = points({size: [truth(size)] * 3 for size in sizes})
     targets = [truth(size) for size in (16_000, 4_000, 50.001, 32_000)]
 
-    needed = plan(made, recipe=recipe, targets=targets, forward_flop=1.0).needed
+    needed = plan(made, length=length, targets=targets, forward_flop=1.0).needed
 
     assert [each.flop.value for each in needed] == pytest.approx([3 * samples for samples in used], rel=0.01)
     for each in needed:
@@ -285,9 +284,8 @@ def test_a_few_scattered_repeats_are_no_sign_against_the_formula() -> None:
 
 def test_the_same_epochs_are_called_what_they_are() -> None:
     """The notes say that small sizes had few steps."""
-    recipe = Recipe(batch=100, epochs=5.0, length="epochs")
 
-    result = plan(noisy(np.random.default_rng(0), 0.01), recipe=recipe)
+    result = plan(noisy(np.random.default_rng(0), 0.01), length="epochs")
 
     assert any("few steps" in note for note in result.evidence.notes)
 

@@ -9,11 +9,12 @@ import pytest
 from scipy.stats import norm
 
 from paceline.plan.discrepancy import Discrepancy, quantile_of_mixture
-from paceline.plan.step_time import Parts, Setting
+from paceline.plan.step_time import Setting
+from paceline.records.plan_results import StepParts
 
 FROM = Discrepancy({1: 0.01, 4: 0.05}, workers=(1, 4), micro=(16, 256), turns=2.0, processors=2.0)
-WORK = Parts(work=0.1, floor=0.0, sharing=0.0, network=0.0, jitter=0.0, rest=0.0)
-HALF = Parts(work=0.05, floor=0.0, sharing=0.02, network=0.03, jitter=0.0, rest=0.0)
+WORK = StepParts(work_s=0.1, floor_s=0.0, sharing_s=0.0, network_s=0.0, jitter_s=0.0, rest_s=0.0)
+HALF = StepParts(work_s=0.05, floor_s=0.0, sharing_s=0.02, network_s=0.03, jitter_s=0.0, rest_s=0.0)
 
 
 def test_work_alone_is_known_as_well_as_runs_scatter() -> None:

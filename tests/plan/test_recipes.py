@@ -10,8 +10,9 @@ import pytest
 
 from paceline.plan.advise import growth_of_rate
 from paceline.plan.recipes import WARM_UP, TrainSettings, of_one, of_runs
-from paceline.plan.rows import Reached, train_info
+from paceline.plan.rows import train_info
 from paceline.plan.steps import steps_of_run
+from paceline.records.plan_results import BatchPoint
 from paceline.stats.noise_scale import NoiseScale, Window
 from paceline.studies.train_flags import recipe_flags, used
 from tests.plan.runs import training
@@ -25,13 +26,13 @@ RESOLVED = {
 }  # fmt: skip
 
 
-def run(path: Path, batch: int, steps: float = 100.0, **changes: Any) -> Reached:
+def run(path: Path, batch: int, steps: float = 100.0, **changes: Any) -> BatchPoint:
     """One that met the target, with `changes` of its settings and the rate that its rule made of them."""
     lr = changes.pop("used_lr", changes.get("lr", 0.1))
     facts = {"lr": lr} | changes.pop("facts", {})
     where = path / f"{batch}-{changes.get('seed', 3)}"
     training(where, micro=batch, config=RESOLVED | {"global_batch": batch} | changes, facts=facts)
-    return Reached(where, batch, 3, steps, steps * batch, lr)
+    return BatchPoint(run=str(where), batch=batch, seed=3, steps=steps, samples=steps * batch)
 
 
 def value_of(flags: tuple[str, ...], name: str) -> str | None:
@@ -109,7 +110,7 @@ def test_from_one_run_the_rate_is_scaled_by_rule(tmp_path: Path, optimizer: str,
     noise = Window(1, 100, NoiseScale(100.0, 50.0, 200.0, 1.0, 1.0, 100, 0.9))
     steps = steps_of_run([noise], 64, 100)
 
-    found = of_one(train_info(one.path), steps, 64 * growth, SETTINGS)
+    found = of_one(train_info(Path(one.run)), steps, 64 * growth, SETTINGS)
 
     gain = (100 / 64 + 1) / (100 / (64 * growth) + 1)
     assert found.lr == pytest.approx(0.1 * growth_of_rate(optimizer, gain, growth))
@@ -126,7 +127,7 @@ def test_from_one_run_what_a_rule_had_made_of_its_settings_is_the_base(tmp_path:
     )  # fmt: skip
     noise = Window(1, 100, NoiseScale(100.0, 50.0, 200.0, 1.0, 1.0, 100, 0.9))
 
-    found = of_one(train_info(one.path), steps_of_run([noise], 256, 100), 4096, SETTINGS)
+    found = of_one(train_info(Path(one.run)), steps_of_run([noise], 256, 100), 4096, SETTINGS)
 
     flags = {"--lr": "0.008", "--weight-decay": "0.04", "--warmup": "200", "--lr-rule": None, "--base-batch": None}
     assert {name: value_of(found.flags, name) for name in flags} == flags

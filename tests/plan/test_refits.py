@@ -5,12 +5,24 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from paceline.plan.refits import interval, refits
+from paceline.plan.discrepancy import Discrepancy
+from paceline.plan.refits import Predictor, refits
 from paceline.plan.step_fit import fit
 from paceline.plan.step_time import Coefficients, Observed, Setting
 from tests.plan.test_step_time import NETWORK, SIZE, true_model
 
 TRIALS = 20
+
+
+class _Exact(Discrepancy):
+    """A formula without an error of its own."""
+
+    def deviation(self, setting, parts):
+        """None."""
+        return 0.0
+
+
+EXACT = _Exact({1: 0.0}, (1, 1), (1, 1))
 
 
 def drawn_truth(generator):
@@ -40,7 +52,7 @@ def test_four_of_five_intervals_hold_a_truth_that_only_priors_speak_of(monkeypat
         model = fit(seen, NETWORK, SIZE)
         refitted = refits(model, seen, None, lambda done, total: None)
         for workers in (8, 64):
-            found = interval(model, refitted, Setting(workers, 64), 0.8)
+            found = Predictor(model, refitted, EXACT, 0.8).step(Setting(workers, 64))
             inside.append(found.low <= truth.step_s(Setting(workers, 64)) <= found.high)
 
     assert 0.65 <= np.mean(inside) <= 0.95
@@ -48,6 +60,6 @@ def test_four_of_five_intervals_hold_a_truth_that_only_priors_speak_of(monkeypat
 
 def test_without_refits_nothing_is_known_of_the_ends() -> None:
     """From 0 to no end."""
-    found = interval(true_model(), [], Setting(2, 64), 0.8)
+    found = Predictor(true_model(), [], EXACT, 0.8).step(Setting(2, 64))
 
     assert (found.low, found.value, found.high) == (0.0, true_model().step_s(Setting(2, 64)), float("inf"))

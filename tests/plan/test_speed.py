@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from paceline.plan.collectives import Link, Network, ring
-from paceline.plan.network import Timed, fit_link, network_facts
+from paceline.plan.network import Timed, fit_link
 from paceline.plan.rows import timing_of
-from paceline.plan.speed import FAR, Question, in_words, model_of, predict, processors_of, step_interval
-from paceline.plan.step_time import Setting
+from paceline.plan.speed import Question, predict, predictor_of, processors_of
+from paceline.plan.step_time import FAR, Setting
 from paceline.records.plan_results import SpeedResult, read_plan, write_plan
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import Topology
@@ -35,10 +35,9 @@ def result(
             times = TRUTH.step_s(Setting(k, b)) * (1 + scatter * generator.exponential(size=steps))
             paths.append(training(tmp_path / f"{k}-{b}", workers=k, micro=b, times=times.tolist()))
     asked = {"task": "digits", "workers": (1, 4, 64), "batch": 256, "micro": 64, "at": 4} | more
-    facts = network_facts(network, "given" if link is None else "probe", link)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("paceline.plan.refits.REFITS", refits)
-        return predict([timing_of(path) for path in paths], network, facts, Question(**asked), link=link)
+        return predict([timing_of(path) for path in paths], network, Question(**asked), link=link)
 
 
 def width(found: SpeedResult, workers: int) -> float:
@@ -107,7 +106,7 @@ def test_what_a_probe_leaves_open_is_in_the_interval(tmp_path: Path) -> None:
             for k in (2, 3)
             for size in sizes
         ]
-        link = fit_link(rows, one_machine=True)
+        link = fit_link(rows)
         return result(tmp_path / str(noise), network=Network(link.link), link=link, refits=60)
 
     exact, noisy = probed(0.0), probed(0.2)
@@ -136,8 +135,8 @@ def test_a_record_predicts_what_the_plan_said(tmp_path: Path) -> None:
     assert all(row.parts.jitter_s > 0 for row in made.rows if row.workers > 1)
     for row in made.rows:
         setting = Setting(row.workers, 256 / row.workers if row.scaling == "strong" else 64)
-        again = step_interval(found, setting)
-        assert model_of(found).step_s(setting) == again.value == row.step_s.value
+        again = predictor_of(found).step(setting)
+        assert predictor_of(found).model.step_s(setting) == again.value == row.step_s.value
         assert (again.low, again.high) == (row.step_s.low, row.step_s.high)
 
 
@@ -150,8 +149,8 @@ def test_a_record_from_before_refits_were_kept_is_read(tmp_path: Path) -> None:
 
     old = msgspec.convert(made, SpeedResult)
 
-    found = step_interval(old, Setting(4, 64))
-    assert found.value == model_of(old).step_s(Setting(4, 64)) > 0
+    found = predictor_of(old).step(Setting(4, 64))
+    assert found.value == predictor_of(old).model.step_s(Setting(4, 64)) > 0
     assert (found.low, found.high) == (0.0, float("inf"))
 
 
@@ -234,16 +233,16 @@ def test_held_out_runs_are_named_with_both_numbers(tmp_path: Path) -> None:
         "1 worker, 128 samples each",
     }
     assert max(abs(held.error) for held in found.evidence.held_out) < 0.1
-    assert in_words(Setting(2, 1_048_576)) == "2 workers, 1,048,576 samples each"
+    assert str(Setting(2, 1_048_576)) == "2 workers, 1,048,576 samples each"
 
 
 def test_what_lies_between_machines_is_as_it_was_given_beside_a_probe(tmp_path: Path) -> None:
     """The record keeps both, and says which is which."""
     network = Network(Link(1e-3, 200e6), per_node=2, outer=Link(2e-3, 100e6))
-    link = fit_link([Timed(k, s, ring(k, s, network.link)) for k in (2, 3) for s in (4096, 1 << 22)], one_machine=True)
+    link = fit_link([Timed(k, s, ring(k, s, network.link)) for k in (2, 3) for s in (4096, 1 << 22)])
 
     found = result(tmp_path, network=network, link=link)
 
     assert (found.network.source, found.network.per_node) == ("probe", 2)
-    assert model_of(found).network.outer == network.outer
+    assert predictor_of(found).model.network.outer == network.outer
     assert any("between machines is as it was given" in note for note in found.evidence.notes)

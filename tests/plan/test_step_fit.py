@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from paceline.plan.step_fit import Priors, fit, held_out
+from paceline.plan.step_fit import drawn_priors, fit, held_out
 from paceline.plan.step_time import Observed, Setting
 from paceline.records.errors import PacelineError
 from tests.plan.test_step_time import NETWORK, SIZE, TRUTH, true_model
@@ -67,7 +67,7 @@ def test_priors_decide_what_no_run_has_shown():
     seen = observed([Setting(k, b) for k in (1, 2) for b in (8, 32, 128)])
 
     usual = fit(seen, NETWORK, SIZE, processors=2.0)
-    other = fit(seen, NETWORK, SIZE, processors=2.0, priors=Priors(bound=0.2))
+    other = fit(seen, NETWORK, SIZE, processors=2.0, priors=np.array([0.0, 0.0, 0.3, 0.0, 0.0, 0.2]))
 
     assert usual.coefficients.bound == pytest.approx(1.0, abs=0.01)
     assert other.coefficients.bound == pytest.approx(0.2, abs=0.01)
@@ -78,10 +78,10 @@ def test_priors_are_drawn_about_their_means():
     """As far off as their deviations say."""
     generator = np.random.default_rng(0)
 
-    drawn = [Priors().drawn(generator) for _ in range(2_000)]
+    drawn = np.array([drawn_priors(generator) for _ in range(2_000)])
 
-    assert np.mean([one.late for one in drawn]) == pytest.approx(0.3, abs=0.03)
-    assert np.std([one.slower for one in drawn]) == pytest.approx(0.7, rel=0.1)
+    assert np.mean(drawn[:, 2]) == pytest.approx(0.3, abs=0.03)
+    assert np.std(drawn[:, 3]) == pytest.approx(0.7, rel=0.1)
 
 
 def test_one_odd_measurement_does_not_spoil_the_others():
@@ -98,11 +98,22 @@ def test_settings_with_most_workers_and_largest_batches_are_held_out():
     """Each predicted by a fit that has not seen it."""
     checked = held_out(observed(SEEN), NETWORK, SIZE)
 
-    assert {c.setting for c in checked} == {s for s in SEEN if s.workers == 3 or s.micro == 128}
+    assert {c.what for c in checked} == {str(s) for s in SEEN if s.workers == 3 or s.micro == 128}
     assert max(abs(c.error) for c in checked) < 0.05
 
 
 def test_one_batch_size_is_refused():
     """Work cannot be told from overhead then."""
-    with pytest.raises(PacelineError, match="one batch size"):
+    with pytest.raises(PacelineError, match="same batch a worker"):
         fit(observed([Setting(1, 32), Setting(2, 32)]), NETWORK, SIZE)
+
+
+def test_only_steps_of_one_worker_show_jitter():
+    """Several wait for each other in every step, so that their times say nothing of one of them."""
+    uneven = 0.1 + np.random.default_rng(0).exponential(0.01, size=60)
+    together, alone = (
+        [replace(row, times=uneven) for row in observed(SEEN) if row.setting.workers in k] for k in ((2, 3), (1,))
+    )
+
+    assert fit(together, NETWORK, SIZE).jitter.facts.steps == 0
+    assert fit(alone, NETWORK, SIZE).jitter.facts.steps == 5 * 60

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 
 import pytest
 
-from paceline.plan.rows import Reached
-from paceline.plan.steps import Branched, Steps, at_most_data, sort_out, steps_of_run, until
+from paceline.plan.steps import Branched, Steps, at_most_data, steps_of_run, until, usable
 from paceline.records.errors import PacelineError
+from paceline.records.plan_results import BatchPoint
 from paceline.stats.hyperbola import fit
 from paceline.stats.intervals import Interval
 from paceline.stats.noise_scale import NoiseScale, Window
 
 
-def reached(batch: int, steps: float | None, seed: int = 0) -> Reached:
+def reached(batch: int, steps: float | None, seed: int = 0) -> BatchPoint:
     """A run."""
     samples = None if steps is None else steps * batch
-    return Reached(Path("r"), batch, seed, steps, samples, 0.1)
+    return BatchPoint(run="r", batch=batch, seed=seed, steps=steps, samples=samples)
 
 
 def window(first: int, last: int, value: float, samples: int | None = None) -> Window:
@@ -35,12 +34,11 @@ def test_runs_that_missed_the_target_take_their_batch_size_with_them() -> None:
     """The other seeds of that size would make it look better than it is."""
     runs = [reached(32, 900), reached(128, 300), reached(512, 150, 0), reached(512, None, 1), reached(2048, 120)]
 
-    found = sort_out(runs, 3)
+    found = usable(runs, 3)
 
-    assert [one.batch for one in found.reached] == [32, 128, 2048]
-    assert [one.batch for one in found.censored] == [512]
+    assert [one.batch for one in found] == [32, 128, 2048]
     with pytest.raises(PacelineError, match="3 batch sizes met the target with every seed, and 4") as refused:
-        sort_out(runs, 4)
+        usable(runs, 4)
     assert "512" in str(refused.value.why)
 
 
@@ -53,8 +51,8 @@ def test_a_hyperbola_gives_steps_with_their_interval() -> None:
 
     assert found.value == pytest.approx(200, rel=1e-6)
     assert found.low <= found.value <= found.high
-    assert steps.efficiency(32) == pytest.approx(1)
-    assert steps.efficiency(256) == pytest.approx((100 + 25_600 / 32) * 32 / (200 * 256))
+    assert steps.efficiency(32).value == pytest.approx(1)
+    assert steps.efficiency(256).value == pytest.approx((100 + 25_600 / 32) * 32 / (200 * 256))
 
 
 def test_the_noise_of_one_run_gives_a_guess_between_linear_scaling_and_none() -> None:
@@ -65,7 +63,7 @@ def test_the_noise_of_one_run_gives_a_guess_between_linear_scaling_and_none() ->
 
     assert found.value == pytest.approx(250 * (64 / 512 + 1) / 2 + 750 / 8)
     assert (found.low, found.high) == (125, 1000)
-    assert steps.efficiency(64) == pytest.approx(1)
+    assert steps.efficiency(64).value == pytest.approx(1)
 
 
 def test_noise_beyond_the_data_set_counts_as_the_data_set() -> None:
@@ -91,11 +89,11 @@ def test_where_branches_lost_nothing_steps_fall_in_proportion() -> None:
 
     found = settled.at(512)
 
-    assert alone.efficiency(512) == pytest.approx(164 / 612)
-    assert settled.efficiency(512) == settled.efficiency(128) == pytest.approx(1)
+    assert alone.efficiency(512).value == pytest.approx(164 / 612)
+    assert settled.efficiency(512).value == settled.efficiency(128).value == pytest.approx(1)
     assert found.value == found.low == 125
     assert found.high == pytest.approx(alone.at(512).value)
-    assert settled.efficiency(2048) == pytest.approx((100 + 512) / (100 + 2048))
+    assert settled.efficiency(2048).value == pytest.approx((100 + 512) / (100 + 2048))
     assert (settled.at(2048).low, settled.at(2048).high) == (31.25, 1000)
 
 

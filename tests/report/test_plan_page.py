@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from paceline.plan import collectives
-from paceline.plan import speed as planner
+from paceline.plan import step_time as planner
 from paceline.records.errors import PacelineError
 from paceline.records.plan_results import Evidence, estimate, read_plan
 from paceline.records.rundir import RunDir

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from paceline.stats.goodput import efficiency, gain, strong_efficiency, weak_efficiency
+from paceline.stats.goodput import efficiency, gain, strong_efficiency
 
 SIZES = st.floats(1, 1e6)
 
@@ -65,8 +65,3 @@ def test_strong_scaling_of_published_records():
 
     assert found == pytest.approx([0.6319, 0.4134, 0.3801, 0.1643], abs=5e-5)
     assert minutes[8] / minutes[3584] == pytest.approx(73.58, abs=0.01)
-
-
-def test_weak_scaling_of_the_workshops_four_devices():
-    """630 and 2,426 images a second."""
-    assert weak_efficiency(630, 2426, 4) == pytest.approx(0.963, abs=5e-4)

@@ -36,11 +36,11 @@ def test_the_critical_batch_of_a_noisy_quadratic():
     found = fit(sizes, [steps_of(size) for size in sizes])
 
     assert found.critical.value == pytest.approx(CRITICAL, rel=0.02)
-    assert found.least_steps == pytest.approx(195.1, rel=0.005)
+    assert found.least_steps.value == pytest.approx(195.1, rel=0.005)
     assert found.worst < 0.003
     assert abs(found.held_out) < 0.005
     assert found.critical.low <= found.critical.value <= found.critical.high
-    assert found.steps(1.2525) == pytest.approx(2 * found.least_steps, rel=0.02)
+    assert found.steps(1.2525).value == pytest.approx(2 * found.least_steps.value, rel=0.02)
 
 
 def test_units_of_the_batch_do_not_matter():
@@ -83,7 +83,7 @@ def test_intervals_hold_the_truth_about_as_often_as_they_say():
         steps = (200 + 51_200 / sizes) * (1 + 0.08 * generator.standard_normal(len(sizes)))
         found = fit(sizes, steps)
         inside += found.critical.low <= 256 <= found.critical.high
-        interval = found.steps_interval(1024)
+        interval = found.steps(1024)
         reached += interval.low <= 250 <= interval.high
 
     assert 0.84 <= inside / 300 <= 0.96
@@ -99,7 +99,7 @@ def test_intervals_of_few_runs_hold_the_truth_as_often_as_they_say(sizes, seeds)
     for _ in range(500):
         found = fit(runs, (200 + 51_200 / runs) * (1 + 0.05 * generator.standard_normal(len(runs))))
         inside += found.critical.low <= 256 <= found.critical.high
-        interval = found.steps_interval(4096)
+        interval = found.steps(4096)
         reached += interval.low <= 212.5 <= interval.high
 
     assert 0.86 <= inside / 500 <= 0.94
@@ -110,15 +110,15 @@ def test_intervals_are_those_of_a_linear_fit():
     """Against a general least-squares solver with its covariance: S_min, E_min, and a batch in between."""
     sizes, steps = np.array([32.0, 128, 512, 2048, 8192]), np.array([1750.0, 650, 280, 235, 199])
     found = fit(sizes, steps)
-    expected = found.least_steps + found.least_samples / sizes
+    expected = found.least_steps.value + found.least_samples.value / sizes
     design = np.stack([1 / expected, 1 / (sizes * expected)], axis=1)
 
     (least, samples), squares, *_ = np.linalg.lstsq(design, steps / expected, rcond=None)
 
     covariance = np.linalg.inv(design.T @ design) * squares[0] / 3
     t = 2.3533634  # of 3 degrees of freedom, 95 % below
-    assert [found.least_steps, found.least_samples] == pytest.approx([least, samples], rel=1e-3)
-    for interval, weights in ((found.sum_of(1, 0), [1, 0]), (found.steps_interval(300), [1, 1 / 300])):
+    assert [found.least_steps.value, found.least_samples.value] == pytest.approx([least, samples], rel=1e-3)
+    for interval, weights in ((found.least_steps, [1, 0]), (found.steps(300), [1, 1 / 300])):
         reach = t * math.sqrt(np.array(weights) @ covariance @ np.array(weights))
         assert interval.high - interval.value == pytest.approx(reach, rel=1e-3)
         assert interval.value - interval.low == pytest.approx(reach, rel=1e-3)

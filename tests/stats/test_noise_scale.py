@@ -183,8 +183,8 @@ def test_fieller_is_exact_for_a_normal_pair():
     inside = 0
     for _ in range(2_000):
         pairs = generator.multivariate_normal([3.0, 1.0], [[1.0, 0.5], [0.5, 1.5]], size=8)
-        low, high = fieller(pairs[:, 0], pairs[:, 1], 0.9)
-        inside += low <= 3 <= high
+        found = fieller(pairs[:, 0], pairs[:, 1], 0.9)
+        inside += found.low <= 3 <= found.high
 
     assert inside / 2_000 == pytest.approx(0.9, abs=0.025)
 

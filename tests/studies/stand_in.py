@@ -20,9 +20,11 @@ from pathlib import Path
 import msgspec
 import numpy as np
 
+from paceline.records.errors import REFUSAL_FILE
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info, write_info
 from paceline.records.schema import SCHEMA, Batch, End, Evaluation, Measure, RunInfo, Start, TaskFacts, Topology
+from paceline.records.validation import Refusal
 from paceline.records.writer import EventWriter
 from paceline.tasks.table import BUILT_IN
 from paceline.train.config import TrainConfig
@@ -65,9 +67,8 @@ def lr_of(flags):
 def fail(flags):
     """The ends that leave no run."""
     if lr_of(flags) == 66:
-        sys.stderr.write(
-            "a warning of a library\nerror: the batch is wrong\n  why:  it is odd\nand long\n  next: --more\n"
-        )
+        sys.stderr.write("a warning of a library\nerror: in other words\n")
+        Refusal(what="the batch is wrong", why="it is odd\nand long", hint="--more").write(os.environ[REFUSAL_FILE])
         sys.exit(2)
     if lr_of(flags) == 55:
         sys.stderr.write("Traceback (most recent call last)\nBoom: no message\n")

@@ -10,7 +10,8 @@ import pytest
 from paceline.plan.batch_config import BatchConfig
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
-from paceline.studies.branches import BranchTest, check_parent, last_loss, losses, prepare_branches
+from paceline.studies.branches import BranchTest, check_parent, losses, prepare_branches
+from paceline.studies.trainings import last_evaluation
 from paceline.tasks.table import BUILT_IN
 from paceline.train.config import TrainConfig
 from paceline.train.resolve import recipe, resolve
@@ -28,8 +29,7 @@ def prepared(run: Path, **settings: Any) -> BranchTest:
 
 def configs(test: BranchTest) -> dict[int, TrainConfig]:
     """By batch, of the first seed, as `paceline train` reads their flags."""
-    found = {training.name: parsed(training.flags) for training in test.trainings()}
-    return {batch: found[f"branch-{batch}-seed-1"] for batch in test.settings}
+    return {batch: parsed(training.flags) for (batch, seed), training in test.trainings.items() if seed == 1}
 
 
 def peak(config: TrainConfig) -> Any:
@@ -41,10 +41,10 @@ def test_branches_take_the_same_samples_from_the_weights_of_one_checkpoint(tmp_p
     """Each with its own batch and whole steps, evaluated once, at its end; other seeds than the run's."""
     test = prepared(parent(tmp_path / "run", step=5_000, seed=0), batches="64,256", seeds=2)
 
-    assert sorted(one.name for one in test.trainings()) == sorted(
+    assert sorted(one.name for one in test.trainings.values()) == sorted(
         f"branch-{batch}-seed-{seed}" for batch in (64, 256) for seed in (1, 2)
     )
-    assert [parsed(one.flags).seed for one in test.trainings()] == [1, 1, 2, 2]
+    assert [parsed(one.flags).seed for one in test.trainings.values()] == [1, 1, 2, 2]
     small, large = (configs(test)[batch] for batch in (64, 256))
     assert (small.global_batch, large.global_batch) == (64, 256)
     # 5,000 steps of 938 an epoch are 319,829 samples; a fifth of them over four branches is 15,991.
@@ -133,7 +133,7 @@ def test_batches_for_which_the_run_was_too_short_are_left_out_and_said(tmp_path:
 
     test = prepared(run)
 
-    assert (list(test.settings), test.layout.left_out) == ([64, 128], (256,))
+    assert (sorted({batch for batch, _ in test.trainings}), test.layout.left_out) == ([64, 128], (256,))
     assert "at a batch of 256 were left out" in test.warnings()[0]
     with pytest.raises(PacelineError, match="too short for a branch at a batch of 256") as refused:
         prepared(run, batches="128,256")
@@ -169,12 +169,12 @@ def test_a_run_whose_task_is_gone_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_last_loss_is_that_of_the_last_evaluation(tmp_path: Path) -> None:
-    """NaN without one."""
+    """None without one."""
     done = training(tmp_path / "a", evaluations=[(1, 0.5), (2, 0.75)])
     none = training(tmp_path / "b")
 
-    assert last_loss(RunDir(done)) == pytest.approx(0.25)
-    assert last_loss(RunDir(none)) != last_loss(RunDir(none))
+    assert last_evaluation(RunDir(done), "loss").metrics["loss"].value == pytest.approx(0.25)
+    assert last_evaluation(RunDir(none), "loss") is None
 
 
 def test_losses_stand_by_batch_and_one_that_diverged_is_no_number(tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_losses_stand_by_batch_and_one_that_diverged_is_no_number(tmp_path: Path
     test = prepared(parent(tmp_path / "run"), batches="64,128", seeds=2)
     runs = {
         one.name: RunDir(training(tmp_path / one.name, evaluations=[] if "128-seed-2" in one.name else [(9, 0.8)]))
-        for one in test.trainings()
+        for one in test.trainings.values()
     }
 
     found = test.branches(runs)

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from paceline.studies.flops import count_forward, forward_flop, forward_flop_or_none
+from paceline.studies.flops import count_forward, forward_flop
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Arrays
 from paceline.tasks.linear import build as linear
@@ -128,4 +128,4 @@ def test_a_model_that_cannot_be_followed_has_no_count() -> None:
     """A plan goes on without one."""
     data = Arrays(torch.zeros(4, 2), torch.zeros(4, dtype=torch.int64))
 
-    assert forward_flop_or_none(task_of(Unfollowed, data)) is None
+    assert forward_flop(task_of(Unfollowed, data)) is None

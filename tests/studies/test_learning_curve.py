@@ -7,17 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 
 from paceline.plan.data_config import DataConfig
 from paceline.records.errors import PacelineError
 from paceline.studies import trainings
-from paceline.studies.learning_curve import LearningCurveStudy, prepare
+from paceline.studies.learning_curve import prepare
 from paceline.studies.trainings import carry_out
-from paceline.tasks.classify import cross_entropy
-from paceline.tasks.data.arrays import Arrays
-from paceline.tasks.table import Defaults
-from paceline.tasks.task import Task, accuracy
 from tests.studies.stand_in import error_of
 
 TASK_FILE = """
@@ -50,7 +45,7 @@ def test_every_size_takes_the_steps_and_the_warm_up_of_the_largest(made: str) ->
     """4 epochs of 10 steps are 40, half an epoch of warm-up 5, for 125 samples as for 1,000."""
     study = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=2))
 
-    each = [flags_of(training) for training in study.trainings()]
+    each = [flags_of(training) for training in study.trainings.values()]
 
     assert [flags["--train-samples"] for flags in each] == ["125", "250", "500", "1000"] * 2
     assert [flags["--seed"] for flags in each] == ["0"] * 4 + ["1"] * 4
@@ -62,29 +57,29 @@ def test_a_largest_size_below_the_whole_sets_the_steps(made: str) -> None:
     """Half the data, after a holdout of 200: 400 samples, 4 steps an epoch."""
     study = prepare(DataConfig(task=made, fractions="1/16,1/8,1/4,1/2", holdout=200, epochs=3))
 
-    flags = flags_of(study.trainings()[-1])
+    flags = flags_of(list(study.trainings.values())[-1])
 
-    assert study.sizes == [50, 100, 200, 400]
+    assert sorted({size for size, _ in study.trainings}) == [50, 100, 200, 400]
     assert (flags["--steps"], flags["--warmup"], flags["--holdout"]) == ("12", "2", "200")
-    assert study.recipe.epochs == 3
+    assert study.epochs == 3
 
 
 def test_with_the_same_epochs_steps_and_warm_up_follow_the_size(made: str) -> None:
     """They are left to the training, in epochs."""
     study = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", length="epochs"))
 
-    each = [flags_of(training) for training in study.trainings()]
+    each = [flags_of(training) for training in study.trainings.values()]
 
     assert {flags["--epochs"] for flags in each} == {"4"}
     assert not any("--steps" in flags or "--warmup" in flags for flags in each)
-    assert study.recipe.length == "epochs"
+    assert study.length == "epochs"
 
 
 def test_flags_of_the_training_reach_every_training(made: str) -> None:
     """And a warm-up among them is that of all sizes, in steps."""
     config = DataConfig(task=made, lr=0.3, global_batch=50, train_flags="--optimizer adamw --warmup 1ep --clip-norm 2")
 
-    flags = flags_of(prepare(config).trainings()[0])
+    flags = flags_of(next(iter(prepare(config).trainings.values())))
 
     assert (flags["--lr"], flags["--global-batch"], flags["--optimizer"], flags["--clip-norm"]) == (
         "0.3", "50", "adamw", "2.0",
@@ -133,8 +128,8 @@ def test_points_are_the_errors_of_the_last_evaluation(
     study = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, metric=metric))
     diverging = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, metric=metric, lr=99))
 
-    runs = carry_out(study.trainings(), tmp_path / "a", made, tell=lambda done, total, what: None)
-    lost = carry_out(diverging.trainings()[:1], tmp_path / "b", made, tell=lambda done, total, what: None)
+    runs = carry_out(study.trainings.values(), tmp_path / "a", made, tell=lambda done, total, what: None)
+    lost = carry_out(list(diverging.trainings.values())[:1], tmp_path / "b", made, tell=lambda done, total, what: None)
 
     found = study.points(runs)
     assert [(point.samples, point.seed, point.steps) for point in found] == [(n, 0, 40) for n in (125, 250, 500, 1000)]
@@ -142,12 +137,11 @@ def test_points_are_the_errors_of_the_last_evaluation(
     assert diverging.points({**runs, **lost})[0].error is None
 
 
-def test_the_cost_is_said_in_a_line() -> None:
+def test_the_cost_is_said_in_a_line(made: str) -> None:
     """Sizes, seeds and how long each is trained."""
-    data = Arrays(torch.zeros(1000, 2), torch.zeros(1000, dtype=torch.int64))
-    task = Task("t", torch.nn.Identity, cross_entropy(), data, data, metrics={"accuracy": accuracy})
-    config = prepare(DataConfig(task="digits")).config
-    study = LearningCurveStudy(task, config, (), [10, 20, 1000], 3, "accuracy", "steps")
+    equal = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=3))
+    short = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, length="epochs"))
 
-    assert task.defaults == Defaults()
-    assert study.cost() == "3 sizes from 10 to 1,000 samples, with 3 seeds: trainings of 480 steps, 64 samples a step"
+    sizes = "4 sizes from 125 to 1,000 samples, with"
+    assert equal.cost == f"{sizes} 3 seeds: trainings of 40 steps, 100 samples a step"
+    assert short.cost == f"{sizes} 1 seed: trainings of 4 epochs, 100 samples a step"

@@ -20,7 +20,7 @@ def test_every_size_is_timed_and_a_link_fits(tmp_path, monkeypatch) -> None:
     rows = probe([1, 2], {}, seconds=0.5, sizes=[4096, 1 << 20, 1 << 22], tell=lambda *done: told.append(done))
 
     assert [(row.ranks, row.size_bytes) for row in rows] == [(2, 4096), (2, 1 << 20), (2, 1 << 22)]
-    link = fit_link(rows, one_machine=True).link
+    link = fit_link(rows).link
     assert 0 < link.latency_s < 0.1
     assert 1e6 < link.bandwidth < 1e12
     assert told == [(0, 1), (1, 1)]

@@ -11,7 +11,7 @@ import typer
 from paceline.cli.options import command_from
 from paceline.plan.batch_config import BatchConfig
 from paceline.records.errors import PacelineError
-from paceline.studies.batch_sweep import Sweep, check_sweep, prepare_sweep, require_workers, sweep
+from paceline.studies.batch_sweep import check_sweep, prepare_sweep, require_workers, sweep
 from paceline.studies.train_flags import recipe_flags
 from paceline.tasks.table import BUILT_IN
 from paceline.train.checks import check
@@ -75,7 +75,7 @@ def test_flags_of_a_recipe_are_flags_of_paceline_train() -> None:
 
 def test_a_sweep_has_every_batch_with_every_seed_seed_by_seed() -> None:
     """So that one that is cut short has all sizes; each has the target, a constant rate and its rule."""
-    found = sweep(Sweep([32, 128], 2, "accuracy=0.9", "sqrt", epochs=3))
+    found = list(sweep(asked(seeds=2, epochs=3), [32, 128]).values())
 
     assert [one.name for one in found] == [
         "batch-32-seed-0", "batch-128-seed-0", "batch-32-seed-1", "batch-128-seed-1",
@@ -88,7 +88,7 @@ def test_a_sweep_has_every_batch_with_every_seed_seed_by_seed() -> None:
 @pytest.mark.parametrize("rule", ["none", "linear", "sqrt", "legw"])
 def test_every_training_of_a_sweep_is_one_that_paceline_train_takes(rule: str) -> None:
     """Its flags go through the parser and the checks of the training, with the rule's rate at each batch."""
-    found = prepare_sweep(asked(lr_rule=rule, warmup="0.5ep", epochs=4, seeds=1))
+    found = prepare_sweep(asked(lr_rule=rule, warmup="0.5ep", epochs=4, seeds=1)).values()
 
     assert [one.name for one in found] == [f"batch-{batch}-seed-0" for batch in (16, 64, 256)]
     rates = [recipe(resolve(parsed(one.flags), BUILT_IN["digits"].defaults)).optimizer.lr for one in found]

@@ -14,12 +14,11 @@ from paceline.records.launched import Attempt
 class RankFailed(PacelineError):  # noqa: N818  # it reads as what happened
     """A rank failed in a way that it could not put into words; shown as a card."""
 
-    def __init__(self, text: str, hint: str) -> None:
-        super().__init__("a rank failed", hint=hint, exit_code=Exit.FAILED)
-        self.text = text
+    def __init__(self, card: str, hint: str) -> None:
+        super().__init__("a rank failed", why=card, hint=hint, exit_code=Exit.FAILED)
 
     def __str__(self) -> str:
-        return f"{self.text}\n  next: {self.hint}" if self.hint else self.text
+        return f"{self.why}\n  next: {self.hint}" if self.hint else self.why
 
 
 def failure_of(attempt: Attempt, logs: Path | None, resume: str) -> PacelineError:

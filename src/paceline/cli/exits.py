@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from paceline.cli import signals
-from paceline.records.errors import ELSEWHERE, Exit, PacelineError
+from paceline.records.errors import ELSEWHERE, REFUSAL_FILE, Exit, PacelineError
 
 TYPE_CHECKING = False  # typing itself would cost a tenth of the time that help may take
 if TYPE_CHECKING:
@@ -64,19 +64,19 @@ def exit_code_of(work: Callable[[], int], verb: str = "") -> int:
     Standard output is part of what was asked for: that it cannot be written is a failure like any other. That its
     reader has gone is not reported, but there is no success either.
     """
+    refusal = os.environ.pop(REFUSAL_FILE, "")  # commands that this one starts shall not write there
     try:
         code = work()
         sys.stdout.flush()
         return code
     except PacelineError as error:
-        return _say(f"{name_flag(error, verb)}", error.exit_code)
+        return _refuse(name_flag(error, verb), refusal)
     except KeyboardInterrupt as stop:
         return _say(f"\n{signals.words(stop)}", signals.exit_code(stop))
     except BrokenPipeError:
         return int(Exit.FAILED)
     except OSError as error:
-        refused = name_flag(_refused(error), verb)
-        return _say(f"{refused}", refused.exit_code)
+        return _refuse(name_flag(_refused(error), verb), refusal)
 
 
 def leave(code: int) -> NoReturn:
@@ -92,6 +92,16 @@ def leave(code: int) -> NoReturn:
         with contextlib.suppress(OSError, ValueError):
             stream.flush()
     os._exit(code)
+
+
+def _refuse(error: PacelineError, path: str) -> int:
+    """Print the error, and leave it as data at `path`, if there is one, for the command that started this one."""
+    if path:
+        from paceline.records.validation import Refusal
+
+        with contextlib.suppress(OSError):
+            Refusal.of(error).write(path)
+    return _say(f"{error}", error.exit_code)
 
 
 def _say(message: str, code: int) -> int:

@@ -7,15 +7,18 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
+from paceline.cli.job import obtain_data, refuse_torchrun
 from paceline.cli.options import command_from
+from paceline.cli.plan_frame import make_plan, settled, train_all
 from paceline.plan.batch_config import BatchConfig, check
 from paceline.records.errors import PacelineError
+from paceline.records.plan_results import BatchResult, SpeedResult, read_plan
 
 if TYPE_CHECKING:
     from paceline.plan.batch_result import Question
-    from paceline.records.plan_results import BatchResult
     from paceline.records.rundir import RunDir
-    from paceline.studies.branches import BranchTest
 
     Answer = Callable[[RunDir], BatchResult]
     """What is left to do once there is a directory."""
@@ -29,16 +32,13 @@ noise of its gradients.
 
 def run_batch(given: dict[str, Any]) -> int:
     """Carry out `paceline plan batch` with what the user gave, and return the exit code."""
-    from paceline.cli.job import refuse_torchrun
-    from paceline.cli.plan_frame import carry_out_plan, settled
-
     named: dict[str, Any] = {} if "resume" in given else {"targets": []}
     config = settled("batch", BatchConfig, {**named, **given})
     check(config)
     if config.trains:
         refuse_torchrun("paceline plan batch")
-    name, answer = _prepared(config)  # everything that can be refused is refused before there is a directory
-    return carry_out_plan("batch", name, config, answer)
+    name, answer = _prepared(config)
+    return make_plan("batch", name, config, answer)
 
 
 COMMAND = command_from(BatchConfig, run_batch, HELP)
@@ -58,17 +58,17 @@ def _prepared(config: BatchConfig) -> tuple[str, Answer]:
 def _question(config: BatchConfig) -> Question:
     from paceline.plan.batch_result import Question
     from paceline.plan.recipes import TrainSettings
-    from paceline.records.plan_results import SpeedResult, read_plan
+    from paceline.plan.speed import predictor_of
     from paceline.studies.train_flags import recipe_flags, used
 
-    speed = None
+    times = None
     if config.speed is not None:
         found = read_plan(Path(config.speed))
         if not isinstance(found, SpeedResult):
             raise PacelineError(f"--speed {config.speed} is another plan", hint="a directory of paceline plan speed")
-        speed = found
+        times = predictor_of(found)
     settings = TrainSettings(used, recipe_flags)
-    return Question(config.worker_counts, config.efficiency, settings, config.goal, speed)
+    return Question(config.worker_counts, config.efficiency, settings, config.goal, times)
 
 
 def _from_runs(paths: list[Path], question: Question) -> BatchResult:
@@ -78,8 +78,6 @@ def _from_runs(paths: list[Path], question: Question) -> BatchResult:
 
 
 def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, Answer]:
-    from paceline.cli.job import obtain_data
-    from paceline.cli.plan_frame import train_all
     from paceline.cli.validate_task import try_task
     from paceline.studies.batch_sweep import check_sweep, prepare_sweep
 
@@ -89,17 +87,16 @@ def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, A
     trainings = prepare_sweep(config)
 
     def answer(run: RunDir) -> BatchResult:
-        runs = train_all(trainings, run, task, config, config.train_workers, config.data_dir)
+        runs = train_all(trainings, run, task, config.format, workers=config.train_workers, data_dir=config.data_dir)
         return _from_runs([one.path for one in runs.values()], question)
 
     return Path(task).stem, answer
 
 
 def _of_branches(config: BatchConfig, parent: Path, question: Question) -> tuple[str, Answer]:
-    from paceline.cli.job import obtain_data
-    from paceline.cli.plan_frame import train_all
     from paceline.plan.batch_result import from_noise
-    from paceline.studies.branches import check_parent, prepare_branches
+    from paceline.plan.branch import settle
+    from paceline.studies.branches import check_parent, losses, prepare_branches
 
     info = check_parent(parent)
     from_noise(parent, question)  # refused where no noise was recorded
@@ -108,20 +105,10 @@ def _of_branches(config: BatchConfig, parent: Path, question: Question) -> tuple
     test = prepare_branches(parent, config)
 
     def answer(run: RunDir) -> BatchResult:
-        runs = train_all(test.trainings(), run, test.task, config, config.train_workers, data_dir)
-        return _settled(test, runs, parent, question)
+        runs = train_all(test.trainings, run, test.task, config.format, workers=config.train_workers, data_dir=data_dir)
+        branches = test.branches(runs)
+        settled = dataclasses.replace(question, settled=settle(losses(branches)), branches=branches)
+        result = from_noise(parent, settled)
+        return msgspec.structs.replace(result, warnings=[*result.warnings, *test.warnings()])
 
     return parent.resolve().name, answer
-
-
-def _settled(test: BranchTest, runs: dict[str, RunDir], parent: Path, question: Question) -> BatchResult:
-    import msgspec
-
-    from paceline.plan.batch_result import from_noise
-    from paceline.plan.branch import settle
-    from paceline.studies.branches import losses
-
-    branches = test.branches(runs)
-    settled = settle(losses(branches))
-    result = from_noise(parent, dataclasses.replace(question, settled=settled, branches=branches))
-    return msgspec.structs.replace(result, warnings=[*result.warnings, *test.warnings()])

@@ -7,14 +7,16 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from paceline.cli.job import obtain_data, refuse_torchrun
 from paceline.cli.options import command_from
+from paceline.cli.plan_frame import make_plan, settled, train_all
 from paceline.plan.data_config import DataConfig, check
 from paceline.records.errors import PacelineError
+from paceline.records.rundir import RunDir, read_info
 from paceline.tasks.table import BUILT_IN
 
 if TYPE_CHECKING:
     from paceline.records.plan_results import DataResult
-    from paceline.records.rundir import RunDir
     from paceline.studies.learning_curve import LearningCurveStudy
 
 HELP = """Predict how much more data and computing a target needs.
@@ -25,8 +27,6 @@ Trains on parts of the training set and fits how the error falls with the number
 
 def run_data(given: dict[str, Any]) -> int:
     """Carry out `paceline plan data` with what the user gave, and return the exit code."""
-    from paceline.cli.job import obtain_data, refuse_torchrun
-    from paceline.cli.plan_frame import carry_out_plan
     from paceline.cli.validate_task import try_task
 
     refuse_torchrun("paceline plan data")
@@ -35,8 +35,8 @@ def run_data(given: dict[str, Any]) -> int:
     try_task(config.task, {"data_dir": config.data_dir, "holdout": config.holdout}, config.format, config.workers)
     from paceline.studies.learning_curve import prepare
 
-    study = prepare(config)  # everything that can be refused is refused before there is a directory
-    return carry_out_plan("data", Path(config.task).stem, config, lambda run: _learn(config, study, run))
+    study = prepare(config)
+    return make_plan("data", Path(config.task).stem, config, lambda run: _learn(config, study, run))
 
 
 COMMAND = command_from(DataConfig, run_data, HELP)
@@ -44,8 +44,6 @@ COMMAND = command_from(DataConfig, run_data, HELP)
 
 def _settled(given: dict[str, Any]) -> DataConfig:
     """What was given, with what the plan to be resumed had, checked."""
-    from paceline.cli.plan_frame import settled
-
     if "task" not in given and "resume" not in given:
         raise PacelineError("no task was named", hint=f"one of {', '.join(BUILT_IN)}, or a Python file with task()")
     config = settled("data", DataConfig, given)
@@ -60,22 +58,21 @@ def _settled(given: dict[str, Any]) -> DataConfig:
 
 
 def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataResult:
-    from paceline.cli.plan_frame import train_all
     from paceline.plan.data_needs import Question, learn
-    from paceline.records.rundir import read_info
-    from paceline.studies.flops import forward_flop_or_none
+    from paceline.studies.flops import forward_flop
     from paceline.studies.learning_curve import as_error
 
-    forward = forward_flop_or_none(study.task)
-    trainings = study.trainings()
+    forward = forward_flop(study.task)
     if config.format == "text":
-        sys.stderr.write(f"{study.cost()}\n")
-    runs = train_all(trainings, run, config.task, config, config.workers, config.data_dir)
-    precision = read_info(runs[trainings[0].name].path).precision or "the trainings' precision"
+        sys.stderr.write(f"{study.cost}\n")
+    runs = train_all(study.trainings, run, config.task, config.format, workers=config.workers, data_dir=config.data_dir)
+    precision = read_info(next(iter(runs.values())).path).precision or "the trainings' precision"
     question = Question(
         task=study.task.name,
         metric="error" if study.metric == "accuracy" else study.metric,
-        recipe=study.recipe,
+        batch=study.batch,
+        epochs=study.epochs,
+        length=study.length,
         targets=[as_error(study.metric, target.value) for target in config.targets],
         forward_flop=forward,
         device=config.device(precision),

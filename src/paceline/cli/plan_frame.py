@@ -8,7 +8,7 @@ import datetime
 import platform
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -19,16 +19,15 @@ from paceline.cli import signals
 from paceline.cli.exits import numbers_first
 from paceline.cli.run_directory import fresh_run, made_by, require_one_directory, resume_command
 from paceline.records.errors import Exit, PacelineError
+from paceline.records.plan_results import AnyPlan, read_plan, write_plan
 from paceline.records.rundir import RunDir, read_info, run_lock, write_info
 from paceline.records.schema import SCHEMA, RunInfo
 from paceline.settings.declare import VerbSettings
 
 if TYPE_CHECKING:
-    from paceline.plan.batch_config import BatchConfig
-    from paceline.plan.data_config import DataConfig
-    from paceline.plan.speed_config import SpeedConfig
-    from paceline.records.plan_results import AnyPlan
-    from paceline.studies.trainings import Training
+    from rich.console import Console
+
+    from paceline.studies.trainings import Grid
 
 Config = TypeVar("Config", bound=VerbSettings)
 
@@ -78,22 +77,20 @@ def _info_of(kind: str, path: str) -> RunInfo:
     return info
 
 
-def carry_out_plan(
-    kind: str, name: str, config: BatchConfig | DataConfig | SpeedConfig, answer: Callable[[RunDir], AnyPlan]
-) -> int:
-    """Make the run directory, answer, and show the result. When stopped, the command that resumes the plan is said.
+def make_plan(kind: str, name: str, config: Any, answer: Callable[[RunDir], AnyPlan]) -> int:
+    """Carry out a plan for which everything that can be refused has been: its directory, its result, and its card.
+
+    When it is stopped, the command that resumes it is shown.
 
     Args:
-        kind: of the plan.
+        kind: batch, speed or data.
         name: of the task.
-        config: what was asked.
-        answer: makes the result, given the directory; whatever can be refused has been refused before.
+        config: its settings, a dataclass with `run_dir` and `format`, and with `resume` where a plan makes trainings.
+        answer: makes the result; trainings stand in the directory.
 
     Returns:
         The exit code.
     """
-    from paceline.records.plan_results import write_plan
-
     run = open_plan(kind, name, dataclasses.asdict(config), config.run_dir, getattr(config, "resume", None))
     with run_lock(run):
         try:
@@ -107,28 +104,25 @@ def carry_out_plan(
 
 
 def train_all(
-    trainings: Sequence[Training],
-    run: RunDir,
-    task: str,
-    config: BatchConfig | DataConfig,
-    workers: str,
-    data: str | None,
+    trainings: Grid, run: RunDir, task: str, format_: str, *, workers: str, data_dir: str | None
 ) -> dict[str, RunDir]:
-    """Carry out the trainings of a plan that have not been done yet, and show which one runs.
+    """Train what has not been trained yet, and show how far it has come.
 
     Args:
-        trainings: in this order.
+        trainings: of the plan.
         run: of the plan.
-        task: of all of them.
-        config: of the plan.
-        workers: of each training.
-        data: directory of the data set.
+        task: of all trainings.
+        format_: text or json.
+        workers, data_dir: of all trainings; another call may have others.
+
+    Returns:
+        run directories by name.
     """
     from paceline.studies.trainings import carry_out
 
-    shared = ["--workers", workers, *(["--data-dir", data] if data is not None else [])]
-    with progress_of_trainings(len(trainings), config.format) as tell:
-        return carry_out(trainings, run.path / "runs", task, shared, tell=tell)
+    shared = ["--workers", workers, *(["--data-dir", data_dir] if data_dir is not None else [])]
+    with progress_of_trainings(len(trainings), format_) as tell:
+        return carry_out(trainings.values(), run.path / "runs", task, shared, tell=tell)
 
 
 def settled(kind: str, settings: type[Config], given: Mapping[str, Any]) -> Config:
@@ -159,7 +153,6 @@ def show_plan(run: RunDir, format_: str) -> None:
     """
     from paceline.cli.card_layout import card_console, show
     from paceline.cli.report_plan import plan_card
-    from paceline.records.plan_results import read_plan
     from paceline.report.plan.write import write_plan_page
 
     result = read_plan(run.path)
@@ -172,31 +165,36 @@ def show_plan(run: RunDir, format_: str) -> None:
 
 
 @contextlib.contextmanager
-def progress_bar(what: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on a terminal's stderr; what it gives is called with how much is done, and of how much."""
-    from rich.console import Console
+def progress_bar(what: str, otherwise: Callable[..., None] = lambda done, total: None) -> Iterator[Callable[..., None]]:
+    """A bar on a terminal's stderr; what it gives is called with how much is done, of how much, and what goes on now.
 
+    Args:
+        what: in front of the bar.
+        otherwise: what it gives where stderr is no terminal.
+    """
     from paceline.cli.live import CountLine, LiveProgress
 
-    console = Console(stderr=True)
+    console = _console()
     if not console.is_terminal:
-        yield lambda done, total: None
+        yield otherwise
         return
     with LiveProgress(console) as progress:
         yield CountLine(progress, what)
 
 
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False, markup=False)
+
+
 @contextlib.contextmanager
 def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, int, str], None]]:
     """Which training runs: a bar on a terminal, else a line each; nothing with json."""
-    from rich.console import Console
-
-    from paceline.cli.live import CountLine, LiveProgress
-
-    console = Console(stderr=True, highlight=False, markup=False)
     if format_ == "json":
         yield lambda done, all_, what: None
         return
+    console = _console()
     console.print(f"cost: {total} trainings; how long is known after the first")
     began = time.monotonic()
     before: int | None = None  # done by an earlier call, in time that nobody took
@@ -208,8 +206,5 @@ def progress_of_trainings(total: int, format_: str) -> Iterator[Callable[[int, i
         left = f", about {spent / here * (all_ - done) / 60:.0f} min left" if here and done < all_ else ""
         console.print(f"{done} of {all_} done{left}" + (f": {what}" if what else ""), soft_wrap=True)
 
-    if not console.is_terminal:
-        yield line
-        return
-    with LiveProgress(console) as progress:
-        yield CountLine(progress, "trainings")
+    with progress_bar("trainings", line) as tell:
+        yield tell

@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from paceline.cli import signals
+from paceline.cli.job import refuse_torchrun, worker_environment
 from paceline.cli.options import command_from
+from paceline.cli.plan_frame import make_plan, progress_bar
 from paceline.plan.speed_config import SpeedConfig, check
 from paceline.records.errors import PacelineError
 
 if TYPE_CHECKING:
     from paceline.plan.collectives import Network
     from paceline.plan.network import FittedLink
-    from paceline.plan.rows import Timing
 
 HELP = """Predict the speed of other numbers of workers from a few short runs.
 
@@ -33,22 +34,20 @@ def run_speed(given: dict[str, Any]) -> int:
     """Carry out `paceline plan speed` with what the user gave, and return the exit code."""
     config = SpeedConfig(**{"runs": [], **given})
     check(config)
-    from paceline.cli.job import refuse_torchrun
-    from paceline.cli.plan_frame import carry_out_plan, progress_bar
-    from paceline.plan.network import network_facts
     from paceline.plan.rows import require_alike, timing_of
     from paceline.plan.speed import Question, predict, processors_of
+    from paceline.plan.step_fit import require_sizes
 
     if config.probe:
         refuse_torchrun("paceline plan speed --probe")
     paths = [Path(run) for run in config.runs]
     info = require_alike(paths)
-    timings = [timing_of(path) for path in paths]
-    _require_sizes(timings)
+    observed = [timing_of(path) for path in paths]
+    require_sizes(observed)  # before a probe takes its time
     processors = processors_of(info)
     network, link = _network(config, processors)
-    first = timings[0].observed.setting
-    most = max(timing.observed.setting.workers for timing in timings)
+    first = observed[0].setting
+    most = max(each.setting.workers for each in observed)
     question = Question(
         task=info.name,
         workers=config.worker_counts,
@@ -59,22 +58,12 @@ def run_speed(given: dict[str, Any]) -> int:
         processors=processors,
         compressed=info.config.get("compress", "none") != "none",
     )
-    facts = network_facts(network, "given" if link is None else "probe", link)
     with progress_bar("fit") as tell:
-        result = predict(timings, network, facts, question, tell, link=link)
-    return carry_out_plan("speed", info.name, config, lambda run: result)
+        result = predict(observed, network, question, tell, link=link)
+    return make_plan("speed", info.name, config, lambda run: result)
 
 
 COMMAND = command_from(SpeedConfig, run_speed, HELP)
-
-
-def _require_sizes(timings: list[Timing]) -> None:
-    if len({timing.observed.setting.micro for timing in timings}) < 2:
-        raise PacelineError(
-            "all runs have the same batch a worker",
-            why="work and overhead of a step can only be told apart where the batch differs",
-            hint="one more short run with another --global-batch",
-        )
 
 
 def _network(config: SpeedConfig, processors: float | None) -> tuple[Network, FittedLink | None]:
@@ -97,8 +86,6 @@ def _probed(config: SpeedConfig, processors: float | None) -> FittedLink:
     Raises:
         typer.Exit: stopped, with the exit code of a stopped job.
     """
-    from paceline.cli.job import worker_environment
-    from paceline.cli.plan_frame import progress_bar
     from paceline.plan.network import fit_link
     from paceline.studies.probe import probe
 
@@ -110,4 +97,4 @@ def _probed(config: SpeedConfig, processors: float | None) -> FittedLink:
     except KeyboardInterrupt as stop:
         sys.stderr.write("\nstopped: nothing was written\n")
         raise typer.Exit(signals.exit_code(stop)) from None
-    return fit_link(rows, one_machine=True, processors=processors)
+    return fit_link(rows, processors)

@@ -7,7 +7,9 @@ import sys
 from typing import Any
 
 from paceline.cli.options import command_from
+from paceline.cli.plan_frame import open_plan, show_plan
 from paceline.plan.cost_config import CostConfig, TrendsConfig, check
+from paceline.records.plan_results import write_plan
 
 COST_HELP = """Compute what a training costs in FLOP, PF/s-days, hours and money.
 
@@ -21,9 +23,7 @@ TRENDS_HELP = "Show published training times of ResNet-50 on ImageNet and how th
 
 def show_trends(given: dict[str, Any]) -> None:
     """Carry out `paceline plan trends` with what the user gave."""
-    from paceline.cli.plan_frame import open_plan, show_plan
     from paceline.plan.trends import trends
-    from paceline.records.plan_results import write_plan
 
     config = TrendsConfig(**given)
     config.check_fields()

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 
 from paceline.parallel.partition import steps_per_epoch
 from paceline.plan.steps import Steps
-from paceline.records.plan_results import BatchRow, Recommendation, estimate
+from paceline.records.plan_results import BatchRow, Recommendation
+from paceline.stats.intervals import Interval
 
 ADAM_KIN = ("adamw", "lamb", "novograd")
 
@@ -43,7 +44,7 @@ class Recipe:
     Attributes:
         flags: of `paceline train`, but for batch, workers and length.
         lr: the peak rate that comes of them.
-        lr_ends: what the interval of the noise scale makes of it; None where it does not depend on that.
+        lr_interval: what that of the noise scale makes of it; None where it does not depend on that.
         rule: where the rate is from.
         warmup: as --warmup takes it.
         why_warmup: what a warm-up that the runs did not have is for; empty where it is theirs.
@@ -57,7 +58,7 @@ class Recipe:
     warmup: str
     why_warmup: str = ""
     stretch: float | None = None
-    lr_ends: tuple[float, float] | None = None
+    lr_interval: Interval | None = None
 
 
 @dataclass(frozen=True)
@@ -108,7 +109,7 @@ def recommend(rows: Sequence[BatchRow], steps: Steps, wish: Wish) -> Recommendat
         command=_command(best, bool(timed), recipe, wish),
         because=_because(best, steps, wish, recipe),
         unless=_unless(steps, best, rows),
-        lr_interval=None if recipe.lr_ends is None else estimate(recipe.lr, *recipe.lr_ends),
+        lr_interval=recipe.lr_interval.estimate if recipe.lr_interval else None,
     )
 
 

@@ -66,15 +66,6 @@ def tree(ranks: int, size_bytes: float, link: Link) -> float:
     return 2 * math.ceil(math.log2(ranks)) * link.latency_of(ranks) + max(2 * size_bytes / link.bandwidth, together)
 
 
-def hierarchical(nodes: int, per_node: int, size_bytes: float, inner: Link, outer: Link) -> float:
-    """Seconds of an all-reduce over `nodes` machines with `per_node` ranks each.
-
-    Within a machine a ring takes the bytes of a whole all-reduce (scatter before, gather after); between machines each
-    of the `per_node` rings carries its share.
-    """
-    return ring(per_node, size_bytes, inner) + ring(nodes, size_bytes / per_node, outer)
-
-
 @dataclass(frozen=True)
 class Network:
     """Links of a cluster.
@@ -90,6 +81,10 @@ class Network:
     per_node: int | None = None
     outer: Link | None = None
     tree: bool = False
+
+    def faster(self, times: float) -> Network:
+        """All links faster so many times."""
+        return replace(self, link=self.link.faster(times), outer=self.outer.faster(times) if self.outer else None)
 
     def all_reduce(self, ranks: int, size_bytes: float) -> float:
         """Seconds of an all-reduce over `ranks`, in the fastest way that the library has."""
@@ -107,6 +102,6 @@ class Network:
                 nodes * self.link.processors,
             )
             return ring(ranks, size_bytes, slowest)
-        layered = hierarchical(nodes, self.per_node, size_bytes, self.link, self.outer)
-        within = ring(self.per_node, size_bytes, self.link)
-        return min(layered, within + tree(nodes, size_bytes / self.per_node, self.outer))
+        # A scatter before and a gather after take what an all-reduce within each machine takes.
+        within, share = ring(self.per_node, size_bytes, self.link), size_bytes / self.per_node
+        return within + min(ring(nodes, share, self.outer), tree(nodes, share, self.outer))

@@ -27,9 +27,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 
-from paceline.plan.step_time import Parts, Setting, turns_of
+import numpy as np
+from scipy.special import ndtr
+
+from paceline.plan.step_time import Setting, turns_of
+from paceline.records.plan_results import StepParts
 
 _NOISE = 0.3
 _BASE = 0.008
@@ -38,8 +41,8 @@ _PER_DOUBLING_OF_TURNS = 0.24
 _TURNS_NOT_MEASURED = 0.25
 _PER_DOUBLING_OF_WORKERS = 0.09
 _PER_DOUBLING_OF_SAMPLES = 0.08
-_STEPS = 60
-"""Halvings of the range in which an end of an interval is sought."""
+_NARROWEST = 1e-12
+"""Width of a normal distribution in place of none."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +62,10 @@ class Discrepancy:
     turns: float = 1.0
     processors: float | None = None
 
-    def deviation(self, setting: Setting, parts: Parts) -> float:
+    def deviation(self, setting: Setting, parts: StepParts) -> float:
         """Standard deviation of the logarithm of a step's time at `setting`, of which `parts` are predicted."""
         near = min(self.noise, key=lambda workers: abs(math.log(workers / setting.workers)))
-        uncertain = (parts.network + parts.sharing) / parts.total
+        uncertain = (parts.network_s + parts.sharing_s) / parts.total_s
         turns = turns_of(setting, self.processors)
         assumed = _TURNS_NOT_MEASURED if turns > 1 >= self.turns else 0.0
         grown = math.hypot(
@@ -80,25 +83,16 @@ def _doublings(value: float, measured: tuple[float, float]) -> float:
 
 
 def quantile_of_mixture(means: Sequence[float], deviations: Sequence[float], chance: float) -> float:
-    """The quantile of a mixture of normal distributions in equal parts, by bisection: no random numbers, so that a
-    record gives the same interval again.
+    """The quantile of a mixture of normal distributions in equal parts, found without random numbers, so that a record
+    gives the same interval again.
 
     Args:
         means, deviations: (n,) each; a deviation may be 0.
         chance: between 0 and 1.
     """
-    normal = NormalDist()
+    from scipy.optimize import brentq
 
-    def below(x: float) -> float:
-        parts = (
-            normal.cdf((x - mean) / deviation) if deviation else float(x >= mean)
-            for mean, deviation in zip(means, deviations, strict=True)
-        )
-        return sum(parts) / len(means)
-
-    reach = 10 * max(deviations)
-    low, high = min(means) - reach, max(means) + reach
-    for _ in range(_STEPS):
-        middle = (low + high) / 2
-        low, high = (low, middle) if below(middle) >= chance else (middle, high)
-    return high
+    centers, widths = np.array(means), np.maximum(deviations, _NARROWEST)
+    reach = 10 * widths.max()
+    ends = centers.min() - reach, centers.max() + reach
+    return float(brentq(lambda x: ndtr((x - centers) / widths).mean() - chance, *ends))

@@ -10,6 +10,7 @@ there are steps to show it, the times above their 90 % quantile are followed by 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -39,36 +40,19 @@ class Jitter:
 
     Args:
         ratios: (n,) times of single steps of one worker over their median.
+        facts: of a record in place of these, though it cannot be drawn anew; None without.
 
     Attributes:
         facts: all that it says, for the record.
     """
 
-    def __init__(self, ratios: Floats) -> None:
-        self._ratios = np.sort(ratios)
-        self.facts = _facts(self._ratios)
-
-    @classmethod
-    def recorded(cls, facts: JitterFacts | None) -> Jitter:
-        """The same from a record, though it cannot be drawn anew; without one, none."""
-        made = cls(np.empty(0))
-        if facts is not None:
-            made.facts = facts
-        return made
-
-    @property
-    def measured(self) -> bool:
-        """Whether there is anything to say."""
-        return self.facts.steps >= LEAST_TIMES
-
-    @property
-    def seen(self) -> int:
-        """Workers up to which it was measured; more follow the tail, or wait as long as these where there is none."""
-        return self.facts.seen
+    def __init__(self, ratios: Floats | Sequence[float] = (), facts: JitterFacts | None = None) -> None:
+        self._ratios = np.sort(np.asarray(ratios, dtype=np.float64))
+        self.facts = facts or _facts(self._ratios)
 
     def __call__(self, workers: int) -> float:
         """As a part of the time of a step's computation."""
-        if workers < 2 or not self.measured:
+        if workers < 2 or not self.facts.waits:
             return 0.0
         return float(np.interp(math.log2(workers), range(len(self.facts.waits)), self.facts.waits))
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from paceline.plan.collectives import Link, Network, ring
 from paceline.records.errors import PacelineError
-from paceline.records.plan_results import NetworkFacts
+from paceline.records.plan_results import NetworkFacts, finite
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -43,16 +43,12 @@ class FittedLink:
     Attributes:
         link: the best.
         worst: the largest relative error at a timed point.
-        determination: R^2 of the logarithms of times.
         rows: that went in.
-        one_machine: as it was fitted.
     """
 
     link: Link
     worst: float
-    determination: float
     rows: tuple[Timed, ...]
-    one_machine: bool
 
     def drawn(self, generator: np.random.Generator) -> Link:
         """A link fitted to the fitted times with noise as large as the residuals: how far it is known."""
@@ -62,15 +58,14 @@ class FittedLink:
         noise = max(_LEAST_NOISE, float(np.sqrt((residuals**2).sum() / left)))
         times = fitted * np.exp(noise * generator.standard_normal(len(fitted)))
         again = [replace(row, seconds=float(time)) for row, time in zip(self.rows, times, strict=True)]
-        return fit_link(again, one_machine=self.one_machine, processors=self.link.processors).link
+        return fit_link(again, self.link.processors).link
 
 
-def fit_link(rows: Sequence[Timed], *, one_machine: bool, processors: float | None = None) -> FittedLink:
+def fit_link(rows: Sequence[Timed], processors: float | None = None) -> FittedLink:
     """Fit a ring's cost to timed all-reduces, by least squares of relative errors.
 
     Args:
-        rows: at least two sizes; with `one_machine`, two numbers of ranks tell links from memory.
-        one_machine: all ranks share a machine's memory.
+        rows: of ranks of one machine: at least two sizes; two numbers of ranks tell links from the memory they share.
         processors: ranks that its cores serve at once; None where devices send, or it is not known.
 
     Raises:
@@ -85,15 +80,16 @@ def fit_link(rows: Sequence[Timed], *, one_machine: bool, processors: float | No
         )
     from scipy.optimize import least_squares
 
-    shares = one_machine and len({row.ranks for row in usable}) > 1
+    shares = len({row.ranks for row in usable}) > 1
     seconds = np.log([row.seconds for row in usable])
-    small, large = min(usable, key=_size), max(usable, key=_size)
+    small, large = (choose(usable, key=lambda row: row.size_bytes) for choose in (min, max))
     latency = small.seconds / (2 * (small.ranks - 1))
     bandwidth = 2 * (large.ranks - 1) / large.ranks * large.size_bytes / large.seconds
 
     def link(x: Floats) -> Link:
-        shared = bandwidth * float(np.exp(x[2])) if shares else float("inf")
-        return Link(latency * float(np.exp(x[0])), bandwidth * float(np.exp(x[1])), shared, processors or float("inf"))
+        factors = np.exp(x).tolist()
+        shared = bandwidth * factors[2] if shares else math.inf
+        return Link(latency * factors[0], bandwidth * factors[1], shared, processors or math.inf)
 
     def residuals(x: Floats) -> Floats:
         here = link(x)
@@ -109,42 +105,33 @@ def fit_link(rows: Sequence[Timed], *, one_machine: bool, processors: float | No
         sharing = best_from(0.0, 1.0)
         # Noise always finds some use for one more number; it has to explain a good part of what was left.
         best = sharing if sharing.cost + _NOTHING < _CONVINCING * best.cost else best
-    errors = residuals(best.x)
-    spread = float(((seconds - seconds.mean()) ** 2).sum())
     return FittedLink(
         link=link(best.x),
-        worst=float(np.abs(np.expm1(errors)).max()),
-        determination=1 - float((errors**2).sum()) / spread if spread else 1.0,
+        worst=float(np.abs(np.expm1(residuals(best.x))).max()),
         rows=tuple(usable),
-        one_machine=one_machine,
     )
 
 
-def _size(row: Timed) -> int:
-    return row.size_bytes
-
-
-def network_facts(network: Network, source: str, fitted: FittedLink | None = None) -> NetworkFacts:
+def network_facts(network: Network, fitted: FittedLink | None) -> NetworkFacts:
     """The record of a network.
 
     Args:
         network: any.
-        source: `probe` or `given`.
-        fitted: how its link was found.
+        fitted: how a probe found its link; None where the network was given.
     """
-    outer = network.outer
+    link, outer = network.link, network.outer
     return NetworkFacts(
-        source=source,
-        latency_s=network.link.latency_s,
-        bandwidth_bytes_per_s=network.link.bandwidth,
-        shared_bytes_per_s=network.link.shared if math.isfinite(network.link.shared) else None,
+        source="given" if fitted is None else "probe",
+        latency_s=link.latency_s,
+        bandwidth_bytes_per_s=link.bandwidth,
+        shared_bytes_per_s=finite(link.shared),
         per_node=network.per_node,
         tree=network.tree,
         outer_latency_s=outer.latency_s if outer else None,
         outer_bandwidth_bytes_per_s=outer.bandwidth if outer else None,
         worst_error=fitted.worst if fitted else None,
         probed=[[float(row.ranks), float(row.size_bytes), row.seconds] for row in fitted.rows] if fitted else [],
-        processors=network.link.processors if math.isfinite(network.link.processors) else None,
+        processors=finite(link.processors),
     )
 
 
@@ -153,7 +140,7 @@ def network_of(facts: NetworkFacts) -> Network:
     link = Link(
         facts.latency_s or 0.0,
         facts.bandwidth_bytes_per_s or math.inf,
-        facts.shared_bytes_per_s if facts.shared_bytes_per_s is not None else math.inf,
+        facts.shared_bytes_per_s or math.inf,
         facts.processors or math.inf,
     )
     outer = None

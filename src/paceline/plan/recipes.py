@@ -8,13 +8,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from paceline.plan.advise import Recipe, growth_of_rate, name_of_growth
-from paceline.plan.rows import Reached, train_info
+from paceline.plan.rows import train_info
 from paceline.plan.steps import Steps
+from paceline.records.plan_results import BatchPoint
 from paceline.records.schema import RunInfo
 
 WARM_FROM = 8.0
@@ -36,7 +38,7 @@ class TrainSettings:
     flags: Callable[..., tuple[str, ...]]
 
 
-def of_runs(runs: Sequence[Reached], batch: int, settings: TrainSettings) -> Recipe:
+def of_runs(runs: Sequence[BatchPoint], batch: int, settings: TrainSettings) -> Recipe:
     """The training of the run with the nearest batch, with a rate from all of them.
 
     Args:
@@ -45,14 +47,16 @@ def of_runs(runs: Sequence[Reached], batch: int, settings: TrainSettings) -> Rec
         settings: of `paceline train`.
     """
     nearest = min(runs, key=lambda one: (abs(math.log(one.batch / batch)), one.seed))
-    info = train_info(nearest.path)
+    infos = {one.run: train_info(Path(one.run)) for one in runs}
+    rates = [(one.batch, _peak_rate(infos[one.run])) for one in runs]
+    info = infos[nearest.run]
     name = str(info.config.get("lr_rule") or "none")
     changes = _without_its_batch(info)
-    if name != "none" and len({_rate_settings(train_info(one.path)) for one in runs}) == 1:
-        lr = _by_power(runs, batch)
+    if name != "none" and len({_rate_settings(each) for each in infos.values()}) == 1:
+        lr = _by_power(rates, batch)
         rule = f"that of the runs: --lr-rule {name} from a batch of {int(info.config['base_batch']):,}"
     else:
-        lr, rule = _between(runs, batch)
+        lr, rule = _between(rates, batch)
         changes |= {**settings.used(info), "lr": float(f"{lr:.4g}"), "lr_rule": None, "base_batch": None}
     assert nearest.steps is not None
     return Recipe(
@@ -76,18 +80,18 @@ def of_one(info: RunInfo, steps: Steps, batch: int, settings: TrainSettings) -> 
     growth = batch / steps.base
     optimizer = str(info.config.get("optimizer") or "sgd")
     used = settings.used(info)
-    gain, peak = steps.gain(batch), float(used["lr"] or 0.0)
-    lr, low, high = (peak * growth_of_rate(optimizer, one, growth) for one in (gain.value, gain.low, gain.high))
+    peak = float(used["lr"] or 0.0)
+    lr = steps.gain(batch).map(lambda gain: peak * growth_of_rate(optimizer, gain, growth))
     warmup, why = str(info.config.get("warmup") or "0"), ""
     if growth >= WARM_FROM and not any(digit in warmup for digit in "123456789"):
         warmup = WARM_UP
         why = f"the batch is {growth:g} times the base: rates this much larger fail without a warm-up"
     changes = {**_without_its_batch(info), **used, "warmup": warmup}
-    changes |= {"lr": float(f"{lr:.4g}"), "lr_rule": None, "base_batch": None}
+    changes |= {"lr": float(f"{lr.value:.4g}"), "lr_rule": None, "base_batch": None}
     return Recipe(
         flags=settings.flags(info.config, **changes),
-        lr=lr,
-        lr_ends=(low, high) if high > low else None,
+        lr=lr.value,
+        lr_interval=lr if lr.high > lr.low else None,
         rule=name_of_growth(optimizer),
         warmup=warmup,
         why_warmup=why,
@@ -123,20 +127,24 @@ def _rate_settings(info: RunInfo) -> tuple[Any, ...]:
     return tuple(info.config.get(name) for name in ("lr_rule", "base_batch", "lr"))
 
 
-def _by_power(runs: Sequence[Reached], batch: int) -> float:
-    """The rate of a rule, which is a power of the batch, from the smallest and the largest."""
-    low, high = (choose(runs, key=lambda one: one.batch) for choose in (min, max))
-    if min(low.lr, high.lr) <= 0:
-        return low.lr
-    exponent = math.log(high.lr / low.lr) / math.log(high.batch / low.batch)
-    return low.lr * math.exp(exponent * math.log(batch / low.batch))
+def _peak_rate(info: RunInfo) -> float:
+    return float(info.facts.get("lr", info.config.get("lr") or 0.0))
 
 
-def _between(runs: Sequence[Reached], batch: int) -> tuple[float, str]:
+def _by_power(rates: Sequence[tuple[int, float]], batch: int) -> float:
+    """The rate of a rule, which is a power of the batch, from (batch, rate) of the smallest and the largest."""
+    (smallest, low), (largest, high) = min(rates), max(rates)
+    if min(low, high) <= 0:
+        return low
+    exponent = math.log(high / low) / math.log(largest / smallest)
+    return low * math.exp(exponent * math.log(batch / smallest))
+
+
+def _between(of_runs: Sequence[tuple[int, float]], batch: int) -> tuple[float, str]:
     """The rate of the runs at this batch, or in between, along a straight line in the logarithms; and what it is."""
     rates: dict[int, list[float]] = {}
-    for one in runs:
-        rates.setdefault(one.batch, []).append(math.log(max(one.lr, 1e-30)))
+    for size, rate in of_runs:
+        rates.setdefault(size, []).append(math.log(max(rate, 1e-30)))
     sizes = sorted(rates)
     means = [sum(rates[size]) / len(rates[size]) for size in sizes]
     lr = math.exp(float(np.interp(math.log(batch), [math.log(size) for size in sizes], means)))

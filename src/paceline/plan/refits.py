@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from paceline.plan.discrepancy import Discrepancy, quantile_of_mixture
 from paceline.plan.network import FittedLink
-from paceline.plan.step_fit import Priors, fit
+from paceline.plan.step_fit import drawn_priors, fit
 from paceline.plan.step_time import Observed, Setting, StepTime
 from paceline.stats.intervals import Interval
 
@@ -62,7 +62,7 @@ def refits(
                 model.size_bytes,
                 model.jitter.redrawn(generator),
                 processors=model.processors,
-                priors=Priors().drawn(generator),
+                priors=drawn_priors(generator),
                 near=model.coefficients,
             )
         )
@@ -87,40 +87,46 @@ def noise_of(model: StepTime, observed: Sequence[Observed]) -> dict[int, float]:
     }
 
 
-def interval(
-    model: StepTime,
-    drawn: Sequence[StepTime],
-    setting: Setting,
-    confidence: float,
-    discrepancy: Discrepancy | None = None,
-) -> Interval:
-    """Seconds of a step at `setting`; without refits nothing is known of its ends.
+@dataclass(frozen=True)
+class Predictor:
+    """A fit with what it is known to.
 
-    Args:
+    Attributes:
         model: the best fit.
-        drawn: its refits.
-        setting: to predict.
-        confidence: between 0 and 1.
-        discrepancy: the error of the formula; None takes it to be exact.
+        refits: of it; without any, nothing is known of the ends of intervals.
+        discrepancy: the error of the formula.
+        confidence: of intervals, between 0 and 1.
     """
-    best = model.step_s(setting)
-    if not drawn:
-        return Interval(best, 0.0, float("inf"))
-    parts = [one.parts(setting) for one in drawn]
-    deviations = [0.0 if discrepancy is None else discrepancy.deviation(setting, each) for each in parts]
-    return around(best, [each.total for each in parts], deviations, confidence)
 
+    model: StepTime
+    refits: Sequence[StepTime]
+    discrepancy: Discrepancy
+    confidence: float
 
-def around(best: float, values: Sequence[float], deviations: Sequence[float], confidence: float) -> Interval:
-    """The interval of what refits say, each with a deviation of its own.
+    def step(self, setting: Setting) -> Interval:
+        """Seconds of a step at `setting`."""
+        return self._around(lambda model: model.step_s(setting), setting)
 
-    Args:
-        best: what the best fit says, above 0.
-        values: (refits,) above 0.
-        deviations: (refits,) of their logarithms.
-        confidence: between 0 and 1.
-    """
-    tail, logs = (1 - confidence) / 2, [math.log(value) for value in values]
-    low, high = (math.exp(quantile_of_mixture(logs, deviations, chance)) for chance in (tail, 1 - tail))
-    # Coefficients that are 0 can only be drawn larger, so the best fit may lie at an end of what refits say.
-    return Interval(best, min(best, low), max(best, high))
+    def efficiency(self, setting: Setting, alone: Setting) -> Interval:
+        """Throughput over that of `alone` times the workers. Both are from the same refit; their own errors are not the
+        same, but for the step of one worker itself."""
+        settings = () if setting == alone else (setting, alone)
+        return self._around(
+            lambda model: model.samples_per_s(setting) / (setting.workers * model.samples_per_s(alone)), *settings
+        )
+
+    def _around(self, of: Callable[[StepTime], float], *settings: Setting) -> Interval:
+        """What the refits say, each with the error of the formula at `settings`; exact where that has none."""
+        best = of(self.model)
+        if not settings:
+            return Interval.around(best)
+        if not self.refits:
+            return Interval(best, 0.0, math.inf)
+        deviations = [
+            math.hypot(*(self.discrepancy.deviation(each, one.parts(each)) for each in settings)) for one in self.refits
+        ]
+        logs, tail = [math.log(of(one)) for one in self.refits], (1 - self.confidence) / 2
+        # Coefficients that are 0 can only be drawn larger, so the best fit may lie at an end of what refits say.
+        return Interval.around(
+            best, *(math.exp(quantile_of_mixture(logs, deviations, chance)) for chance in (tail, 1 - tail))
+        )

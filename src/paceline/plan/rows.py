@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ import numpy as np
 from paceline.plan.step_time import Observed, Setting
 from paceline.records.errors import PacelineError, choices
 from paceline.records.observed import StepTiming
+from paceline.records.plan_results import BatchPoint
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import End, Evaluation, RunInfo, Start, Step
@@ -25,25 +25,6 @@ if TYPE_CHECKING:
 WARM_UP = 10
 """Steps at the start of each session that are left out: allocators, caches and connections settle in them."""
 LEAST_STEPS = 10
-
-
-@dataclass(frozen=True)
-class Timing:
-    """How fast a run was.
-
-    Attributes:
-        path: the run.
-        observed: its setting and times.
-        spread: half the range of the middle half of its step times, over their median.
-        steps: that were timed.
-        size_bytes: of the gradients that a step sums.
-    """
-
-    path: Path
-    observed: Observed
-    spread: float
-    steps: int
-    size_bytes: int
 
 
 def train_info(path: Path, *, or_observed: bool = False) -> RunInfo:
@@ -67,8 +48,8 @@ def train_info(path: Path, *, or_observed: bool = False) -> RunInfo:
     return info
 
 
-def timing_of(path: Path) -> Timing:
-    """Of one run, from rank 0's events: whole batches only, the first steps of each session left out.
+def timing_of(path: Path) -> Observed:
+    """Setting and times of one run, from rank 0's events: whole batches only, the first steps of each session left out.
 
     Raises:
         PacelineError: not a training, or too short.
@@ -91,12 +72,13 @@ def timing_of(path: Path) -> Timing:
         per_node=None if info.topology.nodes == 1 else -(-world // info.topology.nodes),
     )
     low, median, high = np.quantile(times, [0.25, 0.5, 0.75])
-    return Timing(
-        path=path,
-        observed=Observed(setting, float(median), times if world == 1 else None),
+    return Observed(
+        setting=setting,
+        step_s=float(median),
+        times=times,
         spread=float((high - low) / 2 / median),
-        steps=len(times),
         size_bytes=int(info.facts.get("sync_bytes_per_step", 4 * info.task.parameters if info.task else 0)),
+        run=str(path),
     )
 
 
@@ -182,27 +164,7 @@ def _require_same(
         )
 
 
-@dataclass(frozen=True)
-class Reached:
-    """When a run met a target.
-
-    Attributes:
-        path: the run.
-        batch: samples a step.
-        seed: of the run.
-        steps, samples: at which it did, between two evaluations by a straight line; None where it never did.
-        lr: its peak rate.
-    """
-
-    path: Path
-    batch: int
-    seed: int
-    steps: float | None
-    samples: float | None
-    lr: float
-
-
-def reached_of(path: Path, metric: str, value: float, *, rising: bool) -> Reached:
+def reached_of(path: Path, metric: str, value: float, *, rising: bool) -> BatchPoint:
     """When a run met `metric` >= `value` (or <=, when not `rising`), or that it did not.
 
     An evaluation only says that a target had been met before it. Between the one before and this one a straight line
@@ -229,13 +191,12 @@ def reached_of(path: Path, metric: str, value: float, *, rising: bool) -> Reache
     if not points and (metrics or not diverged):
         raise _no_evaluation(path, metric, metrics)
     found = _crossing(points, value, rising)
-    return Reached(
-        path=path,
+    return BatchPoint(
+        run=str(path),
         batch=info.batch.global_batch,
         seed=int(info.config.get("seed", 0)),
         steps=None if found is None else found[0],
         samples=None if found is None else found[1],
-        lr=float(info.facts.get("lr", info.config.get("lr") or 0.0)),
     )
 
 

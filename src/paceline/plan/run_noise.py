@@ -22,7 +22,9 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from paceline.records.plan_results import NoisePoint, RunNoise, estimate
+import numpy as np
+
+from paceline.records.plan_results import NoisePoint, RunNoise
 from paceline.stats.intervals import Interval
 from paceline.stats.noise_scale import Window
 
@@ -37,17 +39,13 @@ def over_run(windows: Sequence[Window], base: float) -> Interval:
         windows: one or more, each with its interval; a window counts by its steps.
         base: B0, samples.
     """
-    steps = [window.last - window.first + 1 for window in windows]
-    total = sum(steps)
-    below = above = mean = 0.0
-    for count, window in zip(steps, windows, strict=True):
-        found = window.found
-        share, low, high = (_share(each, base) for each in (found.value, found.low, found.high))
-        mean += count / total * share
-        below += (count / total * (share - min(share, low))) ** 2
-        above += (count / total * (max(share, high) - share)) ** 2
-    ends = mean, max(0.0, mean - math.sqrt(below)), min(1.0, mean + math.sqrt(above))
-    return Interval(*(_scale(share, base) for share in ends))
+    weights = np.array([window.last - window.first + 1 for window in windows], dtype=np.float64)
+    weights /= weights.sum()
+    shares = [window.found.map(lambda noise: _share(noise, base)) for window in windows]
+    mean = float(weights @ [share.value for share in shares])
+    below = float(np.linalg.norm(weights * [share.value - share.low for share in shares]))
+    above = float(np.linalg.norm(weights * [share.high - share.value for share in shares]))
+    return Interval(mean, max(0.0, mean - below), min(1.0, mean + above)).map(lambda share: _scale(share, base))
 
 
 def _share(noise_scale: float, base: float) -> float:
@@ -72,7 +70,7 @@ def record(windows: Sequence[Window], base: float, *, used: bool) -> RunNoise | 
     return RunNoise(
         first=windows[0].first,
         last=windows[-1].last,
-        noise_scale=estimate(found.value, found.low, found.high),
+        noise_scale=found.estimate,
         used=used,
         why=_why(windows, found),
     )
@@ -101,6 +99,6 @@ def stretch(window: Window) -> NoisePoint:
     return NoisePoint(
         first=window.first,
         last=window.last,
-        noise_scale=estimate(found.value, found.low, found.high),
+        noise_scale=found.estimate,
         exhausts_data=found.exhausts_data,
     )

@@ -7,35 +7,31 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 
 import msgspec
+import numpy as np
 
 from paceline.plan.collectives import Link, Network
 from paceline.plan.discrepancy import Discrepancy
 from paceline.plan.jitter import Jitter
-from paceline.plan.mending import mending
-from paceline.plan.network import FittedLink, network_of
-from paceline.plan.refits import around, interval, noise_of, refits
-from paceline.plan.rows import Timing
+from paceline.plan.network import FittedLink, network_facts, network_of
+from paceline.plan.refits import Predictor, noise_of, refits
 from paceline.plan.speed_caveats import notes, warnings
 from paceline.plan.step_fit import fit, held_out
-from paceline.plan.step_time import Coefficients, Observed, Parts, Setting, StepTime, turns_of
+from paceline.plan.step_time import Coefficients, Observed, Setting, StepTime, turns_of
 from paceline.records.plan_results import (
     Evidence,
-    HeldOut,
     Measured,
-    NetworkFacts,
+    Mending,
     SpeedDraw,
     SpeedResult,
     SpeedRow,
     StepParts,
-    estimate,
+    finite,
 )
 from paceline.records.schema import RunInfo
 from paceline.stats.goodput import efficiency as statistical
 from paceline.stats.intervals import Interval
 
 CONFIDENCE = 0.8
-FAR = 16.0
-"""Workers over the most that were measured, beyond which a prediction says more of the formula than of the machine."""
 _CURVE = [2**power for power in range(13)]
 _MINOR = 0.05
 """A part of a step that is worth naming."""
@@ -76,9 +72,8 @@ def processors_of(info: RunInfo) -> float | None:
 
 
 def predict(
-    timings: Sequence[Timing],
+    observed: Sequence[Observed],
     network: Network,
-    facts: NetworkFacts,
     question: Question,
     tell: Callable[[int, int], None] = lambda done, total: None,
     *,
@@ -87,9 +82,8 @@ def predict(
     """Fit the runs, and answer.
 
     Args:
-        timings: of the runs.
+        observed: of the runs.
         network: that gradients go over.
-        facts: its record.
         question: what is asked.
         tell: is called with how many refits are done, and of how many.
         link: as the probe found it; None where the network was given.
@@ -97,53 +91,65 @@ def predict(
     Raises:
         PacelineError: the runs are too few, see `step_fit.fit`.
     """
-    observed = [timing.observed for timing in timings]
-    size = float(timings[0].size_bytes)
+    size = observed[0].size_bytes
     model = fit(observed, network, size, processors=question.processors)
-    answer = _Answer(model, refits(model, observed, link, tell), question, discrepancy_of(model, observed))
-    rows = answer.rows(question.workers)
-    checked = held_out(observed, network, size, question.processors)
+    of = _predictor(model, observed, refits(model, observed, link, tell), CONFIDENCE)
+    rows = _rows(of, question, question.workers)
     return SpeedResult(
         task=question.task,
-        size_bytes=int(size),
+        size_bytes=size,
         noise_scale=question.noise_scale,
-        network=facts,
+        network=network_facts(network, link),
         coefficients=asdict(model.coefficients),
-        measured=[_measured(timing, model) for timing in timings],
+        measured=[_measured(each, model) for each in observed],
         rows=rows,
-        curve=answer.rows(_CURVE),
-        mending=mending(
-            model, answer.refits, answer.setting("weak", question.at), CONFIDENCE, compressed=question.compressed
-        ),
+        curve=_rows(of, question, _CURVE),
+        mending=_mending(of, _setting(model, question, "weak", question.at), compressed=question.compressed),
         mending_workers=question.at,
         most_workers=model.most_workers,
-        warnings=warnings(model, rows, [each.setting for each in observed], question.workers, FAR),
+        warnings=list(warnings(model, rows, [each.setting for each in observed], question.workers)),
         evidence=Evidence(
-            runs=[str(timing.path) for timing in timings],
-            held_out=[HeldOut(what=in_words(c.setting), measured=c.measured, predicted=c.predicted) for c in checked],
+            runs=[each.run for each in observed],
+            held_out=held_out(observed, network, size, question.processors),
             confidence=CONFIDENCE,
-            notes=notes(facts, model),
+            notes=list(notes(model, probed=link is not None)),
         ),
         processors=model.processors,
         jitter=model.jitter.facts,
-        draws=[_draw(one) for one in answer.refits],
+        draws=[_draw(one) for one in of.refits],
     )
 
 
-def discrepancy_of(model: StepTime, observed: Sequence[Observed]) -> Discrepancy:
-    """The error of the formula, from the runs that it was fitted to."""
+def _predictor(
+    model: StepTime, observed: Sequence[Observed], drawn: Sequence[StepTime], confidence: float
+) -> Predictor:
+    """With the error of the formula that belongs to these runs."""
     workers = [each.setting.workers for each in observed]
     micro = [each.setting.micro for each in observed]
-    return Discrepancy(
+    discrepancy = Discrepancy(
         noise=noise_of(model, observed),
         workers=(min(workers), max(workers)),
         micro=(min(micro), max(micro)),
         turns=max(turns_of(each.setting, model.processors) for each in observed),
         processors=model.processors,
     )
+    return Predictor(model, drawn, discrepancy, confidence)
 
 
 # ---- the record, and what it says anew
+
+
+def _measured(of: Observed, model: StepTime) -> Measured:
+    return Measured(
+        run=of.run,
+        workers=of.setting.workers,
+        micro=of.setting.micro,
+        accumulation=of.setting.accumulation,
+        step_s=of.step_s,
+        spread=of.spread,
+        fitted_s=model.step_s(of.setting),
+        per_node=of.setting.per_node,
+    )
 
 
 def _draw(of: StepTime) -> SpeedDraw:
@@ -152,136 +158,130 @@ def _draw(of: StepTime) -> SpeedDraw:
         coefficients=asdict(of.coefficients),
         latency_s=link.latency_s,
         bandwidth_bytes_per_s=link.bandwidth,
-        shared_bytes_per_s=link.shared if math.isfinite(link.shared) else None,
+        shared_bytes_per_s=finite(link.shared),
         waits=of.jitter.facts.waits,
     )
 
 
-def model_of(result: SpeedResult) -> StepTime:
-    """The model that a result holds: it predicts what the result says."""
-    return StepTime(
+def predictor_of(result: SpeedResult) -> Predictor:
+    """What predicts as the result says, at any setting; intervals of a result from before refits were recorded reach
+    from 0 to no end."""
+    model = StepTime(
         Coefficients(**result.coefficients),
         network_of(result.network),
         float(result.size_bytes),
-        Jitter.recorded(result.jitter),
+        Jitter(facts=result.jitter),
         result.most_workers,
         result.processors,
     )
-
-
-def _draws_of(result: SpeedResult, model: StepTime) -> list[StepTime]:
-    found = []
-    for draw in result.draws:
-        shared = math.inf if draw.shared_bytes_per_s is None else draw.shared_bytes_per_s
-        link = Link(draw.latency_s, draw.bandwidth_bytes_per_s, shared, model.network.link.processors)
-        jitter = Jitter.recorded(msgspec.structs.replace(model.jitter.facts, waits=draw.waits))
-        network = replace(model.network, link=link)
-        found.append(replace(model, coefficients=Coefficients(**draw.coefficients), network=network, jitter=jitter))
-    return found
-
-
-def step_interval(result: SpeedResult, setting: Setting) -> Interval:
-    """Seconds of a step at any setting, with the interval of the result's confidence (80 %); from 0 to no end where
-    the result was made before refits were recorded."""
-    model = model_of(result)
     observed = [
         Observed(Setting(each.workers, each.micro, each.accumulation, each.per_node), each.step_s)
         for each in result.measured
     ]
-    discrepancy = discrepancy_of(model, observed)
-    return interval(model, _draws_of(result, model), setting, result.evidence.confidence, discrepancy)
+    return _predictor(model, observed, [_drawn(draw, model) for draw in result.draws], result.evidence.confidence)
 
 
-def in_words(setting: Setting) -> str:
-    """A setting, for people."""
-    workers = f"{setting.workers} worker{'s' if setting.workers != 1 else ''}"
-    more = f" x {setting.accumulation}" if setting.accumulation != 1 else ""
-    micro = f"{setting.micro:,.0f}" if float(setting.micro).is_integer() else f"{setting.micro:.4g}"
-    return f"{workers}, {micro}{more} samples each"
-
-
-def _measured(timing: Timing, model: StepTime) -> Measured:
-    setting = timing.observed.setting
-    return Measured(
-        run=str(timing.path),
-        workers=setting.workers,
-        micro=setting.micro,
-        accumulation=setting.accumulation,
-        step_s=timing.observed.step_s,
-        spread=timing.spread,
-        fitted_s=model.step_s(setting),
-        per_node=setting.per_node,
+def _drawn(draw: SpeedDraw, model: StepTime) -> StepTime:
+    shared = draw.shared_bytes_per_s or math.inf
+    link = Link(draw.latency_s, draw.bandwidth_bytes_per_s, shared, model.network.link.processors)
+    return replace(
+        model,
+        coefficients=Coefficients(**draw.coefficients),
+        network=replace(model.network, link=link),
+        jitter=Jitter(facts=msgspec.structs.replace(model.jitter.facts, waits=draw.waits)),
     )
 
 
 # ---- rows
 
 
-@dataclass(frozen=True)
-class _Answer:
-    model: StepTime
-    refits: Sequence[StepTime]
-    question: Question
-    discrepancy: Discrepancy
-
-    def setting(self, scaling: str, workers: int) -> Setting:
-        micro = self.question.batch / workers if scaling == "strong" else self.question.micro
-        return Setting(workers, micro, 1, self.model.network.per_node)
-
-    def rows(self, workers: Sequence[int]) -> list[SpeedRow]:
-        """Both scalings; a batch is not shared out among more workers than it has samples."""
-        strong = [self._row("strong", count) for count in workers if count <= self.question.batch]
-        return strong + [self._row("weak", count) for count in workers]
-
-    def _row(self, scaling: str, workers: int) -> SpeedRow:
-        setting, alone = self.setting(scaling, workers), self.setting(scaling, 1)
-        parts = self.model.parts(setting)
-        found = interval(self.model, self.refits, setting, CONFIDENCE, self.discrepancy)
-        system = self._efficiency(setting, alone)
-        target = target_interval = None
-        if self.question.noise_scale is not None:
-            gain = statistical(self.question.noise_scale, alone.batch, setting.batch)
-            target = system.value * gain
-            target_interval = estimate(target, system.low * gain, system.high * gain)
-        return SpeedRow(
-            scaling=scaling,
-            workers=workers,
-            batch=setting.batch,
-            step_s=estimate(found.value, found.low, found.high),
-            samples_per_s=setting.batch / parts.total,
-            efficiency=system.value,
-            target_efficiency=target,
-            parts=_record(parts),
-            bottleneck=bottleneck(parts),
-            beyond=workers / self.model.most_workers,
-            efficiency_interval=estimate(system.value, system.low, system.high),
-            target_efficiency_interval=target_interval,
-        )
-
-    def _efficiency(self, setting: Setting, alone: Setting) -> Interval:
-        """Throughput over that of `alone` times the workers. Both are from the same refit; their own errors are not the
-        same, but for the step of one worker itself."""
-
-        def of(model: StepTime) -> float:
-            return model.samples_per_s(setting) / (setting.workers * model.samples_per_s(alone))
-
-        best = of(self.model)
-        if setting == alone:
-            return Interval(best, best, best)
-        deviations = [
-            math.hypot(*(self.discrepancy.deviation(each, one.parts(each)) for each in (setting, alone)))
-            for one in self.refits
-        ]
-        return around(best, [of(one) for one in self.refits], deviations, CONFIDENCE)
+def _setting(model: StepTime, question: Question, scaling: str, workers: int) -> Setting:
+    return model.cut(workers, question.batch if scaling == "strong" else workers * question.micro)
 
 
-def bottleneck(parts: Parts) -> str:
+def _rows(of: Predictor, question: Question, workers: Sequence[int]) -> list[SpeedRow]:
+    """Both scalings; a batch is not shared out among more workers than it has samples."""
+    strong = [_row(of, question, "strong", count) for count in workers if count <= question.batch]
+    return strong + [_row(of, question, "weak", count) for count in workers]
+
+
+def _row(of: Predictor, question: Question, scaling: str, workers: int) -> SpeedRow:
+    setting, alone = (_setting(of.model, question, scaling, count) for count in (workers, 1))
+    parts = of.model.parts(setting)
+    system, target = of.efficiency(setting, alone), None
+    if question.noise_scale is not None:
+        gain = statistical(question.noise_scale, alone.batch, setting.batch)
+        target = system.map(lambda efficiency: efficiency * gain)
+    return SpeedRow(
+        scaling=scaling,
+        workers=workers,
+        batch=setting.batch,
+        step_s=of.step(setting).estimate,
+        samples_per_s=setting.batch / parts.total_s,
+        efficiency=system.value,
+        target_efficiency=target.value if target else None,
+        parts=parts,
+        bottleneck=_bottleneck(parts),
+        beyond=workers / of.model.most_workers,
+        efficiency_interval=system.estimate,
+        target_efficiency_interval=target.estimate if target else None,
+    )
+
+
+def _bottleneck(parts: StepParts) -> str:
     """The largest part besides work, if it is worth naming."""
-    others = asdict(parts)
-    del others["work"]
-    name = max(others, key=lambda one: float(others[one]))
-    return name if others[name] > _MINOR * parts.total else "work"
+    seconds = msgspec.structs.asdict(parts)
+    del seconds["work_s"]
+    largest = max(seconds, key=seconds.__getitem__)
+    return largest.removesuffix("_s") if seconds[largest] > _MINOR * parts.total_s else "work"
 
 
-def _record(parts: Parts) -> StepParts:
-    return StepParts(**{f"{name}_s": seconds for name, seconds in asdict(parts).items()})
+# ---- single changes
+
+
+def _mending(of: Predictor, setting: Setting, *, compressed: bool) -> list[Mending]:
+    """What each change would give at `setting`, the most first.
+
+    Args:
+        of: the step.
+        setting: at which it is looked at.
+        compressed: gradients travel in 16 bits already, which cannot be done again.
+    """
+    tails = (1 - of.confidence) / 2, (1 + of.confidence) / 2
+    models, found = (of.model, *of.refits), []
+    before = [model.step_s(setting) for model in models]
+    for what, change in _CHANGES.items():
+        if compressed and what == _SIXTEEN_BITS:
+            continue
+        after = [change(model).step_s(setting) for model in models]
+        gain, *gains = (np.divide(before, after) - 1).tolist()
+        interval = Interval.around(gain, *np.quantile(gains, tails).tolist())
+        found.append(Mending(what=what, step_s=after[0], gain=gain, gain_interval=interval.estimate))
+    return sorted(found, key=lambda one: -one.gain)
+
+
+def _alone(model: StepTime) -> StepTime:
+    network = replace(model.network, link=replace(model.network.link, processors=math.inf))
+    coefficients = replace(model.coefficients, crowding=0.0)
+    return replace(model, network=network, coefficients=coefficients, processors=None)
+
+
+def _with(**changes: float) -> Callable[[StepTime], StepTime]:
+    return lambda model: replace(model, coefficients=replace(model.coefficients, **changes))
+
+
+def _faster(times: float) -> Callable[[StepTime], StepTime]:
+    return lambda model: replace(model, network=model.network.faster(times))
+
+
+_SIXTEEN_BITS = "gradients in 16 bits (--compress bf16)"
+_CHANGES: dict[str, Callable[[StepTime], StepTime]] = {
+    "a network twice as fast": _faster(2.0),
+    _SIXTEEN_BITS: lambda model: replace(model, size_bytes=model.size_bytes / 2),
+    "a sum that hides behind the backward pass altogether": _with(late=0.0),
+    "no network at all": _faster(math.inf),
+    "no overhead of launching": _with(floor=0.0),
+    "cores and memory of its own for each worker": _alone,
+    "no jitter between workers": lambda model: replace(model, jitter=Jitter()),
+    "nothing besides work and network": _with(rest=0.0),
+}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, astuple, dataclass
+from dataclasses import astuple
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,6 +13,7 @@ from paceline.plan.collectives import Network
 from paceline.plan.jitter import Jitter
 from paceline.plan.step_time import Coefficients, Observed, Setting, StepTime, parts_of
 from paceline.records.errors import PacelineError
+from paceline.records.plan_results import HeldOut
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -21,37 +22,40 @@ if TYPE_CHECKING:
 
 _NOISE = 0.03
 """Relative error of a measured median, against which priors are weighed."""
-_DEVIATIONS = {"floor": 1.0, "rest": 1.0, "late": 0.3, "slower": 0.7, "crowding": 0.3, "bound": 2.0}
-"""Of the priors: so wide that they only decide what the measurements leave open."""
+_PRIORS = {
+    "floor": (0.0, 1.0),  # h, in units of the shortest measured step
+    "rest": (0.0, 1.0),  # r, likewise
+    "late": (0.3, 0.3),  # q
+    "slower": (0.0, 0.7),  # log x
+    "crowding": (0.0, 0.3),  # i
+    "bound": (1.0, 2.0),  # u: training on a processor keeps it busy
+}
+"""Mean and deviation of the unknowns before anything was measured: so wide that they only decide what the measurements
+leave open. The order is that of `Coefficients`."""
+_MEANS, _DEVIATIONS = (np.array(each) for each in zip(*_PRIORS.values(), strict=True))
 _LEAST = (0.0, 0.0, 0.0, 0.0, 0.0, -3.0, 0.0, 0.0)
 _MOST = (50.0, 20.0, 50.0, 50.0, 1.0, 3.0, 5.0, 1.0)
+_SLOWER = 5
+"""The place of x, of which the logarithm is fitted."""
 
 
-@dataclass(frozen=True)
-class Priors:
-    """What the numbers are taken to be before anything was measured.
+def drawn_priors(generator: np.random.Generator) -> Floats:
+    """Means of other priors, as far off as their deviations say: what they decide is known no better than that."""
+    found: Floats = _MEANS + _DEVIATIONS * generator.standard_normal(len(_MEANS))
+    return found
 
-    Attributes:
-        floor: h, in units of the shortest measured step.
-        rest: r, likewise.
-        late: q.
-        slower: log x.
-        crowding: i.
-        bound: u: training on a processor keeps it busy.
+
+def require_sizes(observed: Sequence[Observed]) -> None:
+    """Refuse settings that cannot be fitted.
+
+    Raises:
+        PacelineError: fewer than two batch sizes a worker.
     """
-
-    floor: float = 0.0
-    rest: float = 0.0
-    late: float = 0.3
-    slower: float = 0.0
-    crowding: float = 0.0
-    bound: float = 1.0
-
-    def drawn(self, generator: np.random.Generator) -> Priors:
-        """Others, as far off as their deviations say: what they decide is known no better than that."""
-        means: dict[str, float] = asdict(self)
-        return Priors(
-            **{name: mean + _DEVIATIONS[name] * float(generator.standard_normal()) for name, mean in means.items()}
+    if len({each.setting.micro for each in observed}) < 2:
+        raise PacelineError(
+            "all runs have the same batch a worker",
+            why="work and overhead of a step can only be told apart where the batch differs",
+            hint="one more short run with another --global-batch",
         )
 
 
@@ -62,10 +66,10 @@ def fit(
     jitter: Jitter | None = None,
     *,
     processors: float | None = None,
-    priors: Priors | None = None,
+    priors: Floats | None = None,
     near: Coefficients | None = None,
 ) -> StepTime:
-    """Fit the model.
+    """Fit the model: least squares of logarithms of times, with unknowns in units that make them about 1.
 
     Args:
         observed: settings that were measured: at least two batch sizes; without several numbers of workers, what the
@@ -75,84 +79,50 @@ def fit(
         size_bytes: of the gradients that are summed in each step.
         jitter: of one worker; taken from `observed` when it is left out.
         processors: workers that the cores of a machine compute at once; None where they take no turns.
-        priors: others than the usual ones.
+        priors: means of others than the usual ones, see `drawn_priors`.
         near: where to begin; without it two places are tried.
 
     Raises:
         PacelineError: fewer than two batch sizes a worker.
     """
-    if len({each.setting.micro for each in observed}) < 2:
-        raise PacelineError(
-            "one batch size a worker is too few to tell work from overhead",
-            hint="runs at two batch sizes or more; three and more show how good the prediction is",
-        )
-    jitter = jitter or Jitter(_ratios(observed))
-    problem = _Problem(observed, network, size_bytes, jitter, processors, priors or Priors())
+    require_sizes(observed)
+    from scipy.optimize import least_squares
+
+    if jitter is None:
+        alone = [one.times for one in observed if one.times is not None and one.setting.workers == 1]
+        jitter = Jitter(np.concatenate([times / np.median(times) for times in alone]) if alone else ())
+    means = _MEANS if priors is None else priors
+    settings = [
+        (each.setting, network.all_reduce(each.setting.workers, size_bytes), jitter(each.setting.workers))
+        for each in observed
+    ]
+    measured = np.log([each.step_s for each in observed])
+    slope, fixed = _start(observed)
+    unit = float(np.exp(measured.min()))
+    units = np.array([unit, slope, unit, unit, 1.0, 1.0, 1.0, 1.0])
+
+    def coefficients(x: Floats) -> Coefficients:
+        values = x * units
+        values[_SLOWER] = math.exp(x[_SLOWER])
+        return Coefficients(*values.tolist())
+
+    def residuals(x: Floats) -> Floats:
+        of = coefficients(x)
+        predicted = [parts_of(of, *each, processors).total_s for each in settings]
+        return np.concatenate([(np.log(predicted) - measured) / _NOISE, (x[2:] - means) / _DEVIATIONS])
+
+    starts = [[fixed / unit, 1.0, 0.0, 0.05, 0.3, 0.0, 0.02, 0.9], [0.1, 1.0, 0.9, 0.05, 0.6, 0.3, 0.02, 0.5]]
+    if near is not None:
+        start = np.array(astuple(near)) / units
+        start[_SLOWER] = math.log(near.slower)
+        starts = [start.tolist()]
+    results = [
+        least_squares(residuals, np.clip(start, _LEAST, _MOST), bounds=(_LEAST, _MOST), loss="soft_l1", x_scale=0.1)
+        for start in starts
+    ]
+    best = coefficients(min(results, key=lambda result: result.cost).x)
     most = max(each.setting.workers for each in observed)
-    return StepTime(problem.solved(near), network, size_bytes, jitter, most, processors)
-
-
-def _ratios(observed: Sequence[Observed]) -> Floats:
-    alone = [each.times / np.median(each.times) for each in observed if each.times is not None and len(each.times)]
-    return np.concatenate(alone) if alone else np.empty(0)
-
-
-class _Problem:
-    """Least squares of logarithms of times; the unknowns, in units that make them about 1, are in the order of
-    `Coefficients`, with the logarithm of x."""
-
-    def __init__(
-        self,
-        observed: Sequence[Observed],
-        network: Network,
-        size_bytes: float,
-        jitter: Jitter,
-        processors: float | None,
-        priors: Priors,
-    ) -> None:
-        self._processors = processors
-        self._settings = [
-            (each.setting, network.all_reduce(each.setting.workers, size_bytes), jitter(each.setting.workers))
-            for each in observed
-        ]
-        self._measured = np.log([each.step_s for each in observed])
-        self._slope, self._fixed = _start(observed)
-        self._unit = float(np.exp(self._measured.min()))
-        self._priors = np.array(astuple(priors))
-        self._deviations = np.array([_DEVIATIONS[name] for name in asdict(priors)])
-
-    def solved(self, near: Coefficients | None) -> Coefficients:
-        """The best fit."""
-        from scipy.optimize import least_squares
-
-        starts = [[self._fixed / self._unit, 1.0, 0.0, 0.05, 0.3, 0.0, 0.02, 0.9]]
-        starts.append([0.1, 1.0, 0.9, 0.05, 0.6, 0.3, 0.02, 0.5])
-        if near is not None:
-            starts = [self._unknowns(near)]
-        results = [
-            least_squares(
-                self._residuals, np.clip(start, _LEAST, _MOST), bounds=(_LEAST, _MOST), loss="soft_l1", x_scale=0.1
-            )
-            for start in starts
-        ]
-        return self._coefficients(min(results, key=lambda result: result.cost).x)
-
-    def _residuals(self, x: Floats) -> Floats:
-        of = self._coefficients(x)
-        predicted = [parts_of(of, *each, self._processors).total for each in self._settings]
-        data = (np.log(predicted) - self._measured) / _NOISE
-        return np.concatenate([data, (x[2:] - self._priors) / self._deviations])
-
-    def _coefficients(self, found: Floats) -> Coefficients:
-        x = [float(value) for value in found]
-        return Coefficients(
-            fixed=x[0] * self._unit, slope=x[1] * self._slope, floor=x[2] * self._unit, rest=x[3] * self._unit,
-            late=x[4], slower=math.exp(x[5]), crowding=x[6], bound=x[7],
-        )  # fmt: skip
-
-    def _unknowns(self, of: Coefficients) -> list[float]:
-        inner = [of.fixed / self._unit, of.slope / self._slope, of.floor / self._unit, of.rest / self._unit]
-        return [*inner, of.late, math.log(of.slower), of.crowding, of.bound]
+    return StepTime(best, network, size_bytes, jitter, most, processors)
 
 
 def _start(observed: Sequence[Observed]) -> tuple[float, float]:
@@ -168,31 +138,12 @@ def _start(observed: Sequence[Observed]) -> tuple[float, float]:
     return max(float(slope), 0.05 * smallest), max(float(fixed), 0.0)
 
 
-@dataclass(frozen=True)
-class Checked:
-    """A prediction of a setting that the fit did not see.
-
-    Attributes:
-        setting: of the prediction.
-        measured, predicted: seconds.
-    """
-
-    setting: Setting
-    measured: float
-    predicted: float
-
-    @property
-    def error(self) -> float:
-        """Relative: predicted over measured, minus one."""
-        return self.predicted / self.measured - 1
-
-
 def held_out(
     observed: Sequence[Observed], network: Network, size_bytes: float, processors: float | None = None
-) -> list[Checked]:
+) -> list[HeldOut]:
     """Predictions for the settings with the most workers, and for those with the largest batch a worker, each from a
     fit without them; fewer where too little would be left."""
-    checked: dict[Setting, Checked] = {}
+    checked: dict[Setting, HeldOut] = {}
     keys: tuple[Callable[[Observed], float], ...] = (lambda o: o.setting.workers, lambda o: o.setting.micro)
     for key in keys:
         most = max(key(each) for each in observed)
@@ -202,5 +153,6 @@ def held_out(
         model = fit(rest, network, size_bytes, processors=processors)
         for each in observed:
             if key(each) == most:
-                checked[each.setting] = Checked(each.setting, each.step_s, model.step_s(each.setting))
+                predicted = model.step_s(each.setting)
+                checked[each.setting] = HeldOut(what=str(each.setting), measured=each.step_s, predicted=predicted)
     return list(checked.values())

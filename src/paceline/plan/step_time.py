@@ -21,11 +21,13 @@ the same data, whose network term grows linearly in k without bound, does not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from paceline.plan.collectives import Network
 from paceline.plan.jitter import Jitter
+from paceline.records.plan_results import StepParts
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
+FAR = 16.0
+"""Workers over the most that were measured, beyond which a prediction says more of the formula than of the machine."""
 SHARE_BACKWARD = 2 / 3
 _CORNER = 3.0
 
@@ -63,6 +67,12 @@ class Setting:
         """Workers that share a machine."""
         return self.workers if self.per_node is None else min(self.workers, self.per_node)
 
+    def __str__(self) -> str:
+        workers = f"{self.workers} worker{'s' if self.workers != 1 else ''}"
+        more = f" x {self.accumulation}" if self.accumulation != 1 else ""
+        micro = f"{self.micro:,.0f}" if float(self.micro).is_integer() else f"{self.micro:.4g}"
+        return f"{workers}, {micro}{more} samples each"
+
 
 @dataclass(frozen=True)
 class Observed:
@@ -71,38 +81,18 @@ class Observed:
     Attributes:
         setting: how they were cut.
         step_s: their median time.
-        times: (steps,) single times of one worker that waited for nobody, for jitter; None where it had to wait.
+        times: (steps,) single times; those of one worker, which waits for nobody, show jitter. None: not known.
+        spread: half the range of the middle half of the times, over their median.
+        size_bytes: of the gradients that a step sums.
+        run: its directory.
     """
 
     setting: Setting
     step_s: float
     times: Floats | None = None
-
-
-@dataclass(frozen=True)
-class Parts:
-    """What a step's time consists of, in seconds.
-
-    Attributes:
-        work: computing, without the floor, as one worker alone would.
-        floor: what launching the computation takes beyond that.
-        sharing: what both, and the rest, take longer because workers share a machine.
-        network: of the sum over workers, what is not hidden.
-        jitter: waiting for the slowest worker.
-        rest: everything else.
-    """
-
-    work: float
-    floor: float
-    sharing: float
-    network: float
-    jitter: float
-    rest: float
-
-    @property
-    def total(self) -> float:
-        """The step."""
-        return self.work + self.floor + self.sharing + self.network + self.jitter + self.rest
+    spread: float = 0.0
+    size_bytes: int = 0
+    run: str = ""
 
 
 @dataclass(frozen=True)
@@ -151,22 +141,26 @@ class StepTime:
     most_workers: int
     processors: float | None = None
 
-    def parts(self, setting: Setting) -> Parts:
+    def parts(self, setting: Setting) -> StepParts:
         """What a step at `setting` consists of."""
         reduce_s = self.network.all_reduce(setting.workers, self.size_bytes)
         return parts_of(self.coefficients, setting, reduce_s, self.jitter(setting.workers), self.processors)
 
     def step_s(self, setting: Setting) -> float:
         """Seconds."""
-        return self.parts(setting).total
+        return self.parts(setting).total_s
 
     def samples_per_s(self, setting: Setting) -> float:
         """Throughput."""
         return setting.batch / self.step_s(setting)
 
-    def on(self, network: Network) -> StepTime:
-        """The same job on another network."""
-        return replace(self, network=network)
+    def cut(self, workers: int, batch: float) -> Setting:
+        """A batch shared out among workers, on machines as the network has them."""
+        return Setting(workers, batch / workers, 1, self.network.per_node)
+
+    def farther(self, workers: Iterable[int]) -> list[int]:
+        """Of these numbers of workers those that are too far from what was measured to be relied on."""
+        return [count for count in workers if count > FAR * self.most_workers]
 
 
 def turns_of(setting: Setting, processors: float | None) -> float:
@@ -181,7 +175,7 @@ def turns_of(setting: Setting, processors: float | None) -> float:
 
 def parts_of(
     of: Coefficients, setting: Setting, reduce_s: float, jitter: float, processors: float | None = None
-) -> Parts:
+) -> StepParts:
     """The formula.
 
     Args:
@@ -201,11 +195,11 @@ def parts_of(
     exposed = 0.0
     if sum_s:
         exposed = (backward**_CORNER + hidden**_CORNER) ** (1 / _CORNER) - backward + of.late * sum_s
-    return Parts(
-        work=setting.accumulation * work,
-        floor=setting.accumulation * (alone - work),
-        sharing=setting.accumulation * (micro - alone) + of.rest * (turns - 1),
-        network=exposed,
-        jitter=jitter * micro * setting.accumulation,
-        rest=of.rest,
+    return StepParts(
+        work_s=setting.accumulation * work,
+        floor_s=setting.accumulation * (alone - work),
+        sharing_s=setting.accumulation * (micro - alone) + of.rest * (turns - 1),
+        network_s=exposed,
+        jitter_s=jitter * micro * setting.accumulation,
+        rest_s=of.rest,
     )

@@ -6,16 +6,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from paceline.plan.rows import Reached
 from paceline.plan.run_noise import over_run
 from paceline.records.errors import PacelineError
-from paceline.records.plan_results import Estimate, estimate
+from paceline.records.plan_results import BatchPoint
 from paceline.stats import goodput
 from paceline.stats.hyperbola import Hyperbola
 from paceline.stats.intervals import Interval
 from paceline.stats.noise_scale import Window
-
-_ENDS = ("value", "low", "high")
 
 
 @dataclass(frozen=True)
@@ -49,72 +46,52 @@ class Steps:
     base_steps: float = 0.0
     branched: Branched | None = None
 
-    def at(self, batch: float) -> Estimate:
+    def at(self, batch: float) -> Interval:
         """Steps at `batch`."""
         if self.hyperbola is not None:
-            found = self.hyperbola.steps_interval(batch)
-            return estimate(found.value, found.low, found.high)
+            return self.hyperbola.steps(batch)
         # A noise scale only indicates: the ends are linear scaling and no gain at all. Where branches lost nothing,
         # linear scaling is what was found, at one moment of the run; what the noise says of all of it is the other end.
-        value = self._guess(batch, self._proven)
-        ends = (self.base_steps * self.base / batch, self.base_steps)
-        if self.base < batch <= self._proven:
-            ends = (ends[0], self._guess(batch, self.base))
-        return estimate(value, *sorted(ends))
+        settled = self.base < batch <= self._proven
+        most = self._guess(batch, self.base).value if settled else self.base_steps
+        low, high = sorted((self.base_steps * self.base / batch, most))
+        return Interval(self._guess(batch, self._proven).value, low, high)
 
-    def efficiency(self, batch: float) -> float:
-        """Progress of a sample at `batch`, in samples at the base batch."""
-        return self.efficiency_interval(batch).value
-
-    def efficiency_interval(self, batch: float) -> Interval:
-        """The same with its interval: of the fit, or what that of the noise scale makes of it."""
+    def efficiency(self, batch: float) -> Interval:
+        """Progress of a sample at `batch`, in samples at the base batch; with the interval of the fit, or what that of
+        the noise scale makes of it."""
         if self.hyperbola is not None:
-            return self.hyperbola.efficiency_interval(batch, self.base)
-        values = [self._progress(batch, self._proven, end) for end in _ENDS]
-        if self.base < batch <= self._proven:  # branches lost nothing, at one moment of the run
-            values[1] = self._progress(batch, self.base, "low")
-        return Interval(values[0], min(values), max(values))
+            return self.hyperbola.efficiency(batch, self.base)
 
-    def _progress(self, batch: float, proven: float, end: str) -> float:
-        steps = self._guess(batch, proven, end)
-        return self.base * self.base_steps / (batch * steps) if steps else 0.0
+        def progress(steps: float) -> float:
+            return self.base * self.base_steps / (batch * steps) if steps else 0.0
+
+        found = self._guess(batch, self._proven).map(progress)
+        if self.base < batch <= self._proven:  # branches lost nothing, at one moment of the run
+            return Interval.around(found.value, self._guess(batch, self.base).map(progress).low, found.high)
+        return found
 
     def gain(self, batch: float) -> Interval:
         """Progress of a step at `batch` that a rate is to follow, in steps at the base batch. Where branches settled
         it, what the noise said at their checkpoint, since that is what they were trained with."""
         if self.branched is not None:
-            gains = [goodput.gain(getattr(self.branched.noise, end), self.base, batch) for end in _ENDS]
-            return Interval(gains[0], min(gains), max(gains))
-        found, growth = self.efficiency_interval(batch), batch / self.base
-        return Interval(found.value * growth, found.low * growth, found.high * growth)
+            return self.branched.noise.map(lambda noise: goodput.gain(noise, self.base, batch))
+        return self.efficiency(batch).map(lambda efficiency: efficiency * batch / self.base)
 
     @property
     def _proven(self) -> float:
         return max(self.base, self.branched.largest if self.branched is not None else 0.0)
 
-    def _guess(self, batch: float, proven: float, end: str = "value") -> float:
+    def _guess(self, batch: float, proven: float) -> Interval:
         """The run's own steps, with linear scaling up to the batch `proven`; beyond, shortened by what its noise scale
-        says: `end` is "value", or the "low" or "high" end of its interval."""
+        says."""
         start = max(self.base, min(batch, proven))
-        noise = getattr(over_run(self.windows, start), end)
-        return self.base_steps * self.base / start / goodput.gain(noise, start, batch)
+        steps = self.base_steps * self.base / start
+        return over_run(self.windows, start).map(lambda noise: steps / goodput.gain(noise, start, batch))
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """Runs to a target, sorted out.
-
-    Attributes:
-        reached: those that met it.
-        censored: those that did not.
-    """
-
-    reached: list[Reached]
-    censored: list[Reached]
-
-
-def sort_out(found: Sequence[Reached], least_batches: int) -> Sweep:
-    """Runs that met the target, and those that did not, of which a batch with any is left out of the fit.
+def usable(found: Sequence[BatchPoint], least_batches: int) -> list[BatchPoint]:
+    """Runs at the batch sizes at which every seed met the target.
 
     A batch size at which some seeds failed would look faster than it is if only the others counted.
 
@@ -130,7 +107,7 @@ def sort_out(found: Sequence[Reached], least_batches: int) -> Sweep:
             why=f"runs at {', '.join(map(str, failed))} did not" if failed else "there are too few",
             hint="a lower --target, more --epochs, or more batch sizes",
         )
-    return Sweep(kept, [one for one in found if one.steps is None])
+    return kept
 
 
 def steps_of_run(windows: Sequence[Window], base: float, steps: float, branched: Branched | None = None) -> Steps:

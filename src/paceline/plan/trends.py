@@ -11,8 +11,7 @@ statistics cost.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 
 from paceline.records.plan_results import Record, TrendsResult
 from paceline.stats.goodput import strong_efficiency
@@ -63,27 +62,18 @@ NOTES = (
 )
 
 
-def trends(published: Sequence[Published] = PUBLISHED) -> TrendsResult:
+def trends() -> TrendsResult:
     """The published trainings, with what can be computed of them."""
-    return TrendsResult(records=[_record(one, published) for one in published], notes=list(NOTES))
+    return TrendsResult(records=[_record(one) for one in PUBLISHED], notes=list(NOTES))
 
 
-def _record(one: Published, published: Sequence[Published]) -> Record:
-    return Record(
-        who=one.who,
-        year=one.year,
-        hardware=one.hardware,
-        devices=one.devices,
-        minutes=one.minutes,
-        accuracy=one.accuracy,
-        source=one.source,
-        efficiency=_efficiency(one, published),
-        iteration_ms=_step_ms(one),
-    )
+def _record(one: Published) -> Record:
+    own = {name: value for name, value in asdict(one).items() if name in Record.__struct_fields__}
+    return Record(**own, efficiency=_efficiency(one), iteration_ms=_step_ms(one))
 
 
-def _efficiency(one: Published, published: Sequence[Published]) -> float | None:
-    series = [other for other in published if one.series and other.series == one.series]
+def _efficiency(one: Published) -> float | None:
+    series = [other for other in PUBLISHED if one.series and other.series == one.series]
     if len(series) < 2:
         return None
     fewest = min(series, key=lambda other: other.devices)

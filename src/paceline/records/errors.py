@@ -7,6 +7,8 @@ from collections.abc import Iterable
 
 ELSEWHERE = "write elsewhere"
 """The end of a hint to which the command line adds its verb's flag."""
+REFUSAL_FILE = "PACELINE_REFUSAL_FILE"
+"""Environment variable: where a command leaves the error that it ends with, as JSON of `records.validation.Refusal`."""
 
 
 class Exit(enum.IntEnum):

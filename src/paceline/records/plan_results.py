@@ -29,10 +29,11 @@ class Estimate(msgspec.Struct, frozen=True, kw_only=True):
 
 def estimate(value: float, low: float, high: float) -> Estimate:
     """From numbers that may be infinite."""
-    return Estimate(value=_finite(value), low=_finite(low), high=_finite(high))
+    return Estimate(value=finite(value), low=finite(low), high=finite(high))
 
 
-def _finite(value: float) -> float | None:
+def finite(value: float) -> float | None:
+    """A number for JSON, which has no infinity."""
     return value if math.isfinite(value) else None
 
 
@@ -112,11 +113,22 @@ class StepParts(msgspec.Struct, frozen=True, kw_only=True):
     """What a step consists of, in seconds; they add up to it."""
 
     work_s: float
+    """Computing, without the floor, as one worker alone would."""
     floor_s: float
+    """What launching the computation takes beyond that."""
     network_s: float
+    """Of the sum over workers, what is not hidden."""
     jitter_s: float
+    """Waiting for the slowest worker."""
     rest_s: float
+    """Everything else."""
     sharing_s: float = 0.0
+    """What work, floor and rest take longer because workers share a machine."""
+
+    @property
+    def total_s(self) -> float:
+        """The step."""
+        return self.work_s + self.floor_s + self.sharing_s + self.network_s + self.jitter_s + self.rest_s
 
 
 class SpeedRow(msgspec.Struct, frozen=True, kw_only=True):

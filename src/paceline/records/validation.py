@@ -1,7 +1,8 @@
-"""What trying a task before the start found out, as it travels from the process that tried it to the launcher."""
+"""Refusals and validations as data, for travelling from the process that made them to the one that started it."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,6 +26,18 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     def error(self) -> PacelineError:
         """The same message."""
         return PacelineError(self.what, why=self.why, hint=self.hint, exit_code=self.exit_code)
+
+    def write(self, path: str | Path) -> None:
+        """Leave it for the process that started this one."""
+        Path(path).write_bytes(msgspec.json.encode(self))
+
+    @classmethod
+    def read(cls, path: Path) -> Refusal | None:
+        """What a process left at `path`; None where it left nothing, or was killed while it wrote."""
+        try:
+            return msgspec.json.decode(path.read_bytes(), type=cls)
+        except (OSError, msgspec.MsgspecError):
+            return None
 
 
 class Validation(msgspec.Struct, frozen=True, kw_only=True):

@@ -40,13 +40,3 @@ def strong_efficiency(one_s: float, many_s: float, times: float) -> float:
         times: how many times as many.
     """
     return one_s / (many_s * times)
-
-
-def weak_efficiency(one_per_s: float, many_per_s: float, times: float) -> float:
-    """Weak scaling: `times` as much work on as many more devices. 1 where throughput grows as the devices do.
-
-    Args:
-        one_per_s, many_per_s: throughput on few and on many devices, with the same work on each device.
-        times: how many times as many.
-    """
-    return many_per_s / (one_per_s * times)

@@ -26,10 +26,10 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import stdtrit
+from scipy.optimize import nnls
 
 from paceline.records.errors import PacelineError
-from paceline.stats.intervals import Interval, ratio_ends
+from paceline.stats.intervals import Interval, Joint, quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -45,72 +45,44 @@ class Hyperbola:
     """The fit.
 
     Attributes:
-        least_steps: S_min.
-        least_samples: E_min.
-        variances: of S_min, of both together, of E_min: what the residuals say of them.
+        least: S_min and E_min, with the covariance that the residuals say of them.
         degrees: of freedom of the residuals.
         worst: the largest relative error of the fit at a batch size (mean over its runs).
         held_out: relative error of the prediction for the largest batch from a fit without it; None with three batches.
-        confidence: of intervals.
     """
 
-    least_steps: float
-    least_samples: float
-    variances: tuple[float, float, float]
+    least: Joint
     degrees: int
     worst: float
     held_out: float | None
-    confidence: float
 
     @cached_property
     def critical(self) -> Interval:
         """B_crit with its interval; the upper end is infinite where S_min cannot be told from 0."""
-        value = self.least_samples / self.least_steps
-        covariance = self.variances[2], self.variances[1], self.variances[0]
-        low, high = ratio_ends(self.least_samples, self.least_steps, covariance, self._quantile)
-        return Interval(value, min(low, value), max(high, value))
-
-    def steps(self, batch: float) -> float:
-        """S(B)."""
-        return self.least_steps + self.least_samples / batch
-
-    def samples(self, batch: float) -> float:
-        """E(B)."""
-        return batch * self.steps(batch)
-
-    def efficiency(self, batch: float, base: float) -> float:
-        """E(base) / E(batch): how much further a sample goes at `base`."""
-        return self.samples(base) / self.samples(batch)
-
-    def efficiency_interval(self, batch: float, base: float) -> Interval:
-        """E(base) / E(batch) with its interval, by Fieller's theorem: both are sums of S_min and E_min."""
-        value = self.efficiency(batch, base)
-        if batch == base:
-            return Interval(value, value, value)
-        of_steps, of_both, of_samples = self.variances
-
-        def both(one: float, other: float) -> float:
-            return one * other * of_steps + (one + other) * of_both + of_samples
-
-        covariance = both(base, base), both(base, batch), both(batch, batch)
-        low, high = ratio_ends(self.samples(base), self.samples(batch), covariance, self._quantile)
-        return Interval(value, min(low, value), max(high, value))
-
-    def steps_interval(self, batch: float) -> Interval:
-        """S(B) with its interval."""
-        return self.sum_of(1.0, 1.0 / batch)
-
-    def sum_of(self, steps: float, samples: float) -> Interval:
-        """So many times S_min and so many times E_min, 0 and more of each, with the interval of the sum."""
-        value = steps * self.least_steps + samples * self.least_samples
-        of_steps, of_both, of_samples = self.variances
-        variance = steps * steps * of_steps + 2 * steps * samples * of_both + samples * samples * of_samples
-        reach = self._quantile * math.sqrt(max(0.0, variance))
-        return Interval(value, max(0.0, value - reach), value + reach)
+        return self._ratio((0, 1), (1, 0))
 
     @property
-    def _quantile(self) -> float:
-        return float(stdtrit(self.degrees, 0.5 + self.confidence / 2))
+    def least_steps(self) -> Interval:
+        """S_min."""
+        return self.least.sum_of((1, 0))
+
+    @property
+    def least_samples(self) -> Interval:
+        """E_min."""
+        return self.least.sum_of((0, 1))
+
+    def steps(self, batch: float) -> Interval:
+        """S(B) with its interval."""
+        return self.least.sum_of((1, 1 / batch))
+
+    def efficiency(self, batch: float, base: float) -> Interval:
+        """E(base) / E(batch), how much further a sample goes at `base`; with its interval, by Fieller's theorem."""
+        found = self._ratio((base, 1), (batch, 1))
+        return Interval.around(found.value) if batch == base else found
+
+    def _ratio(self, top: tuple[float, float], bottom: tuple[float, float]) -> Interval:
+        found = self.least.ratio(top, bottom)
+        return Interval.around(found.value, found.low, found.high)
 
 
 def fit(batches: Sequence[float], steps: Sequence[float], *, confidence: float = 0.9) -> Hyperbola:
@@ -132,18 +104,19 @@ def fit(batches: Sequence[float], steps: Sequence[float], *, confidence: float =
             why="two numbers are fitted, and a third size has to show whether the formula holds",
             hint=f"runs to the target at {LEAST_BATCHES} batch sizes or more, over a wide range",
         )
-    least_steps, least_samples = _least_squares(sizes, counts)
-    _require_knee(least_samples / least_steps if least_steps > 0 else math.inf, different)
-    expected = least_steps + least_samples / sizes
-    errors = [abs(float(np.mean(counts[sizes == size] / expected[sizes == size])) - 1) for size in different]
+    least = _least_squares(sizes, counts)
+    _require_knee(least[1] / least[0] if least[0] > 0 else math.inf, different)
+    design = _design(sizes)
+    expected = design @ least
+    relative = counts / expected
+    degrees = len(counts) - 2
+    weighted = design / expected[:, None]
+    covariance = ((relative - 1) ** 2).sum() / degrees * np.linalg.inv(weighted.T @ weighted)
     return Hyperbola(
-        least_steps=least_steps,
-        least_samples=least_samples,
-        variances=_variances(sizes, counts, expected),
-        degrees=len(counts) - 2,
-        worst=max(errors),
+        least=Joint(least, covariance, quantile(confidence, degrees)),
+        degrees=degrees,
+        worst=max(abs(float(relative[sizes == size].mean()) - 1) for size in different),
         held_out=_held_out(sizes, counts) if len(different) > LEAST_BATCHES else None,
-        confidence=confidence,
     )
 
 
@@ -163,48 +136,26 @@ def _require_knee(critical: float, different: Floats) -> None:
         )
 
 
-def _least_squares(sizes: Floats, steps: Floats) -> tuple[float, float]:
+def _design(sizes: Floats) -> Floats:
+    """(runs, 2): what S_min and E_min count in the steps at each batch."""
+    return np.stack([np.ones(len(sizes)), 1 / sizes], axis=1)
+
+
+def _least_squares(sizes: Floats, steps: Floats) -> Floats:
     """S_min and E_min, 0 or more, of least squared errors relative to the fit.
 
     Args:
         sizes, steps: (runs,).
     """
-    expected = steps
+    design, expected = _design(sizes), steps
     for _ in range(_REWEIGHTINGS):
-        least_steps, least_samples = _weighted(sizes, steps, expected)
-        expected = least_steps + least_samples / sizes
-    return least_steps, least_samples
-
-
-def _weighted(sizes: Floats, steps: Floats, expected: Floats) -> tuple[float, float]:
-    """The same for given denominators of the relative errors, (runs,)."""
-    a11, a12, a22 = _normal(sizes, expected)
-    b1, b2 = float((steps / expected**2).sum()), float((steps / (sizes * expected**2)).sum())
-    determinant = a11 * a22 - a12 * a12
-    least_steps, least_samples = (a22 * b1 - a12 * b2) / determinant, (a11 * b2 - a12 * b1) / determinant
-    # With one of two coefficients below 0, the best with none below 0 has it at 0.
-    if least_steps < 0:
-        return 0.0, b2 / a22
-    return (b1 / a11, 0.0) if least_samples < 0 else (least_steps, least_samples)
-
-
-def _normal(sizes: Floats, expected: Floats) -> tuple[float, float, float]:
-    """Entries of the matrix of the normal equations: of S_min, of both, of E_min."""
-    one, two = 1.0 / expected, 1.0 / (sizes * expected)
-    return float((one * one).sum()), float((one * two).sum()), float((two * two).sum())
-
-
-def _variances(sizes: Floats, counts: Floats, expected: Floats) -> tuple[float, float, float]:
-    """Of S_min, of both together, and of E_min, from the relative residuals."""
-    noise = float(((counts / expected - 1) ** 2).sum()) / (len(counts) - 2)
-    a11, a12, a22 = _normal(sizes, expected)
-    scale = noise / (a11 * a22 - a12 * a12)
-    return scale * a22, -scale * a12, scale * a11
+        least: Floats = nnls(design / expected[:, None], steps / expected)[0]
+        expected = design @ least
+    return least
 
 
 def _held_out(sizes: Floats, counts: Floats) -> float:
     largest = sizes.max()
     rest = sizes < largest
-    least_steps, least_samples = _least_squares(sizes[rest], counts[rest])
-    measured = float(np.mean(counts[~rest]))
-    return float((least_steps + least_samples / largest) / measured - 1)
+    predicted = float(np.array([1, 1 / largest]) @ _least_squares(sizes[rest], counts[rest]))
+    return predicted / float(np.mean(counts[~rest])) - 1

@@ -1,4 +1,4 @@
-"""A value with its interval: of a ratio by Fieller's theorem, of a median from order statistics, distribution-free."""
+"""Values with intervals: of linear combinations and ratios of estimates, and of a median, distribution-free."""
 
 from __future__ import annotations
 
@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from paceline.records.plan_results import Estimate, estimate
+
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from numpy.typing import NDArray
+
+    Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
@@ -20,36 +26,74 @@ class Interval:
     low: float
     high: float
 
+    @classmethod
+    def around(cls, value: float, *ends: float) -> Interval:
+        """From the least to the greatest of `value` and `ends`."""
+        return cls(value, min((value, *ends)), max((value, *ends)))
 
-def ratio_ends(
-    top: float, bottom: float, covariance: tuple[float, float, float], quantile: float
-) -> tuple[float, float]:
-    """Interval for the ratio of two normal estimates of numbers that are 0 and more (Fieller 1954): all ratios r for
-    which top - r bottom lies within `quantile` of its standard errors of 0.
+    def map(self, of: Callable[[float], float]) -> Interval:
+        """What a monotone function makes of it."""
+        return Interval.around(of(self.value), of(self.low), of(self.high))
+
+    @property
+    def estimate(self) -> Estimate:
+        """For a record, where infinite is null."""
+        return estimate(self.value, self.low, self.high)
+
+
+def quantile(confidence: float, degrees: float = math.inf) -> float:
+    """How many standard errors an interval reaches to each side: Student's t, by default the normal distribution's.
 
     Args:
-        top, bottom: the estimates.
-        covariance: variance of top, covariance of both, variance of bottom.
-        quantile: of Student's t, or of the normal distribution.
-
-    Returns:
-        (low, high), cut off at 0; `high` is infinite where `bottom` cannot be told from 0.
+        confidence: of the interval, between 0 and 1.
+        degrees: of freedom, above 0.
     """
-    var_top, both, var_bottom = (quantile**2 * each for each in covariance)
-    # r is inside where c2 r^2 - 2 c1 r + c0 <= 0
-    c2, c1, c0 = bottom**2 - var_bottom, top * bottom - both, top**2 - var_top
-    inside = c1 * c1 - c2 * c0
-    if c2 <= 0:  # bottom may be 0: the ratio has no upper end
-        if inside <= 0 or c2 == 0:
-            return 0.0, math.inf
-        return max(0.0, (c1 - math.sqrt(inside)) / c2), math.inf
-    if bottom < 0:
-        return 0.0, math.inf
-    root = math.sqrt(max(0.0, inside))
-    return max(0.0, (c1 - root) / c2), max(0.0, (c1 + root) / c2)
+    from scipy.special import stdtrit
+
+    return float(stdtrit(degrees, 0.5 + confidence / 2))
 
 
-def median_interval(values: NDArray[np.float64], confidence: float = 0.95) -> tuple[float, float, float] | None:
+@dataclass(frozen=True)
+class Joint:
+    """Estimates of numbers that are 0 and more, with errors that are jointly normal.
+
+    Attributes:
+        values: (n,).
+        covariance: (n, n).
+        reach: of intervals, in standard errors; see `quantile`.
+    """
+
+    values: Floats
+    covariance: Floats
+    reach: float
+
+    def sum_of(self, weights: Sequence[float]) -> Interval:
+        """The sum of the numbers times `weights`, (n,) of 0 and more."""
+        by = np.asarray(weights)
+        value, variance = float(by @ self.values), float(by @ self.covariance @ by)
+        error = self.reach * math.sqrt(max(0.0, variance))
+        return Interval(value, max(0.0, value - error), value + error)
+
+    def ratio(self, top: Sequence[float], bottom: Sequence[float]) -> Interval:
+        """The ratio of two such sums (Fieller 1954): all r for which top - r bottom lies within `reach` standard errors
+        of 0, cut off at 0. The upper end is infinite where `bottom` cannot be told from 0."""
+        by = np.array([top, bottom])
+        over, under = (by @ self.values).tolist()
+        (var_over, both), (_, var_under) = (self.reach**2 * by @ self.covariance @ by.T).tolist()
+        value = over / under if under > 0 else math.inf
+        # r is inside where c2 r^2 - 2 c1 r + c0 <= 0
+        c2, c1, c0 = under**2 - var_under, over * under - both, over**2 - var_over
+        inside = c1 * c1 - c2 * c0
+        if c2 <= 0:  # bottom may be 0: the ratio has no upper end
+            low = (c1 - math.sqrt(inside)) / c2 if inside > 0 and c2 < 0 else 0.0
+            return Interval(value, max(0.0, low), math.inf)
+        if under < 0:
+            return Interval(value, 0.0, math.inf)
+        root = math.sqrt(max(0.0, inside))
+        return Interval(value, max(0.0, (c1 - root) / c2), max(0.0, (c1 + root) / c2))
+
+
+def median_interval(values: Floats, confidence: float = 0.95) -> tuple[float, float, float] | None:
     """The sample median, and an interval that holds the true median with at least the given confidence.
 
     The interval runs from the k-th smallest to the k-th largest value, with k the greatest rank for which
@@ -65,24 +109,10 @@ def median_interval(values: NDArray[np.float64], confidence: float = 0.95) -> tu
 
     Source: David and Nagaraja, Order Statistics, 3rd edition, section 7.1.
     """
-    ordered = np.sort(values)
-    rank = _rank(len(ordered), confidence)
+    from scipy.special import bdtr
+
+    ordered, n = np.sort(values), len(values)
+    rank = int((bdtr(np.arange(n // 2 + 1), n, 0.5) <= (1 - confidence) / 2).sum())
     if rank < 1:
         return None
-    return float(np.median(ordered)), float(ordered[rank - 1]), float(ordered[len(ordered) - rank])
-
-
-def _rank(n: int, confidence: float) -> int:
-    if n > 1000:  # the normal approximation is exact to a rank or so here, and big binomials are slow
-        from statistics import NormalDist
-
-        z = NormalDist().inv_cdf(0.5 + confidence / 2)
-        return math.floor(n / 2 - z * math.sqrt(n) / 2)
-    rank, below = 0, 1
-    budget = (1 - confidence) / 2 * 2**n
-    term = 1
-    while below <= budget:
-        rank += 1
-        term = term * (n - rank + 1) // rank
-        below += term
-    return rank
+    return float(np.median(ordered)), float(ordered[rank - 1]), float(ordered[n - rank])

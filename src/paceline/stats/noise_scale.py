@@ -43,11 +43,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
-from scipy.special import stdtrit
 
 from paceline.records.errors import PacelineError
 from paceline.records.gradients import StepNorms
-from paceline.stats.intervals import ratio_ends
+from paceline.stats.intervals import Interval, Joint, quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -60,12 +59,12 @@ _MOST_BATCHES, _LEAST_BATCHES = 50, 10
 
 
 @dataclass(frozen=True)
-class NoiseScale:
-    """What a number of steps says.
+class NoiseScale(Interval):
+    """What a number of steps says of tr(Sigma) / |G|^2, in samples.
+
+    The value is infinite where the mean of |G|^2 is not above 0, the upper end where it cannot be told from 0.
 
     Attributes:
-        value: tr(Sigma) / |G|^2, in samples; infinite where the mean of |G|^2 is not above 0.
-        low, high: of its interval; `high` is infinite where |G|^2 cannot be told from 0.
         noise: mean estimate of tr(Sigma), 0 or more.
         signal: mean estimate of |G|^2; may be below 0.
         steps: that went in.
@@ -73,9 +72,6 @@ class NoiseScale:
         samples: in the data set; None where it is not known, or where samples are always fresh.
     """
 
-    value: float
-    low: float
-    high: float
     noise: float
     signal: float
     steps: int
@@ -152,11 +148,11 @@ def noise_scale(noise: Floats, signal: Floats, *, samples: int | None = None, co
             hint=f"at least {LEAST_STEPS} steps with two groups of samples each",
         )
     top, bottom = float(noise.mean()), float(signal.mean())
-    low, high = fieller(_batched(noise), _batched(signal), confidence)
+    found = fieller(_batched(noise), _batched(signal), confidence)
     return NoiseScale(
         value=max(0.0, top) / bottom if bottom > 0 else math.inf,
-        low=low,
-        high=high,
+        low=found.low,
+        high=found.high,
         noise=max(0.0, top),
         signal=bottom,
         steps=steps,
@@ -208,21 +204,15 @@ def over_training(
     ]
 
 
-def fieller(top: Floats, bottom: Floats, confidence: float) -> tuple[float, float]:
-    """Interval for mean(top) / mean(bottom), which are 0 and more (Fieller 1954): all ratios r for which the mean of
-    top - r bottom is within its own error of 0.
+def fieller(top: Floats, bottom: Floats, confidence: float) -> Interval:
+    """mean(top) / mean(bottom), which are 0 and more, with its interval by Fieller's theorem.
 
     Args:
         top, bottom: (n,) pairs, n >= 2, independent of each other pair.
         confidence: between 0 and 1.
-
-    Returns:
-        (low, high), cut off at 0; `high` is infinite where `bottom` cannot be told from 0.
     """
-    count = len(top)
-    (var_top, both), (_, var_bottom) = (np.cov(top, bottom) / count).tolist()
-    quantile = float(stdtrit(count - 1, 0.5 + confidence / 2))
-    return ratio_ends(float(top.mean()), float(bottom.mean()), (var_top, both, var_bottom), quantile)
+    count, pairs = len(top), np.stack([top, bottom])
+    return Joint(pairs.mean(1), np.cov(pairs) / count, quantile(confidence, count - 1)).ratio((1, 0), (0, 1))
 
 
 def _batched(values: Floats) -> Floats:

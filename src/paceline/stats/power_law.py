@@ -25,18 +25,20 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
-from scipy.special import fdtri, stdtrit
+from scipy.special import fdtri
 
 from paceline.records.errors import PacelineError
-from paceline.stats.intervals import Interval
+from paceline.stats.intervals import Interval, quantile
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
+
+Numbers = TypeVar("Numbers", float, "Floats")
 
 LEAST_SIZES = 4
 FAR = 4.0
@@ -54,8 +56,6 @@ _DRIFT, _DRIFT_DEGREES = 0.03, 2
 Chosen on 200 made-up curves (tests/stats/test_power_law.py has the kind), of which it holds 90 %."""
 _NO_END = 1e100
 """So many samples that only the floor is left."""
-_NORMAL = 1e9
-"""Degrees of freedom of a normal distribution."""
 _LARGEST_LOG = 200.0
 
 
@@ -71,9 +71,10 @@ class Curve:
     exponent: float
     floor: float
 
-    def at(self, size: float) -> float:
+    def at(self, size: Numbers) -> Numbers:
         """e(m)."""
-        return float(self.floor + self.scale * size**-self.exponent)
+        found: Numbers = self.floor + self.scale * size**-self.exponent
+        return found
 
 
 @dataclass(frozen=True)
@@ -112,6 +113,12 @@ class LearningCurve:
         """The largest size that went in."""
         return float(self.sizes.max())
 
+    @property
+    def at_largest(self) -> Floats:
+        """(runs,) errors at the largest size."""
+        found: Floats = self.errors[self.sizes == self.largest]
+        return found
+
     def predict(self, size: float, *, runs: int | None = None) -> Interval:
         """The error at `size` samples, with its interval.
 
@@ -131,42 +138,49 @@ class LearningCurve:
         doublings = math.log2(size / self.largest)
         if doublings <= 0 or best <= 0 or not self.drift:
             return low, high
-        further = _quantile_of(self.confidence) * self.drift * doublings
+        further = quantile(self.confidence) * self.drift * doublings
         below = math.hypot(math.log(best / low), further) if low > 0 else math.inf
         return best * math.exp(-below), best * math.exp(min(math.hypot(math.log(high / best), further), _LARGEST_LOG))
 
     @property
     def _quantile(self) -> float:
-        return float(stdtrit(self.degrees, 0.5 + self.confidence / 2))
+        return quantile(self.confidence, self.degrees)
 
     @property
     def exponent(self) -> Interval:
         """The exponent, with the interval of all curves that fit not much worse; 0.02 to 3 are tried."""
-        weights, limit = self._limit()
+        weights, limit = self._limit
         tried = _plausible(self.sizes, self.errors, weights, limit)
         inside = tried[_fits(self.sizes, self.errors, weights, tried)[0] <= limit]
-        low, high = (float(inside[0]), float(inside[-1])) if len(inside) else (self.curve.exponent, self.curve.exponent)
-        return Interval(self.curve.exponent, min(low, self.curve.exponent), max(high, self.curve.exponent))
+        return Interval.around(self.curve.exponent, *inside.tolist())
 
     @property
     def floor(self) -> Interval:
         """What no number of samples gets below, if the formula holds, with its interval."""
-        low, high = self._profile(_NO_END)
-        return Interval(self.curve.floor, min(low, self.curve.floor), max(high, self.curve.floor))
+        return Interval.around(self.curve.floor, *self._profile(_NO_END))
 
+    @cached_property
     def _limit(self) -> tuple[Floats, float]:
         """Weights of squares, and the most that their sum may be for a curve to be inside."""
-        weights = 1 / _at(self.curve, self.sizes) ** 2
+        weights = 1 / self.curve.at(self.sizes) ** 2
         return weights, _best_fit(self.sizes, self.errors, weights)[0] + (self.noise * self._quantile) ** 2
 
     def _profile(self, size: float) -> tuple[float, float]:
-        weights, limit = self._limit()
+        """Both ends at `size`: of curves through (size, value), the best one is as good as the limit allows."""
+        weights, limit = self._limit
         exponents = _plausible(self.sizes, self.errors, weights, limit)
-        through = _Through(self.sizes, self.errors, weights, size, exponents)
+        there = size**-exponents
+        rise = self.sizes[None] ** -exponents[:, None] - there[:, None]  # e(m) = value + scale * rise
+        square = (weights * rise**2).sum(1)
         best = self.curve.at(size)
-        low = _end(lambda factor: through(best / factor) <= limit)
-        high = _end(lambda factor: through(best * factor) <= limit)
-        return best / low, best * high
+
+        def inside(value: float) -> bool:
+            away = self.errors - value
+            scale = (weights * rise * away).sum(1) / square
+            scale = np.clip(scale, 0.0, value / there)  # the floor is value - scale * there, 0 or more
+            return bool((weights * (scale[:, None] * rise - away) ** 2).sum(1).min() <= limit)
+
+        return best / _end(lambda factor: inside(best / factor)), best * _end(lambda factor: inside(best * factor))
 
     def needed(self, error: float) -> Interval:
         """How many samples bring the error down to `error`: with a lower and an upper end, infinite where the floor, or
@@ -176,11 +190,11 @@ class LearningCurve:
             error: above 0.
         """
         smallest = float(self.sizes.min())
-        ends = []
-        for end in ("value", "low", "high"):
-            factor = _end(lambda factor, end=end: getattr(self.predict(factor * smallest), end) > error, most=_MOST)  # type: ignore[misc]
-            ends.append(factor * smallest)
-        return Interval(ends[0], ends[1], ends[2])
+
+        def until(end: str) -> float:
+            return smallest * _end(lambda factor: getattr(self.predict(factor * smallest), end) > error, most=_MOST)
+
+        return Interval(until("value"), until("low"), until("high"))
 
 
 def fit(sizes: Sequence[float], errors: Sequence[float], *, confidence: float = 0.9) -> LearningCurve:
@@ -209,17 +223,8 @@ def fit(sizes: Sequence[float], errors: Sequence[float], *, confidence: float = 
             hint="leave out runs that diverged; where every sample is right, there is nothing to extrapolate",
         )
     curve = _best(m, e)
-    spread = _spread(m, e, curve)
-    return LearningCurve(
-        curve=curve,
-        sizes=m,
-        errors=e,
-        noise=spread.noise,
-        degrees=spread.degrees,
-        scatter=spread.scatter,
-        follows=spread.follows,
-        confidence=confidence,
-    )
+    noise, degrees, scatter, follows = _spread(m, e, curve)
+    return LearningCurve(curve, m, e, noise, degrees, scatter, follows, confidence)
 
 
 def without_largest(sizes: Floats, errors: Floats, *, confidence: float = 0.9) -> LearningCurve | None:
@@ -240,21 +245,17 @@ def _drift(m: Floats, e: Floats) -> float:
         expected = replace(before, known_drift=0.0).predict(largest, runs=len(measured))
         off = math.log(float(measured.mean()) / expected.value)
         end = expected.high if off > 0 else expected.low
-        own = abs(math.log(max(end, 1e-300) / expected.value)) / _quantile_of(before.confidence)
+        own = abs(math.log(max(end, 1e-300) / expected.value)) / quantile(before.confidence)
         squares += max(0.0, off**2 - own**2) / math.log2(largest / before.largest) ** 2
         degrees += 1
     return math.sqrt(squares / degrees)
-
-
-def _quantile_of(confidence: float) -> float:
-    return float(stdtrit(_NORMAL, 0.5 + confidence / 2))
 
 
 def _best(m: Floats, e: Floats) -> Curve:
     weights = 1 / e**2
     for _ in range(_REWEIGHTINGS):
         _, curve = _best_fit(m, e, weights)
-        weights = 1 / _at(curve, m) ** 2
+        weights = 1 / curve.at(m) ** 2
     return curve
 
 
@@ -299,22 +300,6 @@ def _linear(powers: Floats, e: Floats, weights: Floats) -> tuple[Floats, Floats]
     return np.where(flat, 0.0, scale), np.where(flat, right / total, floor)
 
 
-class _Through:
-    """The least weighted sum of squares of curves that pass through (size, value), as a function of the value."""
-
-    def __init__(self, m: Floats, e: Floats, weights: Floats, size: float, exponents: Floats) -> None:
-        self._there = size**-exponents
-        self._rise = m[None] ** -exponents[:, None] - self._there[:, None]  # e(m) = value + scale * rise
-        self._square = (weights * self._rise**2).sum(1)
-        self._e, self._weights = e, weights
-
-    def __call__(self, value: float) -> float:
-        away = self._e - value
-        scale = (self._weights * self._rise * away).sum(1) / self._square
-        scale = np.clip(scale, 0.0, value / self._there)  # the floor is value - scale * there, 0 or more
-        return float((self._weights * (scale[:, None] * self._rise - away) ** 2).sum(1).min())
-
-
 def _end(holds: Callable[[float], bool], most: float = 1e6) -> float:
     """The factor, 1 and more, up to which `holds` does, which it does on one side of it: infinite beyond `most`."""
     if not holds(1.0):
@@ -330,34 +315,20 @@ def _end(holds: Callable[[float], bool], most: float = 1e6) -> float:
     return inside
 
 
-@dataclass(frozen=True)
-class _Spread:
-    """Relative deviations: `noise` decides how wide an interval is, with its degrees; `scatter` is that of runs."""
-
-    noise: float
-    degrees: int
-    scatter: float
-    follows: bool
-
-
-def _spread(m: Floats, e: Floats, curve: Curve) -> _Spread:
-    relative = e / _at(curve, m)
+def _spread(m: Floats, e: Floats, curve: Curve) -> tuple[float, int, float, bool]:
+    """`noise`, `degrees`, `scatter` and `follows` of a `LearningCurve`."""
+    relative = e / curve.at(m)
     groups = [relative[m == size] for size in np.unique(m)]
     residual = float(((relative - 1) ** 2).sum())
     within = sum(float(((group - group.mean()) ** 2).sum()) for group in groups)
     repeats, sizes = len(m) - len(groups), len(groups) - 3
     whole = math.sqrt(residual / (len(m) - 3))
     if not repeats:
-        return _Spread(whole, len(m) - 3, whole, True)
+        return whole, len(m) - 3, whole, True
     own, lack = within / repeats, max(0.0, residual - within) / sizes
     if lack > own * float(fdtri(sizes, repeats, 1 - _LACK)):
         # The curve does not follow the formula: repeats of a size say the same wrong thing, so only sizes count.
-        return _Spread(math.sqrt(lack), sizes, math.sqrt(own), False)
+        return math.sqrt(lack), sizes, math.sqrt(own), False
     if math.sqrt(own) > whole:
-        return _Spread(math.sqrt(own), repeats, math.sqrt(own), True)
-    return _Spread(whole, len(m) - 3, whole, True)
-
-
-def _at(curve: Curve, m: Floats) -> Floats:
-    found: Floats = curve.floor + curve.scale * m**-curve.exponent
-    return found
+        return math.sqrt(own), repeats, math.sqrt(own), True
+    return whole, len(m) - 3, whole, True

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from paceline.parallel.placement import parse_workers, usable_cores
 from paceline.plan.batch_config import BatchConfig
 from paceline.plan.batch_sizes import sizes_of_sweep
-from paceline.records.errors import PacelineError
+from paceline.records.errors import PacelineError, choices
 from paceline.settings.flag_text import as_flags
-from paceline.studies.trainings import Training
+from paceline.studies.trainings import Grid, grid
 from paceline.tasks.table import Defaults, TaskOptions
 from paceline.train.checks import check
 from paceline.train.config import TrainConfig
@@ -21,50 +20,34 @@ if TYPE_CHECKING:
     from paceline.tasks.task import Task
 
 
-@dataclass(frozen=True)
-class Sweep:
-    """What is trained.
+def settings_of_sweep(config: BatchConfig, batch: int, seed: int) -> dict[str, Any]:
+    """Of one training to the target, by field name of `TrainConfig`.
 
-    Attributes:
-        batches: sizes.
-        seeds: of each.
-        target: METRIC=VALUE.
-        lr_rule: from the task's own batch and rate.
-        epochs: at most; None takes the task's.
-        warmup: None takes the task's.
+    Args:
+        config: of a task.
+        batch: samples a step.
+        seed: of the training.
     """
-
-    batches: Sequence[int]
-    seeds: int
-    target: str
-    lr_rule: str
-    epochs: int | None = None
-    warmup: str | None = None
-
-    def settings(self, batch: int, seed: int) -> dict[str, Any]:
-        """Of one training, by field name of `TrainConfig`."""
-        own = {"epochs": self.epochs, "warmup": self.warmup}
-        return {
-            "global_batch": batch,
-            "seed": seed,
-            "target": self.target,
-            "eval_every": "0.25ep",
-            "checkpoint_every": "100000ep",
-            "keep": 1,
-            "lr_rule": self.lr_rule,
-            # A rate that falls would make the steps to a target depend on how long the run was meant to be.
-            "schedule": "constant",
-            **{name: value for name, value in own.items() if value is not None},
-        }
+    own = {"epochs": config.epochs, "warmup": config.warmup}
+    return {
+        "global_batch": batch,
+        "seed": seed,
+        "target": config.target,
+        "eval_every": "0.25ep",
+        "checkpoint_every": "100000ep",
+        "keep": 1,
+        "lr_rule": config.lr_rule,
+        # A rate that falls would make the steps to a target depend on how long the run was meant to be.
+        "schedule": "constant",
+        **{name: value for name, value in own.items() if value is not None},
+    }
 
 
-def sweep(of: Sweep) -> list[Training]:
-    """Trainings to the target at each batch with each seed, seed by seed, so that a sweep cut short has all sizes."""
-    return [
-        Training(f"batch-{batch}-seed-{seed}", tuple(as_flags(TrainConfig, of.settings(batch, seed))))
-        for seed in range(of.seeds)
-        for batch in of.batches
-    ]
+def sweep(config: BatchConfig, sizes: Sequence[int]) -> Grid:
+    """Trainings to the target at each batch with each seed."""
+    return grid(
+        "batch", sizes, range(config.seeds), lambda *each: as_flags(TrainConfig, settings_of_sweep(config, *each))
+    )
 
 
 def check_sweep(config: BatchConfig) -> None:
@@ -76,12 +59,11 @@ def check_sweep(config: BatchConfig) -> None:
     Raises:
         PacelineError: a flag that the trainings are given is wrong.
     """
-    of = _sweep_of(config, config.batch_sizes or [1])
-    for batch in of.batches:
-        check(TrainConfig(task=str(config.task), **of.settings(batch, 0)))
+    for batch in config.batch_sizes or [1]:
+        check(TrainConfig(task=str(config.task), **settings_of_sweep(config, batch, 0)))
 
 
-def prepare_sweep(config: BatchConfig) -> list[Training]:
+def prepare_sweep(config: BatchConfig) -> Grid:
     """Load the task, and settle what is trained; nothing is started.
 
     Args:
@@ -95,13 +77,13 @@ def prepare_sweep(config: BatchConfig) -> list[Training]:
 
     name = str(config.task)
     task = load_task(name, TaskOptions(data_dir=config.data_dir))
-    _require_metric(config, task)
+    if config.goal is not None:
+        require_measured(config.goal.metric, task, "--target ")
     sizes = sizes_of_sweep(task.defaults.global_batch, len(task.train_data), config.batch_sizes)
     require_workers(sizes[0], config.train_workers)
-    of = _sweep_of(config, sizes)
     for batch in sizes:
-        check_training(name, batch, of.settings(batch, 0), task.defaults)
-    return sweep(of)
+        check_training(name, batch, settings_of_sweep(config, batch, 0), task.defaults)
+    return sweep(config, sizes)
 
 
 def check_training(task: str, batch: int, settings: Mapping[str, Any], defaults: Defaults) -> None:
@@ -150,14 +132,10 @@ def require_workers(smallest: int, workers: str) -> None:
         )
 
 
-def _sweep_of(config: BatchConfig, sizes: Sequence[int]) -> Sweep:
-    return Sweep(sizes, config.seeds, str(config.target), config.lr_rule, config.epochs, config.warmup)
-
-
-def _require_metric(config: BatchConfig, task: Task) -> None:
+def require_measured(metric: str, task: Task, flag: str = "") -> None:
+    """Refuse a metric that the task does not measure; `flag`, with a space behind it, is what named it."""
     measured = ("loss", *task.metrics)
-    if config.goal is not None and config.goal.metric not in measured:
+    if metric not in measured:
         raise PacelineError(
-            f"--target {config.goal.metric} is not measured by the task {task.name}",
-            hint=f"it measures: {', '.join(measured)}",
+            f"{flag}{metric} is not measured by the task {task.name}", hint=f"it measures: {choices(measured)}"
         )

@@ -23,15 +23,14 @@ from paceline.plan.branch import LEAST_STEPS, Layout, lay_out
 from paceline.plan.rows import train_info
 from paceline.plan.steps import at_most_data
 from paceline.records.errors import PacelineError
-from paceline.records.plan_results import Branch
-from paceline.records.reader import EventStream
+from paceline.records.plan_results import Branch, finite
 from paceline.records.rundir import RunDir
-from paceline.records.schema import Evaluation, RunInfo
+from paceline.records.schema import RunInfo
 from paceline.settings.flag_text import as_flags
 from paceline.stats.goodput import gain
 from paceline.studies.batch_sweep import check_training, require_workers
 from paceline.studies.train_flags import recipe, used
-from paceline.studies.trainings import Training
+from paceline.studies.trainings import Grid, grid, last_evaluation
 from paceline.tasks.names import check_task_name
 from paceline.tasks.table import Defaults
 from paceline.train.config import TrainConfig
@@ -51,23 +50,13 @@ class BranchTest:
         task: of the run.
         step: of the checkpoint.
         layout: steps and samples, by batch.
-        settings: of `paceline train` but for the seed, by batch.
-        seeds: of each batch: other orders of the samples.
+        trainings: by batch and seed: other orders of the samples.
     """
 
     task: str
     step: int
     layout: Layout
-    settings: Mapping[int, Mapping[str, Any]]
-    seeds: int
-
-    def trainings(self) -> list[Training]:
-        """All of them, seed by seed, so that a test cut short has all sizes."""
-        return [
-            Training(name(batch, seed), tuple(as_flags(TrainConfig, {**settings, "seed": seed})))
-            for seed in range(1, self.seeds + 1)
-            for batch, settings in self.settings.items()
-        ]
+    trainings: Grid
 
     def branches(self, runs: Mapping[str, RunDir]) -> list[Branch]:
         """What came of them, by batch, then by seed.
@@ -75,11 +64,14 @@ class BranchTest:
         Args:
             runs: by the names of `trainings`, all ended.
         """
-        return [
-            _branch(runs[name(batch, seed)], batch, seed, self.layout.samples[batch])
-            for batch in self.settings
-            for seed in range(1, self.seeds + 1)
-        ]
+        found = []
+        for (batch, seed), training in sorted(self.trainings.items()):
+            run = runs[training.name]
+            last = last_evaluation(run, "loss")
+            loss = finite(last.metrics["loss"].value) if last is not None else None  # it may have diverged before
+            samples = self.layout.samples[batch]
+            found.append(Branch(run=str(run.path), batch=batch, seed=seed, samples=samples, loss=loss))
+        return found
 
     def warnings(self) -> list[str]:
         """What people should know of how they were made."""
@@ -98,11 +90,6 @@ def losses(branches: Sequence[Branch]) -> dict[int, list[float]]:
     for branch in branches:
         found.setdefault(branch.batch, []).append(math.nan if branch.loss is None else branch.loss)
     return found
-
-
-def name(batch: int, seed: int) -> str:
-    """Of a training."""
-    return f"branch-{batch}-seed-{seed}"
 
 
 def check_parent(run: Path) -> RunInfo:
@@ -144,10 +131,16 @@ def prepare_branches(run: Path, config: BatchConfig) -> BranchTest:
             hint=f"--batches up to {max(layout.steps):,}, fewer --seeds, or a run that has come further",
         )
     require_workers(sizes[0], config.train_workers)
-    settings = settings_of_branches(info, checkpoint, layout, noise_of(run))
+    settings = settings_of_branches(info, checkpoint, layout, at_most_data(noise_windows(run))[-1].found.value)
     for batch, each in settings.items():
         check_training(str(info.config["task"]), batch, each, Defaults())
-    return BranchTest(str(info.config["task"]), step, layout, settings, config.seeds)
+    trainings = grid(
+        "branch",
+        settings,
+        range(1, config.seeds + 1),
+        lambda batch, seed: as_flags(TrainConfig, {**settings[batch], "seed": seed}),
+    )
+    return BranchTest(str(info.config["task"]), step, layout, trainings)
 
 
 def settings_of_branches(info: RunInfo, checkpoint: Path, layout: Layout, noise: float) -> dict[int, dict[str, Any]]:
@@ -180,24 +173,3 @@ def settings_of_branches(info: RunInfo, checkpoint: Path, layout: Layout, noise:
         }
         found[batch] = recipe(info.config, **changes)
     return found
-
-
-def noise_of(run: Path) -> float:
-    """The noise scale over the last stretch of a run, in samples, at most its training set; 0 or more."""
-    return at_most_data(noise_windows(run))[-1].found.value
-
-
-def last_loss(run: RunDir) -> float:
-    """The loss of a training's last evaluation; NaN where it diverged before one."""
-    found = math.nan
-    for event in EventStream(run.events()):
-        if isinstance(event, Evaluation) and "loss" in event.metrics:
-            found = event.metrics["loss"].value
-    return found
-
-
-def _branch(run: RunDir, batch: int, seed: int, samples: int) -> Branch:
-    loss = last_loss(run)
-    return Branch(
-        run=str(run.path), batch=batch, seed=seed, samples=samples, loss=loss if math.isfinite(loss) else None
-    )

@@ -26,8 +26,8 @@ SAMPLES = 8
 _CPU = torch.device("cpu")
 
 
-def forward_flop(task: Task) -> float:
-    """FLOP of the forward pass of one sample, as in an evaluation.
+def forward_flop(task: Task) -> float | None:
+    """FLOP of the forward pass of one sample, as in an evaluation; None where torch's counter cannot follow the model.
 
     Args:
         task: its model is built anew, on the CPU; the random state stays as it was.
@@ -36,18 +36,13 @@ def forward_flop(task: Task) -> float:
         PacelineError: the task has no evaluation samples.
     """
     with untouched(nn.Module(), _CPU):  # building draws random numbers
-        model = task.model()
-        samples = min(SAMPLES, task.eval_batch, len(task.eval_data))
-        batch = Chunks(task.eval_data, Like(_CPU, torch.float32, False), samples, samples).batch(0)
-        return count_forward(model, task.loss, batch) / samples
-
-
-def forward_flop_or_none(task: Task) -> float | None:
-    """The same; None where torch's counter cannot follow the model: a plan goes on without."""
-    try:
-        return forward_flop(task)
-    except (RuntimeError, TypeError, ValueError, KeyError, NotImplementedError, AssertionError):
-        return None
+        try:
+            model = task.model()
+            samples = min(SAMPLES, task.eval_batch, len(task.eval_data))
+            batch = Chunks(task.eval_data, Like(_CPU, torch.float32, False), samples, samples).batch(0)
+            return count_forward(model, task.loss, batch) / samples
+        except (RuntimeError, TypeError, ValueError, KeyError, NotImplementedError, AssertionError):
+            return None
 
 
 def count_forward(model: nn.Module, loss: Callable[[nn.Module, Any], Loss], batch: Any) -> int:

@@ -9,27 +9,25 @@ laid out over the run, whatever its length. The price is that a small size costs
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from paceline.parallel.partition import steps_per_epoch
 from paceline.plan.data_config import LEAST_FRACTIONS, DataConfig
-from paceline.plan.data_needs import Recipe
 from paceline.records.errors import PacelineError, choices
 from paceline.records.plan_results import CurvePoint
-from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
-from paceline.records.schema import End, Evaluation
 from paceline.records.target import less_is_better
 from paceline.settings.flag_text import as_flags, parse_flags
-from paceline.studies.trainings import Training, ended
+from paceline.studies.batch_sweep import require_measured
+from paceline.studies.trainings import Grid, grid, last_end, last_evaluation
 from paceline.tasks.holdout import hold_out
 from paceline.tasks.task import Task
 from paceline.tasks.task_loader import load_task
 from paceline.train.checks import check
 from paceline.train.config import TrainConfig
-from paceline.train.resolve import ResolvedTraining, resolve
+from paceline.train.resolve import resolve
 from paceline.train.schedules import Duration
 
 _NEVER = "100000ep"
@@ -47,54 +45,21 @@ class LearningCurveStudy:
 
     Attributes:
         task: as the trainings have it, but for its size.
-        config: of a training, with the task's defaults filled in.
-        flags: of all trainings.
-        sizes: training samples, ascending.
-        seeds: of each size.
-        metric: a name that the task measures.
+        batch: samples a step.
+        epochs: of the largest size.
         length: of `plan.data_config.LENGTHS`.
+        metric: a name that the task measures.
+        trainings: by size and seed.
+        cost: what is about to be trained, in a line.
     """
 
     task: Task
-    config: ResolvedTraining
-    flags: tuple[str, ...]
-    sizes: Sequence[int]
-    seeds: int
-    metric: str
+    batch: int
+    epochs: int
     length: str
-
-    @property
-    def batch(self) -> int:
-        """Samples a step."""
-        return self.config.global_batch
-
-    @property
-    def steps(self) -> int:
-        """That the largest size takes."""
-        return self.config.length.steps(self._epoch)
-
-    @property
-    def recipe(self) -> Recipe:
-        """For the plan."""
-        return Recipe(batch=self.batch, epochs=self.config.length.value, length=self.length)
-
-    @property
-    def _epoch(self) -> int:
-        return steps_per_epoch(self.sizes[-1], self.batch)
-
-    def trainings(self) -> list[Training]:
-        """All of them, seed by seed, so that a plan cut short has every size."""
-        length: tuple[str, ...] = ("--epochs", str(self.config.epochs))
-        if self.length == "steps":
-            # A warm-up in epochs would shrink with the size.
-            warmup = Duration.parse(self.config.warmup, "--warmup").steps(self._epoch)
-            length = ("--steps", str(self.steps), "--warmup", str(warmup))
-        rest = (*length, "--eval-every", _NEVER, "--checkpoint-every", _NEVER, "--keep", "1")
-        return [
-            Training(name(size, seed), ("--train-samples", str(size), "--seed", str(seed), *self.flags, *rest))
-            for seed in range(self.seeds)
-            for size in self.sizes
-        ]
+    metric: str
+    trainings: Grid
+    cost: str
 
     def points(self, runs: Mapping[str, RunDir]) -> list[CurvePoint]:
         """What came of them, by size, then by seed.
@@ -105,22 +70,7 @@ class LearningCurveStudy:
         Raises:
             PacelineError: a training has no evaluation of the metric.
         """
-        return [
-            _point(runs[name(size, seed)], size, seed, self.metric) for size in self.sizes for seed in range(self.seeds)
-        ]
-
-    def cost(self) -> str:
-        """What is about to be trained, in a line."""
-        each = f"{self.steps:,} steps" if self.length == "steps" else f"{self.config.epochs} epochs"
-        return (
-            f"{len(self.sizes)} sizes from {self.sizes[0]:,} to {self.sizes[-1]:,} samples, with {self.seeds} "
-            f"seed{'s' if self.seeds != 1 else ''}: trainings of {each}, {self.batch:,} samples a step"
-        )
-
-
-def name(size: int, seed: int) -> str:
-    """Of a training."""
-    return f"samples-{size}-seed-{seed}"
+        return [_point(runs[training.name], *key, self.metric) for key, training in sorted(self.trainings.items())]
 
 
 def prepare(config: DataConfig) -> LearningCurveStudy:
@@ -130,20 +80,38 @@ def prepare(config: DataConfig) -> LearningCurveStudy:
         PacelineError: the task cannot be loaded, does not measure the metric, has too few samples; or a flag is wrong.
     """
     given = parse_flags(TrainConfig, config.train_flags or "", "--train-flags", _OWN)
-    shared = {"holdout": config.holdout or None, "global_batch": config.global_batch, "lr": config.lr}
-    own: dict[str, Any] = {field: value for field, value in shared.items() if value is not None}
+    asked_for = {"holdout": config.holdout or None, "global_batch": config.global_batch, "lr": config.lr}
+    own: dict[str, Any] = {field: value for field, value in asked_for.items() if value is not None}
     asked = TrainConfig(task=config.task, epochs=config.epochs, data_dir=config.data_dir, **own, **given)
     check(asked)
     task = hold_out(load_task(config.task, asked.task_options), config.holdout)
     resolved = resolve(asked, task.defaults)
+    batch, epochs = resolved.global_batch, int(resolved.length.value)
+    sizes = _sizes(config, len(task.train_data))
+    length, each = {"epochs": epochs}, f"{epochs} epochs"
+    if config.length == "steps":
+        epoch = steps_per_epoch(sizes[-1], batch)
+        # A warm-up in epochs would shrink with the size.
+        warmup = Duration.parse(resolved.warmup, "--warmup").steps(epoch)
+        length, each = {"steps": epochs * epoch, "warmup": warmup}, f"{epochs * epoch:,} steps"
+    shared = as_flags(TrainConfig, own | {"global_batch": batch} | given)
+    shared += as_flags(TrainConfig, length | {"eval_every": _NEVER, "checkpoint_every": _NEVER, "keep": 1})
     return LearningCurveStudy(
         task=task,
-        config=resolved,
-        flags=tuple(as_flags(TrainConfig, own | {"global_batch": resolved.global_batch} | given)),
-        sizes=_sizes(config, len(task.train_data)),
-        seeds=config.seeds,
-        metric=_metric(config.asked_metric, task),
+        batch=batch,
+        epochs=epochs,
         length=config.length,
+        metric=_metric(config.asked_metric, task),
+        trainings=grid(
+            "samples",
+            sizes,
+            range(config.seeds),
+            lambda size, seed: [*as_flags(TrainConfig, {"train_samples": size, "seed": seed}), *shared],
+        ),
+        cost=(
+            f"{len(sizes)} sizes from {sizes[0]:,} to {sizes[-1]:,} samples, with {config.seeds} "
+            f"seed{'s' if config.seeds != 1 else ''}: trainings of {each}, {batch:,} samples a step"
+        ),
     )
 
 
@@ -170,13 +138,9 @@ def _metric(asked: str | None, task: Task) -> str:
     """
     if asked is None:
         return "accuracy" if "accuracy" in task.metrics else "loss"
-    measured = ("loss", *task.metrics)
-    if asked not in measured:
-        raise PacelineError(
-            f"{asked} is not measured by the task {task.name}", hint=f"it measures: {choices(measured)}"
-        )
+    require_measured(asked, task)
     if asked != "accuracy" and not less_is_better(asked):
-        falling = [each for each in measured if each == "accuracy" or less_is_better(each)]
+        falling = [each for each in ("loss", *task.metrics) if each == "accuracy" or less_is_better(each)]
         raise PacelineError(
             f"{asked} has no learning curve",
             why="a power law is of what falls: a loss, an error, or one minus accuracy",
@@ -186,14 +150,16 @@ def _metric(asked: str | None, task: Task) -> str:
 
 
 def _point(run: RunDir, size: int, seed: int, metric: str) -> CurvePoint:
-    value, steps = None, 0
-    for event in EventStream(run.events()):
-        if isinstance(event, Evaluation):
-            value = event.metrics.get(metric)
-        elif isinstance(event, End):
-            steps = event.step
-    diverged = ended(run) == "diverged" or (value is not None and not math.isfinite(value.value))
-    if value is None and not diverged:
+    last = last_evaluation(run, metric)
+    value = last.metrics[metric].value if last is not None else math.nan
+    end = last_end(run)
+    diverged = (end is not None and end.reason == "diverged") or (last is not None and not math.isfinite(value))
+    if last is None and not diverged:
         raise PacelineError(f"{run.path} has no evaluation of {metric}", hint="remove it, and call the plan again")
-    error = None if diverged or value is None else as_error(metric, value.value)
-    return CurvePoint(run=str(run.path), samples=size, seed=seed, error=error, steps=steps)
+    return CurvePoint(
+        run=str(run.path),
+        samples=size,
+        seed=seed,
+        error=None if diverged else as_error(metric, value),
+        steps=end.step if end is not None else 0,
+    )

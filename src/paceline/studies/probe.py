@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ import msgspec
 
 from paceline.plan.network import Timed
 from paceline.records.errors import Exit, PacelineError
-from paceline.studies.jobs import run_quietly
 
 SIZES = tuple(4 * 1024 * 8**power for power in range(6))
 """4 KiB to 128 MiB, each 8 times the one before."""
@@ -43,7 +43,7 @@ def probe(
         with tempfile.TemporaryDirectory(prefix="paceline-probe-") as scratch:
             result = Path(scratch) / "result.json"
             handover = {"sizes": list(sizes), "seconds": seconds / len(counts), "result": str(result)}
-            run_quietly(
+            _run(
                 "paceline.studies.probe_worker",
                 count,
                 Path(scratch) / "logs",
@@ -59,3 +59,22 @@ def probe(
             exit_code=Exit.USAGE,
         )
     return rows
+
+
+def _run(module: str, workers: int, logs: Path, env: Mapping[str, str]) -> None:
+    """Run `python -m module` on so many ranks of this machine, whose output goes to `logs`.
+
+    Raises:
+        PacelineError: a rank failed; its own words are the reason.
+        KeyboardInterrupt: stopped by Ctrl-C, or by another signal, whose number is then its argument.
+    """
+    from paceline.audits.job_failure import failure_of
+    from paceline.launch.elastic import Job, run_job
+
+    ended = run_job(Job(module=module, workers=workers, logs=logs, env=env))
+    if ended.stopped_by == signal.SIGINT:
+        raise KeyboardInterrupt
+    if ended.stopped_by is not None:
+        raise KeyboardInterrupt(int(ended.stopped_by))
+    if ended.failure is not None:
+        raise failure_of(ended.failure, ended.logs, "")

@@ -7,28 +7,27 @@ can be stopped at any time. A training that diverges has an answer too; any othe
 from __future__ import annotations
 
 import contextlib
-import re
+import os
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 
-from paceline.records.errors import Exit, PacelineError
+from paceline.records.errors import REFUSAL_FILE, Exit, PacelineError
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, make_dirs, read_info
-from paceline.records.schema import End, Start
+from paceline.records.schema import End, Evaluation, Start
+from paceline.records.validation import Refusal
 
 PROGRAM = (sys.executable, "-m", "paceline")
 PATIENCE_S = 45.0
 """How long a training has to end after it was told to: its own grace is 30 s."""
 _DONE = ("finished", "target", "diverged")
-_MESSAGE = re.compile(
-    r"^error: (?P<what>[^\n]*)(?:\n  why:  (?P<why>.*?))?(?:\n  next: (?P<hint>.*?))?\s*\Z", re.DOTALL | re.MULTILINE
-)
 
 
 @dataclass(frozen=True)
@@ -44,8 +43,29 @@ class Training:
     flags: tuple[str, ...]
 
 
+Grid = dict[tuple[int, int], Training]
+"""Trainings by size and seed."""
+
+
+def grid(kind: str, sizes: Iterable[int], seeds: Iterable[int], flags: Callable[[int, int], Iterable[str]]) -> Grid:
+    """A training of each size with each seed, seed by seed, so that a study cut short has every size.
+
+    Args:
+        kind: of size, for names: `batch`, `samples`.
+        sizes: a batch, or a number of samples.
+        seeds: of each size.
+        flags: of `paceline train`, by size and seed.
+    """
+    sizes = list(sizes)
+    return {
+        (size, seed): Training(f"{kind}-{size}-seed-{seed}", tuple(flags(size, seed)))
+        for seed in seeds
+        for size in sizes
+    }
+
+
 def carry_out(
-    trainings: Sequence[Training],
+    trainings: Collection[Training],
     folder: Path,
     task: str,
     shared: Sequence[str] = (),
@@ -82,15 +102,30 @@ def carry_out(
     return runs
 
 
-def ended(run: RunDir) -> str | None:
-    """How a training ended: a reason of `records.schema.End`; None when it did not, or goes on."""
+def last_end(run: RunDir) -> End | None:
+    """How a training ended; None when it did not, or goes on."""
     if not run.events().exists():
         return None
     last = None
     for event in EventStream(run.events()):
         if isinstance(event, (Start, End)):
             last = event
-    return last.reason if isinstance(last, End) else None
+    return last if isinstance(last, End) else None
+
+
+def ended(run: RunDir) -> str | None:
+    """Why a training ended: a reason of `records.schema.End`; None when it did not, or goes on."""
+    last = last_end(run)
+    return last.reason if last is not None else None
+
+
+def last_evaluation(run: RunDir, metric: str) -> Evaluation | None:
+    """The last evaluation of the metric; None where there was none."""
+    found = None
+    for event in EventStream(run.events()):
+        if isinstance(event, Evaluation) and metric in event.metrics:
+            found = event
+    return found
 
 
 def _is_done(training: Training, run: RunDir, task: str) -> bool:
@@ -110,29 +145,40 @@ def _is_done(training: Training, run: RunDir, task: str) -> bool:
 def _train(training: Training, run: RunDir, task: str, shared: Sequence[str]) -> None:
     anew = [task, *training.flags, "--run-dir", str(run.path)]
     arguments = ["--resume", str(run.path)] if run.exists() else anew
-    code, said = _call([*PROGRAM, "train", *arguments, *shared, "--format", "json"])
+    with tempfile.TemporaryDirectory(prefix="paceline-training-") as scratch:
+        refused = Path(scratch) / "refusal.json"
+        code, stderr = _call([*PROGRAM, "train", *arguments, *shared, "--format", "json"], refused)
+        refusal = Refusal.read(refused)
     if code not in (Exit.OK, Exit.DIVERGED):
-        raise _failure(training, run, code, said)
+        raise _failure(training, run, code, refusal, stderr)
     if ended(run) not in _DONE:
         raise PacelineError(
             f"the training {training.name} left no end in {run.events()}",
-            why=said.strip()[-1500:],
+            why=_last(stderr),
             hint="the same plan again goes on with it",
             exit_code=Exit.FAILED,
         )
 
 
-def _call(command: Sequence[str]) -> tuple[int, str]:
-    """Exit code, and what stood on stderr.
+def _call(command: Sequence[str], refused: Path) -> tuple[int, str]:
+    """Run a command.
+
+    Args:
+        command: to run; in a process group of its own.
+        refused: where it leaves its error, see `REFUSAL_FILE`.
+
+    Returns:
+        its exit code, and what it wrote to stderr.
 
     Raises:
         KeyboardInterrupt: when it has ended.
     """
-    with _stops(), _save_signal_held() as passed_on:
+    with _signals_taken() as passed_on:
         # A group of its own: the terminal sends Ctrl-C to whole groups, and a training that hears it twice, from the
         # terminal and from us, does not wait for its checkpoint.
         process = subprocess.Popen(
             command,
+            env=os.environ | {REFUSAL_FILE: str(refused)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
@@ -142,7 +188,7 @@ def _call(command: Sequence[str]) -> tuple[int, str]:
         )
         passed_on(process)
         try:
-            _, said = process.communicate()
+            _, stderr = process.communicate()
         except BaseException as stop:
             _end(process, signal.SIGINT if isinstance(stop, KeyboardInterrupt) and not stop.args else signal.SIGTERM)
             raise
@@ -150,47 +196,38 @@ def _call(command: Sequence[str]) -> tuple[int, str]:
         raise KeyboardInterrupt  # somebody else stopped it
     if process.returncode in (Exit.TERMINATED, -signal.SIGTERM):
         raise KeyboardInterrupt(int(signal.SIGTERM))
-    return process.returncode, said
+    return process.returncode, stderr
 
 
 @contextlib.contextmanager
-def _save_signal_held() -> Iterator[Callable[[subprocess.Popen[str]], None]]:
-    """SIGUSR1 asks the training that runs for a checkpoint; it stays pending until the training listens."""
+def _signals_taken() -> Iterator[Callable[[subprocess.Popen[str]], None]]:
+    """While a training runs: a stop raises KeyboardInterrupt, and SIGUSR1 asks the training for a checkpoint.
+
+    Yields:
+        what is called with the training's process; until then SIGUSR1 is pending, in the training as well.
+    """
     if threading.current_thread() is not threading.main_thread():
-        yield lambda process: None
-        return
-    before = signal.getsignal(signal.SIGUSR1)
-    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
-
-    def pass_on_to(process: subprocess.Popen[str]) -> None:
-        signal.signal(signal.SIGUSR1, lambda number, frame: process.send_signal(number))
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-    try:
-        yield pass_on_to
-    finally:
-        signal.signal(signal.SIGUSR1, before)
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-
-
-@contextlib.contextmanager
-def _stops() -> Iterator[None]:
-    """SIGTERM and a closed terminal raise KeyboardInterrupt too, with their number."""
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only there Python lets handlers be set
+        yield lambda process: None  # only there Python lets handlers be set
         return
 
     def stop(number: int, frame: FrameType | None) -> None:
         del frame
         raise KeyboardInterrupt if number == signal.SIGINT else KeyboardInterrupt(number)
 
+    def pass_on_to(process: subprocess.Popen[str]) -> None:
+        signal.signal(signal.SIGUSR1, lambda number, frame: process.send_signal(number))
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGUSR1})
+    before = {signal.SIGUSR1: signal.getsignal(signal.SIGUSR1)}
     # Also of Ctrl-C: the command's own handler ends the process at the second one, and the training would be left.
-    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    before |= {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
-        yield
+        yield pass_on_to
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def _end(process: subprocess.Popen[str], number: signal.Signals) -> None:
@@ -206,19 +243,19 @@ def _end(process: subprocess.Popen[str], number: signal.Signals) -> None:
     process.wait()
 
 
-def _failure(training: Training, run: RunDir, code: int, said: str) -> PacelineError:
-    known = code if code in set(Exit) else int(Exit.FAILED)
-    own = _MESSAGE.search(said)
-    if own is None:  # the card of a rank that failed, or a traceback
-        return PacelineError(
-            f"the training {training.name} ended with exit code {code}",
-            why=said.strip()[-1500:],
-            hint=f"logs: {run.logs}; the same plan again goes on with this training",
-            exit_code=known,
-        )
+def _failure(training: Training, run: RunDir, code: int, refusal: Refusal | None, stderr: str) -> PacelineError:
+    again = f"logs: {run.logs}; the same plan again goes on with this training"
+    if refusal is None:  # it was killed, or left a traceback
+        what = f"the training {training.name} ended with exit code {code}"
+        known = code if code in set(Exit) else int(Exit.FAILED)
+        return PacelineError(what, why=_last(stderr), hint=again, exit_code=known)
     return PacelineError(
-        f"the training {training.name} failed: {own['what']}",
-        why=own["why"] or "",
-        hint=own["hint"] or "",
-        exit_code=known,
+        f"the training {training.name} failed: {refusal.what}",
+        why=refusal.why,
+        hint=refusal.hint or (again if refusal.exit_code == Exit.FAILED else ""),
+        exit_code=refusal.exit_code,
     )
+
+
+def _last(stderr: str) -> str:
+    return stderr.strip()[-1500:]
