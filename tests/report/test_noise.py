@@ -12,8 +12,8 @@ import pytest
 from paceline.records.rundir import RunDir
 from paceline.records.schema import GradientNorms
 from paceline.records.writer import EventWriter
-from paceline.report.load import load_run
-from paceline.report.page.render import render_page
+from paceline.report.page.run_page import render_page
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 from tests.report.conftest import Runs
 

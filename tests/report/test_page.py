@@ -16,11 +16,11 @@ from paceline.records.schema import Evaluation, Measure, Note
 from paceline.records.target import parse_target
 from paceline.report import words
 from paceline.report.comparison import compare
-from paceline.report.facts import tiles
-from paceline.report.load import load_run
-from paceline.report.page.render import render_page, write_page
+from paceline.report.page.run_page import render_page, write_page
 from paceline.report.page.run_series import evenly, smooth
 from paceline.report.page.theme import DARK, LIGHT, look
+from paceline.report.quantities import quantities
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "wbr"}
@@ -176,8 +176,8 @@ def test_all_numbers_of_the_card_are_in_the_page(runs):
 
     text = Page(render_page([run], [summary])).text
 
-    said = [tile.value for tile in tiles(summary)]
-    said += [detail for tile in tiles(summary) for detail in tile.details]
+    said = [tile.value for tile in quantities(summary)]
+    said += [detail for tile in quantities(summary) for detail in tile.details]
     said += [words.share(phase.share) for phase in summary.phases]
     said += [words.duration(phase.seconds) for phase in summary.phases]
     said += [summary.first_line, summary.ended, words.command(run.info), summary.throughput.how, *summary.notes]

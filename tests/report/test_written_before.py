@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paceline.report.load import load_run
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 
 WRITTEN = Path(__file__).with_name("written")

@@ -15,6 +15,7 @@ from typing import Literal
 
 from paceline.records.observed import Collective
 from paceline.records.place import Place, place_in_stacks
+from paceline.records.wrap import ordinal
 
 _TO_ONE = ("send", "recv")
 """Not waited for by all ranks of a group."""
@@ -151,7 +152,7 @@ def _standing(hang: Hang, rank: int, root: Path | None) -> str:
         call = hang.waiting[rank]
         parts.append(f"waits in {call.op} of {call.bytes:,} bytes")
         if rank in hang.issued:
-            parts.append(f"its {_ordinal(hang.issued[rank])} collective")
+            parts.append(f"its {ordinal(hang.issued[rank])} collective")
     elif rank in hang.issued:
         parts.append(f"has called {_count(hang.issued[rank])}")
     place = hang.where.get(rank) or (hang.waiting[rank].place if rank in hang.waiting else None)
@@ -184,8 +185,3 @@ def _next_step(hang: Hang) -> str:
 
 def _count(number: int) -> str:
     return f"{number:,} collective{'' if number == 1 else 's'}"
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"

@@ -29,10 +29,10 @@ class Card:
     """Parts one below the other, with an empty line between groups of them."""
 
     def __init__(self, *groups: Sequence[Block]) -> None:
-        self._groups = groups
+        self.groups = groups
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for index, group in enumerate(filter(None, self._groups)):
+        for index, group in enumerate(filter(None, self.groups)):
             if index:
                 yield Text("")
             for block in group:

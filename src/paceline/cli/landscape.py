@@ -191,7 +191,7 @@ def _conclude(config: LandscapeConfig, run: RunDir, follower: Follower, ended: E
         from paceline.audits.job_failure import failure_of
 
         raise failure_of(ended, _resume_command(run) if run.exists() else "")
-    from paceline.cli.landscape_card import show_landscape
+    from paceline.cli.result import show_landscape
 
     show_landscape(run, config.format)
     return int(Exit.OK)

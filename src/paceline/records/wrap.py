@@ -44,3 +44,9 @@ def wrap(text: str, width: int, first: str = "", rest: str | None = None) -> lis
         lines[-1] += word if empty else f" {word}"
         empty = False
     return [line.rstrip() for line in lines]
+
+
+def ordinal(number: int) -> str:
+    """`1st`, `2nd`, `11th`."""
+    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+    return f"{number:,}{ending}"

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from paceline.report import launch_view, words
-from paceline.report.load import Run
+from paceline.report.run_record import Run
 from paceline.report.summary import Summary
 
 NOT_SET = "not set"

@@ -15,7 +15,7 @@ import numpy as np
 
 from paceline.records.launched import Attempt, Cause, RankExit
 from paceline.report import words
-from paceline.report.load import Run
+from paceline.report.run_record import Run
 
 NOT_OBSERVED = ("steps", "samples", "loss", "metrics", "samples/s", "learning rate", "checkpoints")
 _FILES = ("output.log", "stdout.log", "stderr.log")

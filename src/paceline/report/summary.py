@@ -15,7 +15,7 @@ from paceline.records.rundir import RunDir
 from paceline.records.target import Target, less_is_better
 from paceline.report import launch_view, words
 from paceline.report.launch_view import Launch, launch_of
-from paceline.report.load import WARM_UP_STEPS, Run
+from paceline.report.run_record import WARM_UP_STEPS, Run
 from paceline.report.target_result import met, target_of
 from paceline.stats.intervals import median_interval
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paceline.report.landscape.load import Landscape
-from paceline.report.page.run_series import evenly, values
+from paceline.report.landscape.measurement import Landscape
+from paceline.report.page.figures import evenly, values
 from paceline.report.page.theme import look
 
 if TYPE_CHECKING:
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MOST = 2000
 """Points of a drawn curve; what is finer is no wider than a pixel."""
+LOG_FROM = 30.0
+"""Losses that differ by more than this factor are shown on a logarithmic axis at first."""
 _FINER = 12
 """Points of a path on the surface from each checkpoint to the next."""
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paceline.report.load import Run, Windows
 from paceline.report.noise import Noise
+from paceline.report.page.figures import evenly as evenly
+from paceline.report.page.figures import values
 from paceline.report.page.theme import look
+from paceline.report.run_record import Run, Windows
 from paceline.report.summary import Summary
 
 if TYPE_CHECKING:
@@ -116,23 +118,3 @@ def smooth(windows: Windows, points: int = SMOOTH) -> Windows:
             count=count,
             seconds=seconds,
         )
-
-
-def evenly(n: int, most: int) -> list[int]:
-    """At most `most` indices of n, evenly spread, first and last among them."""
-    if n <= most:
-        return list(range(n))
-    return sorted({round(index * (n - 1) / (most - 1)) for index in range(most)})
-
-
-def values(column: Column) -> list[float | None]:
-    """A column for JSON: six significant digits are finer than any screen, and keep the file small."""
-    return [_short(float(value)) for value in column]
-
-
-def _short(value: float) -> float | int | None:
-    if not math.isfinite(value):
-        return None
-    if value.is_integer() and abs(value) < 2**53:
-        return int(value)
-    return float(f"{value:.6g}")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from paceline.records.plan_results import AnyPlan, Evidence, HeldOut, TrendsResult
 from paceline.report import words
-from paceline.report.page.run_tables import Table
-from paceline.report.plan.content import Fact
+from paceline.report.page.figures import Table, tabulate
 from paceline.report.plan.numbers import about, error, percent
+from paceline.report.quantities import Quantity
 
 DOUBTFUL = 0.1
 """A held-out error above this is worth a second look."""
@@ -49,7 +49,7 @@ def shown(result: AnyPlan, show: Callable[[float], str] = about) -> Shown:
     return Shown(
         confidence=f"Intervals are {percent(evidence.confidence)} intervals.",
         checked=_checked(evidence.held_out),
-        held_out=held_out_table(evidence, show) if evidence.held_out else None,
+        held_out=_held_out_table(evidence, show) if evidence.held_out else None,
         runs=list(evidence.runs),
         notes=list(evidence.notes),
     )
@@ -69,21 +69,24 @@ def _checked(rows: list[HeldOut]) -> str:
     )
 
 
-def held_out_table(evidence: Evidence, show: Callable[[float], str]) -> Table:
+def _held_out_table(evidence: Evidence, show: Callable[[float], str]) -> Table:
     """Measured and predicted, of runs that a fit had not seen."""
-    rows = [[row.what, show(row.measured), show(row.predicted), error(row.error)] for row in evidence.held_out]
-    return Table(
-        "Predictions checked against runs left out of the fit", ["Run", "Measured", "Predicted", "Error"], rows
-    )
+    columns: dict[str, Callable[[HeldOut], str]] = {
+        "Run": lambda row: row.what,
+        "Measured": lambda row: show(row.measured),
+        "Predicted": lambda row: show(row.predicted),
+        "Error": lambda row: error(row.error),
+    }
+    return tabulate("Predictions checked against runs left out of the fit", evidence.held_out, columns)
 
 
-def held_out_fact(evidence: Evidence) -> Fact:
+def held_out_quantity(evidence: Evidence) -> Quantity:
     """How large the error of a prediction was where it could be checked."""
     rows = evidence.held_out
     if not rows:
-        return Fact("held-out error", "not checked", "no run could be left out of the fit", sure=False)
+        return Quantity.of("held-out error", "not checked", "no run could be left out of the fit", sure=False)
     worst = max((row.error for row in rows), key=abs)
     of = "the one that could be checked" if len(rows) == 1 else f"the largest of {len(rows)}"
     side = "" if abs(worst) < _NOTHING else "predicted too high; " if worst > 0 else "predicted too low; "
     detail = f"{side}{of}, against measured runs that the fit had not seen"
-    return Fact("held-out error", words.share(abs(worst)), detail, sure=abs(worst) <= DOUBTFUL)
+    return Quantity.of("held-out error", words.share(abs(worst)), detail, sure=abs(worst) <= DOUBTFUL)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,15 +10,14 @@ from paceline.records.landscape import arrays_path, result_path
 from paceline.records.rundir import RunDir
 from paceline.report import words
 from paceline.report.landscape import tables
-from paceline.report.landscape.facts import facts, headline, tiles
-from paceline.report.landscape.load import Landscape
-from paceline.report.landscape.series import on_surface, payload
+from paceline.report.landscape.landscape_png import write_pictures
+from paceline.report.landscape.measurement import Landscape, load_landscape
+from paceline.report.landscape.quantities import headline, quantities, tiles
+from paceline.report.landscape.series import LOG_FROM, on_surface, payload
 from paceline.report.page.shell import Parts, render, write_html
 from paceline.report.page.theme import look
 
 _PARTS = Parts(Path(__file__).parent, "landscape.html.j2", "landscape.js", "landscape.css", kind="landscape")
-_LOG_FROM = 30.0
-"""Losses that differ by more than this factor are shown on a logarithmic axis at first."""
 
 
 def render_landscape(runs: Sequence[Landscape], names: Sequence[str]) -> str:
@@ -30,7 +29,8 @@ def render_landscape(runs: Sequence[Landscape], names: Sequence[str]) -> str:
         names: how each is called, no two the same.
     """
     alone = runs[0] if len(runs) == 1 else None
-    rows = [facts(run.result) for run in runs]
+    rows = [quantities(run.result) for run in runs]
+    named = dict(zip(names, runs, strict=True))
     common = [w for w in runs[0].result.warnings if all(w in run.result.warnings for run in runs)]
     title = f"{alone.result.task}: landscape" if alone else f"{len(runs)} landscapes compared"
     return render(
@@ -40,27 +40,42 @@ def render_landscape(runs: Sequence[Landscape], names: Sequence[str]) -> str:
         runs=[_card(*one, common) for one in zip(runs, names, range(len(runs)), strict=True)],
         common=common,
         surface=_surface(alone) if alone else None,
-        slices=_slices(runs, names),
+        slices=_slices(named),
         path=_path(alone) if alone else None,
-        curvature=_curvature(runs, names),
+        curvature=_curvature(named),
         columns=_columns(runs),
         log=_log(runs),
         numbers=tables.numbers_table(rows[0]) if alone else tables.side_by_side(rows, names),
     )
 
 
-def write_landscape_page(loaded: Landscape, path: Path) -> None:
-    """Write the page of one measurement whole or not at all.
+def write_landscape_page(runs: Sequence[Landscape], path: Path) -> None:
+    """Write the page of one or several measurements whole or not at all.
 
     Raises:
         PacelineError: it cannot be written; an older page of that name is untouched.
     """
-    write_html(render_landscape([loaded], [loaded.info.name]), path)
+    names = [runs[0].info.name] if len(runs) == 1 else names_of(runs)
+    write_html(render_landscape(runs, names), path)
 
 
-def write_comparison_page(runs: Sequence[Landscape], path: Path) -> None:
-    """Write the page of several measurements; raises like `write_landscape_page`."""
-    write_html(render_landscape(runs, names_of(runs)), path)
+def write_landscape(run_path: Path) -> list[Path]:
+    """Write the page and the pictures of a finished measurement into its run directory.
+
+    Args:
+        run_path: holds run.json, result.json and landscape.npz.
+
+    Returns:
+        What was written, report.html first.
+
+    Raises:
+        PacelineError: a record is missing or damaged, or a file cannot be written; what stood there is untouched.
+    """
+    loaded = load_landscape(run_path)
+    pictures = write_pictures(loaded, run_path)
+    page = RunDir(run_path).report
+    write_landscape_page([loaded], page)  # last, since it names the pictures
+    return [page, *pictures]
 
 
 def names_of(runs: Sequence[Landscape]) -> list[str]:
@@ -107,16 +122,16 @@ def _surface(run: Landscape) -> dict[str, Any] | None:
     return {"note": note, "tables": [tables.surface_table(run, name) for name in columns]}
 
 
-def _slices(runs: Sequence[Landscape], names: Sequence[str]) -> list[dict[str, Any]]:
-    line = tables.curve_table("Along the first direction", runs, names, "line")
-    between = tables.curve_table("Between two runs", runs, names, "interpolation")
+def _slices(runs: dict[str, Landscape]) -> list[dict[str, Any]]:
+    line = tables.curve_table("Along the first direction", runs, "line")
+    between = tables.curve_table("Between two runs", runs, "interpolation")
     found = []
     if line is not None:
-        words_of = _distinct(run.result.line.directions for run in runs if run.result.line is not None)
-        note = f"Direction: {words_of}. t = 0 is the weights."
+        directions = dict.fromkeys(run.result.line.directions for run in runs.values() if run.result.line is not None)
+        note = f"Direction: {'; '.join(directions)}. t = 0 is the weights."
         found.append({"id": "plot-line", "heading": "Along one direction", "note": note, "table": line})
     if between is not None:
-        note = f"t = 0 is {_ends(runs)}. Dashed: the straight line between the losses of the two ends."
+        note = f"t = 0 is {_ends(list(runs.values()))}. Dashed: the straight line between the losses of the two ends."
         found.append({"id": "plot-interpolation", "heading": "Between two runs", "note": note, "table": between})
     return found
 
@@ -140,12 +155,12 @@ def _path(run: Landscape) -> dict[str, Any] | None:
     }
 
 
-def _curvature(runs: Sequence[Landscape], names: Sequence[str]) -> list[dict[str, Any]]:
-    values = tables.eigenvalue_table(runs, names)
-    density = tables.density_table(runs, names)
+def _curvature(runs: dict[str, Landscape]) -> list[dict[str, Any]]:
+    values = tables.eigenvalue_table(runs)
+    density = tables.density_table(runs)
     found = []
     if values is not None:
-        converged = all(run.result.eigenvalues.converged for run in runs if run.result.eigenvalues is not None)
+        converged = all(run.result.eigenvalues.converged for run in runs.values() if run.result.eigenvalues is not None)
         note = "Whiskers: residual; an eigenvalue of the Hessian lies within it."
         if not converged:
             note += " Not all have converged: see the notes above."
@@ -168,11 +183,7 @@ def _log(runs: Sequence[Landscape]) -> bool | None:
     numbers = [float(value) for array in found for value in array.ravel() if value == value]
     if not numbers or min(numbers) <= 0:
         return None
-    return max(numbers) / min(numbers) > _LOG_FROM
+    return max(numbers) / min(numbers) > LOG_FROM
 
 
 _LOSSES = ("surface_loss", "line_loss", "interpolation_loss")
-
-
-def _distinct(texts: Iterable[str]) -> str:
-    return "; ".join(dict.fromkeys(texts))
