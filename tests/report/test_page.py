@@ -17,7 +17,7 @@ from paceline.records.target import parse_target
 from paceline.report import words
 from paceline.report.comparison import compare
 from paceline.report.page.run_page import render_page, write_page
-from paceline.report.page.run_series import evenly, smooth
+from paceline.report.page.run_series import evenly
 from paceline.report.page.theme import DARK, LIGHT, look
 from paceline.report.quantities import quantities
 from paceline.report.run_record import load_run
@@ -231,7 +231,7 @@ def test_smoothing_keeps_sums(runs):
     """Means over fewer windows are sums over counts: their weighted mean stays the same."""
     loaded = load_run(runs.realistic("real"))
 
-    result = smooth(loaded.windows, 50)
+    result = loaded.windows.merged(50)
 
     assert len(result.step) <= 50
     assert result.step[-1] == 2345

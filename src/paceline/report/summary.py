@@ -6,7 +6,7 @@ What was not observed is None. `--format json` is this struct, encoded.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 import msgspec
 import numpy as np
@@ -15,12 +15,10 @@ from paceline.records.rundir import RunDir
 from paceline.records.target import Target, less_is_better
 from paceline.report import launch_view, words
 from paceline.report.launch_view import Launch, launch_of
-from paceline.report.run_record import WARM_UP_STEPS, Run
+from paceline.report.run_record import WARM_UP_STEPS, Run, launcher_files
 from paceline.report.target_result import met, target_of
+from paceline.report.thin import Sample
 from paceline.stats.intervals import median_interval
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -184,8 +182,8 @@ def summarise(run: Run, target: Target | None = None) -> Summary:
         epochs=_epochs(run),
         # A launcher's time is no training time: the workers' start-up is in it.
         elapsed_s=run.elapsed_s if launch is None else None,
-        throughput=_throughput(run, run.rates),
-        count_throughput=_throughput(run, run.count_rates),
+        throughput=_throughput(run.rates),
+        count_throughput=_throughput(run.count_rates),
         unit=(run.info.task.unit if run.info.task is not None else "") or "counted",
         throughput_overall=samples / run.elapsed_s if seen and samples and run.elapsed_s else None,
         phases=_phases(run),
@@ -256,13 +254,14 @@ def _of_the_task(name: str) -> bool:
     return name not in ("loss", "sharpness", "stability_limit") and not name.startswith("raw_")
 
 
-def _throughput(run: Run, rates: NDArray[np.float64]) -> Throughput | None:
-    result = median_interval(rates)
+def _throughput(rates: Sample) -> Throughput | None:
+    values = rates.values()
+    result = median_interval(values)
     if result is None:
         return None
     median, low, high = result
-    taken = len(rates)
-    thinned = "" if taken == run.rates_seen else f", every {round(run.rates_seen / taken)}th of {run.rates_seen:,}"
+    taken = len(values)
+    thinned = "" if taken == rates.seen else f", every {round(rates.seen / taken)}th of {rates.seen:,}"
     return Throughput(
         median=median,
         low=low,
@@ -343,7 +342,7 @@ def _where(run: Run) -> Where:
     newest = run.on_disk[0] if run.on_disk else None
     return Where(
         run=str(place.path),
-        events=str(next(iter(launch_view.event_files(run.path)), place.events(0))),
+        events=str(next(iter(launcher_files(run.path)), place.events(0))),
         report=str(place.report),
         logs=str(place.logs),
         checkpoint=str(newest.path) if newest else None,

@@ -10,7 +10,7 @@ from paceline.records.launched import RankExit
 from paceline.report import launch_view, words
 from paceline.report.comparison import Comparison, compare
 from paceline.report.page.figures import tabulate
-from paceline.report.page.run_series import payload, smooth
+from paceline.report.page.run_series import SMOOTH, payload
 from paceline.report.page.run_tables import metric_table, noise_table, series_table, sharpness_table
 from paceline.report.page.shell import Parts, render, write_html
 from paceline.report.page.theme import look
@@ -153,7 +153,7 @@ def _tables(metrics: Sequence[str], runs: dict[str, Run]) -> dict[str, Any]:
 
 
 def _windows_in_words(runs: Sequence[Run]) -> str:
-    sizes = sorted({smooth(run.windows).stride for run in runs if run.totals.steps})
+    sizes = sorted({run.windows.merged(SMOOTH).stride for run in runs if run.totals.steps})
     if not sizes or sizes == [1]:
         return "single steps"
     return "means over " + " or ".join(words.plural(size, "step") for size in sizes)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ from paceline.report.noise import Noise
 from paceline.report.page.figures import evenly as evenly
 from paceline.report.page.figures import values
 from paceline.report.page.theme import look
-from paceline.report.run_record import Run, Windows
+from paceline.report.run_record import Run
 from paceline.report.summary import Summary
 
 if TYPE_CHECKING:
@@ -49,7 +48,7 @@ def _target(metric: str, summaries: Sequence[Summary]) -> float | None:
 
 
 def _run(run: Run, name: str, index: int) -> dict[str, Any]:
-    mean = smooth(run.windows)
+    mean = run.windows.merged(SMOOTH)
     style = look(index)
     kept = evenly(len(run.evaluations.step), EVALUATIONS)
     evaluations = run.evaluations
@@ -92,29 +91,3 @@ def _noise(noise: Noise | None) -> dict[str, Any] | None:
 
 
 _MEAN = ("step", "samples", "elapsed_s", "loss", "lr", "samples_per_s")
-
-
-def smooth(windows: Windows, points: int = SMOOTH) -> Windows:
-    """The same series with at most `points` windows: sums over sums, never means of means."""
-    n = len(windows.step)
-    size = math.ceil(n / points) if n else 1
-    starts = np.arange(0, n, size)
-    if size == 1:
-        return windows
-    last = np.minimum(starts + size, n) - 1
-    finite = np.where(np.isfinite(windows.loss), windows.loss * windows.count, 0.0)
-    timed = np.where(np.isfinite(windows.samples_per_s), windows.samples_per_s * windows.seconds, 0.0)
-    count = np.add.reduceat(windows.count, starts)
-    seconds = np.add.reduceat(windows.seconds, starts)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        return Windows(
-            stride=windows.stride * size,
-            step=windows.step[last],
-            samples=windows.samples[last],
-            elapsed_s=windows.elapsed_s[last],
-            loss=np.where(count > 0, np.add.reduceat(finite, starts) / count, np.nan),
-            lr=windows.lr[last],
-            samples_per_s=np.where(seconds > 0, np.add.reduceat(timed, starts) / seconds, np.nan),
-            count=count,
-            seconds=seconds,
-        )

@@ -9,7 +9,7 @@ from paceline.report import words
 from paceline.report.noise import Noise
 from paceline.report.page.figures import Table as Table
 from paceline.report.page.figures import evenly, table_of_runs
-from paceline.report.page.run_series import EVALUATIONS, smooth
+from paceline.report.page.run_series import EVALUATIONS
 from paceline.report.run_record import Evaluations, Run
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def series_table(what: str, column: str, show: Callable[[float], str], runs: dic
     """A column of the windows of each run, at most `ROWS` rows a run."""
     rows: dict[str, list[list[str]]] = {}
     for name, run in runs.items():
-        windows = smooth(run.windows, ROWS)
+        windows = run.windows.merged(ROWS)
         values: Column = getattr(windows, column)
         columns = zip(windows.step, windows.samples, windows.elapsed_s, values, strict=True)
         rows[name] = [
