@@ -15,7 +15,7 @@ from typing import Literal
 
 from paceline.records.observed import Collective
 from paceline.records.place import Place, place_in_stacks
-from paceline.records.wrap import ordinal
+from paceline.records.wrap import ordinal, text_card
 
 _TO_ONE = ("send", "recv")
 """Not waited for by all ranks of a group."""
@@ -109,9 +109,7 @@ def card(hang: Hang, timeout_s: float | None = None, root: Path | None = None) -
         rows.append((f"rank {rank}", _standing(hang, rank, root)))
     rows += [("why", _why(hang)), ("next", _next_step(hang))]
     after = f" after {timeout_s:g} s" if timeout_s is not None else ""
-    title = f"{_title(hang)}{after}"
-    lines = [f"-- {title} ".ljust(80, "-"), *(f"  {name:<8} {text}".rstrip() for name, text in rows), "-" * 80]
-    return "\n".join(lines)
+    return text_card(f"{_title(hang)}{after}", rows, label=9)
 
 
 def _pending(seen: Seen) -> Collective | None:

@@ -8,10 +8,9 @@ from typing import Protocol
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from paceline.records.wrap import NARROW as NARROW
 from paceline.records.wrap import wrap
 
-NARROW = 60
-"""Below so many columns nothing stands side by side."""
 PIPE_WIDTH = 160
 """A pipe has no width, and paths are better left whole there."""
 _LEAST_DETAIL = 24
