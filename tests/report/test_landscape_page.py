@@ -17,7 +17,7 @@ from paceline.records.rundir import RunDir
 from paceline.report.landscape.landscape_page import names_of, render_landscape, write_landscape
 from paceline.report.landscape.measurement import load_landscape
 from paceline.report.landscape.quantities import headline, quantities, significant
-from paceline.report.landscape.series import height, payload
+from paceline.report.landscape.surface import height
 from paceline.report.landscape.tables import side_by_side
 from tests.report import landscapes
 from tests.report.test_page import EVIL, Page
@@ -181,19 +181,18 @@ def test_names_and_warnings_are_text_wherever_they_stand(tmp_path):
 
 def test_the_page_gets_the_arrays_as_they_are(full):
     """Surface, line and eigenvalues reach the script value by value, rows of the surface along y."""
-    run = load_landscape(full)
-
-    data = payload([run], ["full"])
+    data = json.loads(Page(page_of(full)).scripts[0])
 
     x, y = np.linspace(-1, 1, 11), np.linspace(-1, 2, 9)
     expected = [[0.1 + a**2 + 4 * b**2 / 9 for a in x] for b in y]
     np.testing.assert_allclose(np.array(data["surface"]["values"]["loss"]), expected, rtol=1e-5)
     assert list(data["surface"]["values"]) == ["loss", "accuracy"]
-    assert data["runs"][0]["line"] == {
-        "t": [-1, -0.5, 0, 0.5, 1],
-        "values": {"loss": [8.125, 2.125, 0.125, 2.125, 8.125]},
-    }
-    assert data["runs"][0]["eigenvalues"] == {"value": [10, 4], "residual": [0.004, 0.25]}
+    drawn = {figure["id"]: figure["series"] for figure in data["figures"]}
+    (line,) = drawn["plot-line"]
+    assert line["x"] == [-1, -0.5, 0, 0.5, 1]
+    assert line["y"] == {"by": "column", "of": {"loss": [8.125, 2.125, 0.125, 2.125, 8.125]}}
+    (bars,) = drawn["plot-eigenvalues"]
+    assert (bars["y"], bars["low"], bars["high"]) == ([10, 4], [9.996, 3.75], [10.004, 4.25])
     assert data["path"] is None
 
 
@@ -244,8 +243,10 @@ def test_several_measurements_stand_side_by_side(tmp_path, full):
     assert cells["loss"] == ["0.1250", "0.1250"]
     assert page.text.count(landscapes.WARNING) == 1
     data = json.loads(page.scripts[0])
-    assert [run["name"] for run in data["runs"]] == ["full", "lesser"]
-    assert all(run["line"] for run in data["runs"])
+    assert [one["name"] for figure in data["figures"] for one in figure["series"] if figure["id"] == "plot-line"] == [
+        "full",
+        "lesser",
+    ]
     assert data["surface"] is None
 
 

@@ -7,8 +7,8 @@ import pytest
 
 from paceline.records.schema import End, Evaluation, Measure, TaskFacts
 from paceline.report.comparison import compare
+from paceline.report.page.run_figures import metrics_of
 from paceline.report.page.run_page import render_page
-from paceline.report.page.run_series import payload
 from paceline.report.quantities import quantities
 from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
@@ -65,10 +65,9 @@ def test_a_comparison_draws_every_metric_of_every_run(runs):
     loaded = [first, second]
     summaries = [summarise(run) for run in loaded]
 
-    data = payload(loaded, summaries, ["first", "second"])
     page = render_page(loaded, summaries)
 
-    assert [metric["name"] for metric in data["metrics"]] == ["mae", "accuracy"]
+    assert metrics_of(summaries) == ["mae", "accuracy"]
     for index, name in enumerate(("Mae", "Accuracy")):
         assert f'id="plot-metric-{index}"' in page
         assert f"{name} of the evaluation set" in page

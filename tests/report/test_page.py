@@ -221,10 +221,12 @@ def test_figures_get_columns_of_the_runs_only(runs):
 
     page = Page(render_page([loaded], [summarise(loaded)]))
 
-    run = json.loads(page.scripts[0])["runs"][0]
-    assert run["single"] == {"step": [1], "samples": [64], "elapsed_s": [0.25], "loss": [2.5]}
-    assert run["mean"]["samples_per_s"] == [256]
-    assert run["evaluation"]["metric accuracy"] == [0.5]
+    drawn = {figure["id"]: figure["series"] for figure in json.loads(page.scripts[0])["figures"]}
+    single = drawn["plot-loss"][0]
+    assert single["x"] == {"by": "axis", "of": {"step": [1], "samples": [64], "elapsed_s": [0.25]}}
+    assert single["y"] == [2.5]
+    assert drawn["plot-speed"][0]["y"] == [256]
+    assert drawn["plot-metric-0"][0]["y"] == [0.5]
 
 
 def test_smoothing_keeps_sums(runs):

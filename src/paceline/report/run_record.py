@@ -75,6 +75,18 @@ class Evaluations:
     """By metric; NaN where an evaluation lacks it."""
     count: dict[str, Column]
 
+    def at(self, kept: list[int]) -> Evaluations:
+        """Some of them, by index."""
+        return Evaluations(
+            step=self.step[kept],
+            epoch=self.epoch[kept],
+            samples=self.samples[kept],
+            elapsed_s=self.elapsed_s[kept],
+            duration_s=self.duration_s[kept],
+            value={name: column[kept] for name, column in self.value.items()},
+            count={name: column[kept] for name, column in self.count.items()},
+        )
+
 
 @dataclass
 class ObservedSteps:

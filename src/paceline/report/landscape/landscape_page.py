@@ -10,10 +10,18 @@ from paceline.records.landscape import arrays_path, result_path
 from paceline.records.rundir import RunDir
 from paceline.report import words
 from paceline.report.landscape import tables
+from paceline.report.landscape.landscape_figures import (
+    curvature_figures,
+    path_figure,
+    path_note,
+    slice_figures,
+    starts_logarithmic,
+)
 from paceline.report.landscape.landscape_png import write_pictures
 from paceline.report.landscape.measurement import Landscape, load_landscape
 from paceline.report.landscape.quantities import headline, quantities, tiles
-from paceline.report.landscape.series import LOG_FROM, on_surface, payload
+from paceline.report.landscape.surface import on_surface, surface_and_path
+from paceline.report.page.figures import payload
 from paceline.report.page.shell import Parts, render, write_html
 from paceline.report.page.theme import look
 
@@ -30,21 +38,25 @@ def render_landscape(runs: Sequence[Landscape], names: Sequence[str]) -> str:
     """
     alone = runs[0] if len(runs) == 1 else None
     rows = [quantities(run.result) for run in runs]
-    named = dict(zip(names, runs, strict=True))
     common = [w for w in runs[0].result.warnings if all(w in run.result.warnings for run in runs)]
     title = f"{alone.result.task}: landscape" if alone else f"{len(runs)} landscapes compared"
+    named = dict(zip(names, runs, strict=True))
+    slices, curvature = slice_figures(named), curvature_figures(named)
+    note = path_note(alone) if alone else None
+    along = [path_figure(alone, note)] if alone is not None and note is not None else []
+    own_path = {"note": note, "table": along[0].table} if alone and along and not on_surface(alone) else None
     return render(
         _PARTS,
         title,
-        payload(runs, names),
+        surface_and_path(alone) | {"figures": [payload(figure) for figure in (*slices, *along, *curvature)]},
         runs=[_card(*one, common) for one in zip(runs, names, range(len(runs)), strict=True)],
         common=common,
         surface=_surface(alone) if alone else None,
-        slices=_slices(named),
-        path=_path(alone) if alone else None,
-        curvature=_curvature(named),
+        own_path=own_path,
+        slices=[*slices, *along],
+        curvature=curvature,
         columns=_columns(runs),
-        log=_log(runs),
+        log=starts_logarithmic(named),
         numbers=tables.numbers_table(rows[0]) if alone else tables.side_by_side(rows, names),
     )
 
@@ -122,68 +134,7 @@ def _surface(run: Landscape) -> dict[str, Any] | None:
     return {"note": note, "tables": [tables.surface_table(run, name) for name in columns]}
 
 
-def _slices(runs: dict[str, Landscape]) -> list[dict[str, Any]]:
-    line = tables.curve_table("Along the first direction", runs, "line")
-    between = tables.curve_table("Between two runs", runs, "interpolation")
-    found = []
-    if line is not None:
-        directions = dict.fromkeys(run.result.line.directions for run in runs.values() if run.result.line is not None)
-        note = f"Direction: {'; '.join(directions)}. t = 0 is the weights."
-        found.append({"id": "plot-line", "heading": "Along one direction", "note": note, "table": line})
-    if between is not None:
-        note = f"t = 0 is {_ends(list(runs.values()))}. Dashed: the straight line between the losses of the two ends."
-        found.append({"id": "plot-interpolation", "heading": "Between two runs", "note": note, "table": between})
-    return found
-
-
-def _ends(runs: Sequence[Landscape]) -> str:
-    if len(runs) > 1:
-        return "the run, t = 1 the one it is compared with"
-    other = runs[0].result.interpolation
-    return f"{runs[0].result.target}, t = 1 is {other.other if other is not None else 'the other run'}"
-
-
-def _path(run: Landscape) -> dict[str, Any] | None:
-    part = run.result.trajectory
-    if part is None or "trajectory_xy" not in run.arrays:
-        return None
-    share = words.share(sum(part.variance))
-    return {
-        "own_figure": not on_surface(run),
-        "note": f"The plane of the two main axes holds {share} of the squared distances from the last weights.",
-        "table": tables.path_table(run),
-    }
-
-
-def _curvature(runs: dict[str, Landscape]) -> list[dict[str, Any]]:
-    values = tables.eigenvalue_table(runs)
-    density = tables.density_table(runs)
-    found = []
-    if values is not None:
-        converged = all(run.result.eigenvalues.converged for run in runs.values() if run.result.eigenvalues is not None)
-        note = "Whiskers: residual; an eigenvalue of the Hessian lies within it."
-        if not converged:
-            note += " Not all have converged: see the notes above."
-        found.append({"id": "plot-eigenvalues", "heading": "Largest eigenvalues", "note": note, "table": values})
-    if density is not None:
-        note = "Of the Hessian; its integral is 1. Faint: one standard error over probes."
-        found.append({"id": "plot-density", "heading": "Density of eigenvalues", "note": note, "table": density})
-    return found
-
-
 def _columns(runs: Sequence[Landscape]) -> list[str]:
     """The loss and the metrics that any slice of any run has."""
     groups = (("surface", ("x", "y")), ("line", ("t",)), ("interpolation", ("t",)))
     return list(dict.fromkeys(name for run in runs for prefix, axes in groups for name in run.columns(prefix, axes)))
-
-
-def _log(runs: Sequence[Landscape]) -> bool | None:
-    """Whether losses start on a logarithmic axis; None where they cannot stand on one."""
-    found = [array for run in runs for name, array in run.arrays.items() if name in _LOSSES]
-    numbers = [float(value) for array in found for value in array.ravel() if value == value]
-    if not numbers or min(numbers) <= 0:
-        return None
-    return max(numbers) / min(numbers) > LOG_FROM
-
-
-_LOSSES = ("surface_loss", "line_loss", "interpolation_loss")

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from paceline.report.landscape.landscape_figures import LOG_FROM
 from paceline.report.landscape.measurement import Landscape
 from paceline.report.landscape.quantities import significant, weights
-from paceline.report.landscape.series import LOG_FROM, height, on_surface
+from paceline.report.landscape.surface import height, on_surface
 from paceline.report.page.png_figures import canvas, flat_axes, write_png
 from paceline.report.page.theme import LIGHT
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from paceline.report import words
 from paceline.report.landscape.measurement import Landscape
@@ -10,6 +10,8 @@ from paceline.report.landscape.quantities import NOT_CONVERGED, Measured, signif
 from paceline.report.page.figures import Table, evenly, table_of_runs, tabulate
 
 ROWS = 60
+SLICES = {"line": "Along the first direction", "interpolation": "Between two runs"}
+"""Captions of the slices along a line, by what their arrays begin with."""
 _KEPT = {True: "the same", False: "changes", None: ""}
 
 
@@ -48,7 +50,7 @@ def _cell(row: Measured | None) -> str:
     return f"{row.value} ({NOT_CONVERGED})" if NOT_CONVERGED in row.detail else row.value
 
 
-def curve_table(caption: str, runs: dict[str, Landscape], prefix: str) -> Table | None:
+def curve_table(caption: str, runs: Mapping[str, Landscape], prefix: str) -> Table | None:
     """A slice along a line: one row a point; None where no run has it."""
     having = {name: run for name, run in runs.items() if f"{prefix}_t" in run.arrays}
     if not having:
@@ -87,7 +89,7 @@ def path_table(run: Landscape) -> Table:
     return Table("Checkpoints", ["Step", "First axis", "Second axis", *(m.capitalize() for m in columns)], rows)
 
 
-def eigenvalue_table(runs: dict[str, Landscape]) -> Table | None:
+def eigenvalue_table(runs: Mapping[str, Landscape]) -> Table | None:
     """Eigenvalues with their residuals; None where no run has any."""
     rows: dict[str, list[list[str]]] = {name: [] for name in runs}
     for name, run in runs.items():
@@ -100,7 +102,7 @@ def eigenvalue_table(runs: dict[str, Landscape]) -> Table | None:
     return table_of_runs("Largest eigenvalues", ["Number", "Eigenvalue", "Residual"], rows)
 
 
-def density_table(runs: dict[str, Landscape]) -> Table | None:
+def density_table(runs: Mapping[str, Landscape]) -> Table | None:
     """The density of eigenvalues with its standard error over probes; None where no run has one."""
     rows: dict[str, list[list[str]]] = {name: [] for name in runs}
     for name, run in runs.items():

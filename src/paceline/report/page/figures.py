@@ -59,6 +59,19 @@ def table_of_runs(caption: str, columns: Sequence[str], rows: dict[str, list[lis
 
 
 @dataclass(frozen=True)
+class Choice:
+    """A value that a switch of the page chooses.
+
+    Attributes:
+        by: name of the switch.
+        of: the value for each of its buttons; the first where the page has no such switch. What has none is not drawn.
+    """
+
+    by: str
+    of: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Axis:
     """One axis.
 
@@ -67,14 +80,20 @@ class Axis:
         form: how its numbers are written; `name` for categories.
         log: logarithmic.
         ticks: where a person would put them; empty leaves it to the drawing.
-        zero: begins at 0.
+        zero: begins at 0, unless it is logarithmic.
+        tickformat: of its numbers, d3's; empty for that of its form.
+        dtick: from tick to tick, as Plotly takes it; None leaves it to the drawing.
+        range: its ends, of a logarithmic axis their logarithms; None leaves them to the drawing.
     """
 
     title: str
     form: Form = "number"
-    log: bool = False
+    log: bool | Choice = False
     ticks: tuple[float, ...] = ()
     zero: bool = False
+    tickformat: str = ""
+    dtick: float | None = None
+    range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -89,26 +108,41 @@ class Series:
         dash: of the line, SVG's stroke-dasharray.
         marker: Plotly's name; empty for none.
         hollow: the marker is drawn open.
-        wide: a line that lies faint and broad under another.
-        low, high: (n,) ends of intervals along y: a band about a line, whiskers of points. None has no end.
+        width, alpha: of the line.
+        size: of the marker; 0 leaves it to the drawing.
+        sparse: so many markers at most; 0 for one at each point.
+        low, high: (n,) ends of intervals along y: a band about a line, whiskers of points and bars. None has no end.
+        whiskers: a line has whiskers instead of a band.
         left, right: the same along x, whiskers only.
         said: (n,) what else is said of a point.
+        hover: Plotly's template of what is said of a point, in which `said` is `customdata`; empty for the numbers with
+            the titles of their axes and `said` below, None for nothing.
     """
 
     name: str
-    x: Sequence[float | str]
-    y: Sequence[Number]
+    x: Sequence[float | str] | Choice
+    y: Sequence[Number] | Choice
     kind: Kind = "line"
     paint: str = "run-0"
     dash: str = ""
     marker: str = ""
     hollow: bool = False
-    wide: bool = False
+    width: float = 2.0
+    alpha: float = 1.0
+    size: int = 0
+    sparse: int = 0
     low: Sequence[Number] = ()
     high: Sequence[Number] = ()
     left: Sequence[Number] = ()
     right: Sequence[Number] = ()
-    said: Sequence[str] = ()
+    whiskers: bool = False
+    said: Sequence[str | Number] = ()
+    hover: str | Choice | None = ""
+
+    @property
+    def wide(self) -> bool:
+        """Whether a line lies broad under another."""
+        return self.width > 4
 
     @property
     def path(self) -> str:
@@ -125,12 +159,14 @@ class Mark:
         at: where.
         label: what it is.
         to: other end of a stretch; None for a line.
+        stretches: the figure reaches as far, also where no point is.
     """
 
     axis: Literal["x", "y"]
     at: float
     label: str
     to: float | None = None
+    stretches: bool = True
 
 
 @dataclass(frozen=True)
@@ -147,12 +183,13 @@ class Figure:
         marks: lines across.
         picture: file name of a picture for papers; empty for none.
         shares: bars can be shown as shares of their sum.
+        grouped: bars of several series stand side by side.
     """
 
     id: str
     heading: str
     note: str
-    x: Axis
+    x: Axis | Choice
     y: Axis
     series: Sequence[Series]
     table: Table
@@ -160,6 +197,7 @@ class Figure:
     marks: Sequence[Mark] = ()
     picture: str = ""
     shares: bool = False
+    grouped: bool = False
 
     @property
     def legend(self) -> list[Series]:
@@ -197,27 +235,37 @@ def open_points(
 
 def payload(figure: Figure) -> dict[str, Any]:
     """What a drawing needs, as plain JSON values; an end that an interval lacks lies at the edge of the figure."""
-    left, right = _edges(figure.x, [one for series in figure.series for one in _numbers(series.x)])
+    across = figure.x if isinstance(figure.x, Axis) else Axis("")
+    left, right = _edges(across, [one for series in figure.series for one in _numbers(series.x)])
     everything = [n for s in figure.series for part in (s.y, s.low, s.high) for n in _numbers(part)]
     bottom, top = _edges(figure.y, everything)
     series = [
         dataclasses.replace(
             one,
-            x=values(one.x),
-            y=values(one.y),
-            low=_closed(one.low, bottom, figure.y.log),
-            high=_closed(one.high, top, figure.y.log),
-            left=_closed(one.left, left, figure.x.log),
-            right=_closed(one.right, right, figure.x.log),
+            x=_column(one.x),
+            y=_column(one.y),
+            low=_closed(one.low, bottom, figure.y),
+            high=_closed(one.high, top, figure.y),
+            left=_closed(one.left, left, across),
+            right=_closed(one.right, right, across),
         )
         for one in figure.series
     ]
     built = msgspec.to_builtins(dataclasses.replace(figure, series=series))
-    return {name: built[name] for name in ("id", "x", "y", "shares", "series", "marks")}
+    return {name: built[name] for name in ("id", "x", "y", "shares", "grouped", "series", "marks")}
 
 
-def _numbers(values: Sequence[Any]) -> Iterator[float]:
-    return (value for value in values if isinstance(value, int | float) and math.isfinite(value))
+def _column(column: Any) -> Any:
+    if isinstance(column, Choice):
+        return Choice(column.by, {name: values(one) for name, one in column.of.items()})
+    return values(column)
+
+
+def _numbers(column: Sequence[Any] | Choice) -> Iterator[float]:
+    """Those that can be at an edge."""
+    if isinstance(column, Choice):
+        return iter(())
+    return (value for value in column if isinstance(value, int | float) and math.isfinite(value))
 
 
 def _edges(axis: Axis, numbers: Sequence[float]) -> tuple[float, float]:
@@ -232,8 +280,8 @@ def _edges(axis: Axis, numbers: Sequence[float]) -> tuple[float, float]:
     return low - room, high + room
 
 
-def _closed(ends: Sequence[Number], edge: float, log: bool) -> list[Any]:
-    return values([edge if end is None or (log and end <= 0) else end for end in ends])
+def _closed(ends: Sequence[Number], edge: float, axis: Axis) -> list[Any]:
+    return values([edge if end is None or (axis.log and end <= 0) else end for end in ends])
 
 
 def evenly(n: int, most: int) -> list[int]:
@@ -241,6 +289,11 @@ def evenly(n: int, most: int) -> list[int]:
     if n <= most:
         return list(range(n))
     return sorted({round(index * (n - 1) / (most - 1)) for index in range(most)})
+
+
+def label(text: str) -> str:
+    """Text for Plotly, which reads a little HTML and its own `%{...}` in labels."""
+    return text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;").replace("%{", "% {")
 
 
 def values(column: Iterable[float | str | None]) -> list[Any]:

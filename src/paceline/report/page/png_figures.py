@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.records.rundir import write_atomic
-from paceline.report.page.figures import Figure, payload
+from paceline.report.page.figures import Axis, Figure, payload
 from paceline.report.page.theme import LIGHT
 
 if TYPE_CHECKING:
@@ -72,6 +72,7 @@ def draw(figure: Figure, title: str) -> matplotlib.figure.Figure:
         figure: what is drawn.
         title: of the page.
     """
+    assert isinstance(figure.x, Axis)  # paper has no switches
     data = payload(figure)
     drawn = canvas(f"{title}: {figure.heading.lower()}", 6.4, 4.2)
     axes = flat_axes(drawn, figure.x.title, figure.y.title)
@@ -149,7 +150,7 @@ def _series(axes: Axes, one: dict[str, Any]) -> None:
         )
     if one["kind"] == "line":
         dash: Any = (0, tuple(float(part) / 2 for part in one["dash"].split())) if one["dash"] else "solid"
-        broad: dict[str, Any] = {"linewidth": 6, "alpha": 0.35} if one["wide"] else {"linewidth": 1.6}
+        broad: dict[str, Any] = {"linewidth": 6, "alpha": one["alpha"]} if one["width"] > 4 else {"linewidth": 1.6}
         axes.plot(x, y, color=paint, linestyle=dash, label=label, **broad, **marker)
     if one["kind"] == "points":
         left, right = ([one[end][index] for index in points] if one[end] else [] for end in ("left", "right"))

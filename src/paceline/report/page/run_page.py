@@ -9,9 +9,8 @@ from typing import Any
 from paceline.records.launched import RankExit
 from paceline.report import launch_view, words
 from paceline.report.comparison import Comparison, compare
-from paceline.report.page.figures import tabulate
-from paceline.report.page.run_series import SMOOTH, payload
-from paceline.report.page.run_tables import metric_table, noise_table, series_table, sharpness_table
+from paceline.report.page.figures import payload, tabulate
+from paceline.report.page.run_figures import run_figures
 from paceline.report.page.shell import Parts, render, write_html
 from paceline.report.page.theme import look
 from paceline.report.quantities import goal, outcome_of, quantities
@@ -31,20 +30,14 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], comparison: C
     """
     comparison = comparison or compare(runs, summaries)
     names = comparison.runs
-    data = payload(runs, summaries, names)
-    windows = _windows_in_words(runs)
-    faint = "" if windows == "single steps" else "Faint: single steps, extremes kept. "
+    figures = run_figures(dict(zip(names, runs, strict=True)), summaries)
     return render(
         _PARTS,
         names[0] if len(runs) == 1 else f"{len(runs)} runs compared",
-        data,
+        {"figures": [payload(figure) for figure in figures]},
         runs=[_card(*one) for one in zip(runs, summaries, names, range(len(runs)), strict=True)],
         comparison=comparison,
-        metrics=data["metrics"],
-        tables=_tables([metric["name"] for metric in data["metrics"]], dict(zip(names, runs, strict=True))),
-        has_steps=any(run.totals.steps for run in runs),
-        windows=windows,
-        loss_note=f"Line: training, {windows}. {faint}Open points: evaluation.",
+        figures=figures,
         target_bars=_target_bars(summaries, names),
     )
 
@@ -137,26 +130,6 @@ def _where(summary: Summary) -> list[tuple[str, str]]:
     if summary.launch is not None:
         return [("run directory", where.run), ("events", events), ("logs", where.logs)]
     return [("run directory", where.run), ("events", events), ("newest checkpoint", newest_checkpoint(summary))]
-
-
-def _tables(metrics: Sequence[str], runs: dict[str, Run]) -> dict[str, Any]:
-    loss_evaluated = any("loss" in run.evaluations.value for run in runs.values())
-    return {
-        "metrics": [metric_table(metric, runs) for metric in metrics],
-        "evaluation_loss": metric_table("loss", runs) if loss_evaluated and "loss" not in metrics else None,
-        "sharpness": sharpness_table(runs),
-        "noise": noise_table(runs),
-        "loss": series_table("Training loss", "loss", words.decimal, runs),
-        "speed": series_table("Samples/s", "samples_per_s", words.rate, runs),
-        "lr": series_table("Learning rate", "lr", lambda value: f"{value:.4g}", runs),
-    }
-
-
-def _windows_in_words(runs: Sequence[Run]) -> str:
-    sizes = sorted({run.windows.merged(SMOOTH).stride for run in runs if run.totals.steps})
-    if not sizes or sizes == [1]:
-        return "single steps"
-    return "means over " + " or ".join(words.plural(size, "step") for size in sizes)
 
 
 def _target_bars(summaries: Sequence[Summary], names: Sequence[str]) -> list[dict[str, Any]]:

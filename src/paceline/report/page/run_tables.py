@@ -9,7 +9,6 @@ from paceline.report import words
 from paceline.report.noise import Noise
 from paceline.report.page.figures import Table as Table
 from paceline.report.page.figures import evenly, table_of_runs
-from paceline.report.page.run_series import EVALUATIONS
 from paceline.report.run_record import Evaluations, Run
 
 if TYPE_CHECKING:
@@ -18,6 +17,8 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.float64]
 
+EVALUATIONS = 400
+"""Evaluations of a run in figures and tables."""
 ROWS = 40
 """Rows a run in tables of long series."""
 

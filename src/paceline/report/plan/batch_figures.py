@@ -97,7 +97,7 @@ def _critical(of: Estimate | None, curve: tuple[float, float], at: Sequence[floa
     name = f"critical batch: {confidence} interval {interval_of(of)}"
     point = _along("", [of.value], curve)
     return [
-        replace(stretch, name=name, paint="run-3", wide=True),
+        replace(stretch, name=name, paint="run-3", width=9, alpha=0.35),
         replace(point, name=f"critical batch: {value_of(of)}", kind="points", paint="run-3", marker="x"),
     ]
 
