@@ -165,7 +165,7 @@ def test_names_commands_and_notes_are_text_wherever_they_stand(runs):
     assert len(page.scripts) == len(harmless.scripts) == 3
     assert EVIL in page.text
     assert "49" not in page.text.split(EVIL)[0][-20:]
-    assert json.loads(page.scripts[0])["runs"][0]["name"] == EVIL
+    assert json.loads(page.scripts[0])["figures"][0]["series"][0]["name"] == EVIL
 
 
 def test_all_numbers_of_the_card_are_in_the_page(runs):

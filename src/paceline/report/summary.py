@@ -6,19 +6,22 @@ What was not observed is None. `--format json` is this struct, encoded.
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
+from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
-from paceline.records.target import Target, less_is_better
+from paceline.records.target import Target, less_is_better, parse_target
 from paceline.report import launch_view, words
 from paceline.report.launch_view import Launch, launch_of
 from paceline.report.run_record import WARM_UP_STEPS, Run, launcher_files
-from paceline.report.target_result import met, target_of
 from paceline.report.thin import Sample
 from paceline.stats.intervals import median_interval
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 
 class Point(msgspec.Struct, frozen=True, kw_only=True):
@@ -224,11 +227,11 @@ def _metric(run: Run, name: str) -> Metric:
 
 
 def _target(run: Run, asked: Target | None) -> TargetResult | None:
-    target = asked or target_of(run.info.config)
+    target = asked or _target_of(run.info.config)
     if target is None:
         return None
     values = run.evaluations.value.get(target.metric)
-    first, held = (None, None) if values is None else met(values, target)
+    first, held = (None, None) if values is None else _met(values, target)
     return TargetResult(
         metric=target.metric,
         value=target.value,
@@ -364,3 +367,40 @@ def _warnings(run: Run) -> list[str]:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _target_of(config: dict[str, Any]) -> Target | None:
+    """The target that a run was given, None when it had none or wrote it in a way that is not known here."""
+    given = config.get("target")
+    patience = config.get("patience")
+    patience = patience if isinstance(patience, int) and patience >= 1 else 1
+    try:
+        if isinstance(given, str) and given:
+            target = parse_target(given)
+        elif isinstance(given, dict):
+            target = msgspec.convert({"metric": given["metric"], "value": given["value"]}, Target)
+        else:
+            return None
+    except (PacelineError, KeyError, msgspec.ValidationError):
+        return None
+    return Target(metric=target.metric, value=target.value, patience=patience)
+
+
+def _met(values: NDArray[np.float64], target: Target) -> tuple[int | None, int | None]:
+    """When the target was met.
+
+    Args:
+        values: the metric at each evaluation, shape (k,); NaN meets nothing.
+
+    Returns:
+        Index of the first evaluation that meets it, and of the one that completes the first `patience` in a row;
+        None where there is no such evaluation.
+    """
+    good = values <= target.value if less_is_better(target.metric) else values >= target.value
+    first = int(np.argmax(good)) if good.any() else None
+    row = 0
+    for index, one in enumerate(good):
+        row = row + 1 if one else 0
+        if row == target.patience:
+            return first, index
+    return first, None

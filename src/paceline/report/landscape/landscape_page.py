@@ -9,6 +9,7 @@ from typing import Any
 from paceline.records.landscape import arrays_path, result_path
 from paceline.records.rundir import RunDir
 from paceline.report import words
+from paceline.report.comparison import labels
 from paceline.report.landscape import tables
 from paceline.report.landscape.landscape_figures import (
     curvature_figures,
@@ -91,11 +92,8 @@ def write_landscape(run_path: Path) -> list[Path]:
 
 
 def names_of(runs: Sequence[Landscape]) -> list[str]:
-    """A short name for each, no two the same: what was measured, else the directory's name, else numbered."""
-    for named in ([run.result.target for run in runs], [run.path.resolve().name for run in runs]):
-        if len(set(named)) == len(named):
-            return named
-    return [f"{number}: {run.result.target}" for number, run in enumerate(runs, start=1)]
+    """A short name for each, no two the same: what was measured, if that tells them apart."""
+    return labels([run.result.target for run in runs], [run.path for run in runs])
 
 
 def _card(run: Landscape, name: str, index: int, common: Sequence[str]) -> dict[str, Any]:

@@ -68,9 +68,7 @@ def _card(run: Run, summary: Summary, name: str, index: int) -> dict[str, Any]:
         "id": f"run-{index + 1}",
         "name": name,
         "look": look(index),
-        "first_line": summary.first_line,
-        "ended": summary.ended,
-        "troubled": summary.status not in ("finished", "target"),
+        "summary": summary,
         "tiles": quantities(summary),
         "phases": [
             {
@@ -82,9 +80,6 @@ def _card(run: Run, summary: Summary, name: str, index: int) -> dict[str, Any]:
             }
             for number, phase in enumerate(summary.phases)
         ],
-        "how": summary.throughput.how if summary.throughput else None,
-        "notes": summary.notes,
-        "warnings": summary.warnings,
         "command": words.command(run.info),
         "environment": [*words.environment(run.info), *_machine(run.info.facts.get("machine"))],
         "where": _where(summary),

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from paceline.records.plan_results import AnyPlan, Evidence, HeldOut, TrendsResult
+from paceline.records.plan_results import Evidence, HeldOut
 from paceline.report import words
 from paceline.report.page.figures import Table, tabulate
-from paceline.report.plan.numbers import about, error, percent
+from paceline.report.plan.numbers import error, percent
 from paceline.report.quantities import Quantity
 
 DOUBTFUL = 0.1
@@ -17,60 +16,30 @@ _NOTHING = 5e-4
 """Shown as 0.0 %, and then on no side."""
 
 
-@dataclass(frozen=True)
-class Shown:
-    """Evidence in words.
-
-    Attributes:
-        confidence: what every interval is; empty without intervals.
-        checked: sentence about the held-out predictions; empty where there is nothing to check.
-        held_out: their table; None without any.
-        runs: directories.
-        notes: what limits the prediction.
-    """
-
-    confidence: str
-    checked: str
-    held_out: Table | None
-    runs: list[str]
-    notes: list[str]
-
-
-def shown(result: AnyPlan, show: Callable[[float], str] = about) -> Shown:
-    """The evidence of a result.
-
-    Args:
-        result: any plan.
-        show: how a held-out number is written.
-    """
-    if isinstance(result, TrendsResult):
-        return Shown("", "", None, [], list(result.notes))
-    evidence = result.evidence
-    return Shown(
-        confidence=f"Intervals are {percent(evidence.confidence)} intervals.",
-        checked=_checked(evidence.held_out),
-        held_out=_held_out_table(evidence, show) if evidence.held_out else None,
-        runs=list(evidence.runs),
-        notes=list(evidence.notes),
-    )
+def checked(evidence: Evidence) -> str:
+    """How large the intervals are, and how predictions did that could be checked."""
+    return f"Intervals are {percent(evidence.confidence)} intervals. {_checked(evidence.held_out)}"
 
 
 def _checked(rows: list[HeldOut]) -> str:
     if not rows:
         return "No run could be left out of the fit, so no prediction was checked against a measurement."
-    worst = max((row.error for row in rows), key=abs)
+    worst = error(max((row.error for row in rows), key=abs))
     if len(rows) == 1:
-        return (
-            f"One prediction was checked against measured runs that the fit had not seen: it is off by {error(worst)}."
-        )
+        return f"One prediction was checked against measured runs that the fit had not seen: it is off by {worst}."
     return (
         f"{len(rows)} predictions were checked against measured runs that the fit had not seen: "
-        f"the largest error is {error(worst)}."
+        f"the largest error is {worst}."
     )
 
 
-def _held_out_table(evidence: Evidence, show: Callable[[float], str]) -> Table:
-    """Measured and predicted, of runs that a fit had not seen."""
+def held_out_table(evidence: Evidence, show: Callable[[float], str]) -> Table:
+    """Measured and predicted, of runs that a fit had not seen.
+
+    Args:
+        evidence: of a plan.
+        show: how a number that was held out is written.
+    """
     columns: dict[str, Callable[[HeldOut], str]] = {
         "Run": lambda row: row.what,
         "Measured": lambda row: show(row.measured),

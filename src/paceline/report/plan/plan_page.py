@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from paceline.records.errors import PacelineError
-from paceline.records.plan_results import AnyPlan, BatchResult, DataResult, SpeedResult, read_plan, result_path
+from paceline.records.plan_results import (
+    AnyPlan,
+    BatchResult,
+    DataResult,
+    SpeedResult,
+    TrendsResult,
+    read_plan,
+    result_path,
+)
 from paceline.records.rundir import RunDir, read_info
 from paceline.records.schema import RunInfo
 from paceline.report import words
@@ -17,7 +25,7 @@ from paceline.report.page.figures import payload, tabulate
 from paceline.report.page.png_figures import draw, write_png
 from paceline.report.page.shell import Parts, render, write_html
 from paceline.report.plan.batch_section import rows_of
-from paceline.report.plan.evidence import shown
+from paceline.report.plan.evidence import checked, held_out_table
 from paceline.report.plan.numbers import about, step_time
 from paceline.report.plan.sections import content, warnings
 from paceline.report.quantities import Quantity
@@ -71,7 +79,7 @@ def render_plan(loaded: LoadedPlan) -> str:
         tiles=what.quantities[:_TILES],
         warnings=warnings(result),
         advice=_advice(result),
-        evidence=shown(result, _writer(result)),
+        evidence=_evidence(result),
         numbers=tabulate("All numbers, and what belongs to each", what.quantities, columns),
         record=_record(loaded),
     )
@@ -112,6 +120,14 @@ def _writer(result: AnyPlan) -> Callable[[float], str]:
     if isinstance(result, SpeedResult):
         return step_time
     return words.decimal if isinstance(result, DataResult) else about
+
+
+def _evidence(result: AnyPlan) -> dict[str, Any]:
+    if isinstance(result, TrendsResult):
+        return {"checked": "", "held_out": None, "runs": [], "notes": result.notes}
+    evidence = result.evidence
+    held_out = held_out_table(evidence, _writer(result)) if evidence.held_out else None
+    return {"checked": checked(evidence), "held_out": held_out, "runs": evidence.runs, "notes": evidence.notes}
 
 
 def _advice(result: AnyPlan) -> dict[str, Any] | None:

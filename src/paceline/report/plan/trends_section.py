@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from paceline.records.plan_results import Record, TrendsResult
 from paceline.report import words
 from paceline.report.page.figures import Axis, Figure, Series, Table, tabulate
-from paceline.report.page.theme import look
+from paceline.report.page.theme import COLOURS, look
 from paceline.report.plan.numbers import step_time
 from paceline.report.quantities import Quantity
 
@@ -71,65 +71,40 @@ def figures(result: TrendsResult) -> list[Figure]:
     """In the order of reading."""
     if not result.records:
         return []
+    years, devices = Axis("year", "year"), Axis("devices", "count", log=True)
     minutes = Axis("training time, minutes", "count", log=True)
-    found = [
-        Figure(
-            "plot-years",
-            "Training time over years",
-            "Each point is a published record.",
-            Axis("year", "year"),
-            minutes,
-            _series(result.records, lambda record: float(record.year), lambda record: record.minutes),
-            table(result.records, "Training time over years", _SHORT),
-            picture="training-time-over-years.png",
-        ),
-        Figure(
-            "plot-devices",
-            "Training time over devices",
-            "Devices of different kinds and years: a point to the right is more of them, not more of the same.",
-            Axis("devices", "count", log=True),
-            minutes,
-            _series(result.records, lambda record: float(record.devices), lambda record: record.minutes),
-            table(result.records, "Training time over devices", _SHORT),
-            picture="training-time-over-devices.png",
-        ),
-    ]
     known = [record for record in result.records if record.efficiency is not None]
+    more = "Devices of different kinds and years: a point to the right is more of them, not more of the same."
+    strong = (
+        "Strong scaling: 1 where the time falls as the devices grow, beside the record of the same series with the "
+        "fewest devices. Batch and epochs changed too, so it mixes machines with mathematics."
+    )
+    found = [
+        _over("years", "Training time over years", "Each point is a published record.", result.records, years, minutes),
+        _over("devices", "Training time over devices", more, result.records, devices, minutes),
+    ]
     if known:
-        found.append(
-            Figure(
-                "plot-efficiency",
-                "Efficiency over devices",
-                "Strong scaling: 1 where the time falls as the devices grow, beside the record of the same series with "
-                "the fewest devices. Batch and epochs changed too, so it mixes machines with mathematics.",
-                Axis("devices", "count", log=True),
-                Axis("efficiency", "share", zero=True),
-                _series(known, lambda record: float(record.devices), lambda record: record.efficiency),
-                table(known, "Efficiency over devices", _SHORT),
-            )
-        )
+        efficiency = Axis("efficiency", "share", zero=True)
+        found.append(_over("efficiency", "Efficiency over devices", strong, known, devices, efficiency))
     return found
 
 
-def _series(records: list[Record], x: Callable[[Record], float], y: Callable[[Record], float | None]) -> list[Series]:
-    """Points, one look for each who."""
-    found = []
+def _over(place: str, heading: str, note: str, records: Sequence[Record], x: Axis, y: Axis) -> Figure:
+    """Points, one look for each who; along x the year or the devices, along y the efficiency or the time."""
+    series = []
     for number, who in enumerate(dict.fromkeys(record.who for record in records)):
         group = [record for record in records if record.who == who]
         style = look(number)
-        found.append(
-            Series(
-                who,
-                [x(record) for record in group],
-                [y(record) for record in group],
-                kind="points",
-                paint=f"run-{style.colour}",
-                marker=style.marker,
-                hollow=number >= 6,
-                said=[
-                    f"{record.devices:,} × {record.hardware}, {record.year}<br>accuracy {record.accuracy}"
-                    for record in group
-                ],
-            )
+        drawn = Series(
+            who,
+            [float(one.year if x.form == "year" else one.devices) for one in group],
+            [one.efficiency if y.form == "share" else one.minutes for one in group],
+            kind="points",
+            paint=f"run-{style.colour}",
+            marker=style.marker,
+            hollow=number >= COLOURS,
+            said=[f"{one.devices:,} × {one.hardware}, {one.year}<br>accuracy {one.accuracy}" for one in group],
         )
-    return found
+        series.append(drawn)
+    picture = "" if y.form == "share" else f"{heading.lower().replace(' ', '-')}.png"
+    return Figure(f"plot-{place}", heading, note, x, y, series, table(records, heading, _SHORT), picture=picture)
