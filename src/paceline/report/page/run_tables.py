@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from paceline.report import words
@@ -23,7 +23,7 @@ ROWS = 40
 """Rows a run in tables of long series."""
 
 
-def metric_table(metric: str, runs: dict[str, Run]) -> Table:
+def metric_table(metric: str, runs: Mapping[str, Run]) -> Table:
     """Every evaluation of a metric, for each run."""
 
     def row(evaluations: Evaluations, index: int) -> list[str]:
@@ -41,7 +41,7 @@ def metric_table(metric: str, runs: dict[str, Run]) -> Table:
     return table_of_runs(f"{metric.capitalize()} of the evaluation set", columns, _of_evaluations(runs, {metric}, row))
 
 
-def sharpness_table(runs: dict[str, Run]) -> Table | None:
+def sharpness_table(runs: Mapping[str, Run]) -> Table | None:
     """The largest eigenvalue beside what the step size bears, for runs with --monitor sharpness; None without one."""
 
     def row(evaluations: Evaluations, index: int) -> list[str]:
@@ -54,7 +54,7 @@ def sharpness_table(runs: dict[str, Run]) -> Table | None:
 
 
 def _of_evaluations(
-    runs: dict[str, Run], metrics: Iterable[str], row: Callable[[Evaluations, int], list[str]]
+    runs: Mapping[str, Run], metrics: Iterable[str], row: Callable[[Evaluations, int], list[str]]
 ) -> dict[str, list[list[str]]]:
     """Rows of the runs that evaluated these metrics."""
     return {
@@ -65,7 +65,7 @@ def _of_evaluations(
     }
 
 
-def noise_table(runs: dict[str, Run]) -> Table | None:
+def noise_table(runs: Mapping[str, Run]) -> Table | None:
     """The gradient noise scale in windows of each run that recorded norms; None without one."""
     rows = {name: _noise_rows(run.noise) if run.noise is not None else [] for name, run in runs.items()}
     columns = ["Steps", "Recorded", "Noise scale, samples", "Low (90 %)", "High (90 %)"]
@@ -88,7 +88,7 @@ def _noise_rows(noise: Noise) -> list[list[str]]:
     return rows
 
 
-def series_table(what: str, column: str, show: Callable[[float], str], runs: dict[str, Run]) -> Table:
+def series_table(what: str, column: str, show: Callable[[float], str], runs: Mapping[str, Run]) -> Table:
     """A column of the windows of each run, at most `ROWS` rows a run."""
     rows: dict[str, list[list[str]]] = {}
     for name, run in runs.items():
