@@ -24,7 +24,7 @@ from paceline.records.landscape import read_result
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Evaluation
-from paceline.report.load import load_run
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 
 ROOT = BENCH.parent

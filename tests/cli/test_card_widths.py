@@ -10,14 +10,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from paceline.cli.card import comparison_card, result_card
 from paceline.cli.card_layout import Card, Grid, show
-from paceline.cli.landscape_card import landscape_card
-from paceline.cli.report_plan import plan_card
+from paceline.cli.cards import comparison_card, landscape_card, plan_card, run_card
 from paceline.records.rundir import RunDir
 from paceline.records.wrap import wrap
 from paceline.report.comparison import compare
-from paceline.report.load import load_run
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 from tests.report import landscapes, plans
 
@@ -38,7 +36,7 @@ def cards(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Card]:
     result, arrays = landscapes.everything()
     shape = landscapes.write(root / "sharp", result, arrays)
     found = {
-        "train": result_card(summaries[0], loaded[0].info),
+        "train": run_card(summaries[0], loaded[0].info),
         "compared": comparison_card(compare(loaded, summaries)),
         "landscape": landscape_card(result, RunDir(shape)),
     }

@@ -12,7 +12,7 @@ from paceline.cli.main import call
 from paceline.plan.collectives import Link, ring
 from paceline.plan.network import Timed
 from paceline.records.plan_results import SpeedResult, read_plan
-from paceline.report.plan.facts import content
+from paceline.report.plan.sections import content
 from tests.plan.runs import training
 
 INNER = Link(1e-4, 1e9)

@@ -13,12 +13,12 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from paceline.cli.card import propose, result_card
 from paceline.cli.card_layout import show
+from paceline.cli.cards import propose, run_card
 from paceline.cli.parser import parse_and_run
 from paceline.cli.verbs import find
 from paceline.records.errors import PacelineError
-from paceline.report.load import load_run
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 from tests.report import landscapes
 
@@ -48,7 +48,7 @@ def paceline(capsys):
 def drawn(summary, info, width=100):
     """The card as plain text."""
     out = StringIO()
-    show(Console(file=out, width=width, color_system=None), result_card(summary, info))
+    show(Console(file=out, width=width, color_system=None), run_card(summary, info))
     return out.getvalue()
 
 

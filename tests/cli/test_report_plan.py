@@ -9,12 +9,12 @@ import pytest
 from rich.console import Console
 
 from paceline.cli.card_layout import show
+from paceline.cli.cards import plan_card
 from paceline.cli.parser import parse_and_run
-from paceline.cli.report_plan import plan_card
 from paceline.cli.verbs import find
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
-from paceline.report.plan.facts import facts, table, warnings
+from paceline.report.plan.sections import content, warnings
 from tests.report import landscapes, plans
 
 
@@ -45,10 +45,16 @@ def test_the_card_has_warnings_facts_the_answer_and_where_it_is(tmp_path, kind):
 
     card = drawn(path, result, width=240)
 
-    order = [*warnings(result), facts(result)[0].label, facts(result)[-1].label, table(result).caption, str(path)]
+    order = [
+        *warnings(result),
+        content(result).quantities[0].label,
+        content(result).quantities[-1].label,
+        content(result).answer.caption,
+        str(path),
+    ]
     places = [card.index(one) for one in order]
     assert places == sorted(places)
-    assert [cell for row in table(result).rows for cell in row if cell not in card] == []
+    assert [cell for row in content(result).answer.rows for cell in row if cell not in card] == []
 
 
 def test_the_card_of_a_batch_ends_in_the_command_to_type(tmp_path):
@@ -80,7 +86,7 @@ def test_a_plan_gets_a_page_and_pictures_in_its_directory(tmp_path, paceline, ki
 
     out = paceline(path)
 
-    assert facts(plans.result(kind))[0].value in out
+    assert content(plans.result(kind)).quantities[0].value in out
     assert out.rstrip().endswith(f"page: {path / 'report.html'}")
     assert (path / "report.html").read_text().startswith("<!DOCTYPE html>")
     assert list(path.glob("*.png"))

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from paceline.report.load import load_run
-from paceline.report.page.render import write_page
+from paceline.report.page.run_page import write_page
+from paceline.report.run_record import load_run
 
 _spec = importlib.util.spec_from_file_location("report_browser", Path(__file__).with_name("browser.py"))
 browser_module = importlib.util.module_from_spec(_spec)

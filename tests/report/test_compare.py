@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from paceline.report.comparison import compare
-from paceline.report.load import load_run
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from paceline.report.landscape.load import load_landscape
-from paceline.report.landscape.page import write_comparison_page, write_landscape_page
+from paceline.report.landscape.landscape_page import write_landscape_page
+from paceline.report.landscape.measurement import load_landscape
 from tests.report import browser as browsers
 from tests.report import landscapes
 from tests.report.test_page import EVIL
@@ -36,9 +36,9 @@ def folder(tmp_path_factory):
     arrays[f"surface_{EVIL}"] = arrays["surface_loss"]
     arrays["surface_loss"][0, 0] = float("nan")
     evil = load_landscape(landscapes.write(root / "evil", result, arrays, landscapes.info(name=EVIL)))
-    write_landscape_page(one, root / "one.html")
-    write_comparison_page([one, two], root / "both.html")
-    write_landscape_page(evil, root / "evil.html")
+    write_landscape_page([one], root / "one.html")
+    write_landscape_page([one, two], root / "both.html")
+    write_landscape_page([evil], root / "evil.html")
     return root
 
 

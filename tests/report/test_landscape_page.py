@@ -14,12 +14,11 @@ import pytest
 from paceline.records.errors import PacelineError
 from paceline.records.landscape import arrays_path
 from paceline.records.rundir import RunDir
-from paceline.report.landscape.facts import facts, headline, significant
-from paceline.report.landscape.load import load_landscape
-from paceline.report.landscape.page import names_of, render_landscape
-from paceline.report.landscape.series import height, payload
+from paceline.report.landscape.landscape_page import names_of, render_landscape, write_landscape
+from paceline.report.landscape.measurement import load_landscape
+from paceline.report.landscape.quantities import headline, quantities, significant
+from paceline.report.landscape.surface import height
 from paceline.report.landscape.tables import side_by_side
-from paceline.report.landscape.write import write_landscape
 from tests.report import landscapes
 from tests.report.test_page import EVIL, Page
 
@@ -77,7 +76,7 @@ def test_all_numbers_warnings_and_the_treatment_of_batch_norm_are_in_the_page(fu
 
     text = Page(page_of(full)).text
 
-    rows = facts(run.result)
+    rows = quantities(run.result)
     said = [part for row in rows for part in (row.label, row.value, row.detail)]
     said += [headline(run.result), landscapes.WARNING, "Batch norm: the model has no batch norm."]
     assert len(rows) == 16
@@ -86,7 +85,7 @@ def test_all_numbers_warnings_and_the_treatment_of_batch_norm_are_in_the_page(fu
 
 def test_what_did_not_converge_is_said_with_its_residual(full):
     """In the row of that eigenvalue, beside the residual; a number that did converge has no such words."""
-    rows = {row.key: row for row in facts(load_landscape(full).result)}
+    rows = {row.key: row for row in quantities(load_landscape(full).result)}
 
     text = Page(page_of(full)).text
 
@@ -104,7 +103,7 @@ def test_eigenvalues_of_which_some_may_be_missing_are_all_marked(each):
     result, _ = landscapes.everything()
     eigenvalues = msgspec.structs.replace(result.eigenvalues, each_converged=each)
 
-    rows = facts(msgspec.structs.replace(result, eigenvalues=eigenvalues))
+    rows = quantities(msgspec.structs.replace(result, eigenvalues=eigenvalues))
 
     marked = {row.key for row in rows if not row.sure}
     assert marked == {"eigenvalue 1", "eigenvalue 2"}
@@ -112,14 +111,14 @@ def test_eigenvalues_of_which_some_may_be_missing_are_all_marked(each):
 
 def test_keskars_number_is_in_percent(full):
     """And says so, wherever it is shown."""
-    rows = {row.key: row.value for row in facts(load_landscape(full).result)}
+    rows = {row.key: row.value for row in quantities(load_landscape(full).result)}
 
     assert (rows["keskar"], rows["keskar subspace"], rows["sam"]) == ("≥ 3.125 %", "≥ 0.5 %", "≥ 0.0125")
 
 
 def test_plain_sharpness_is_marked_as_changing_and_weighted_forms_as_staying(full):
     """Each number of curvature says what a rescaling of layers does to it."""
-    kept = {row.key: row.kept for row in facts(load_landscape(full).result)}
+    kept = {row.key: row.kept for row in quantities(load_landscape(full).result)}
 
     assert {key for key, value in kept.items() if value is True} == {
         "loss",
@@ -182,19 +181,18 @@ def test_names_and_warnings_are_text_wherever_they_stand(tmp_path):
 
 def test_the_page_gets_the_arrays_as_they_are(full):
     """Surface, line and eigenvalues reach the script value by value, rows of the surface along y."""
-    run = load_landscape(full)
-
-    data = payload([run], ["full"])
+    data = json.loads(Page(page_of(full)).scripts[0])
 
     x, y = np.linspace(-1, 1, 11), np.linspace(-1, 2, 9)
     expected = [[0.1 + a**2 + 4 * b**2 / 9 for a in x] for b in y]
     np.testing.assert_allclose(np.array(data["surface"]["values"]["loss"]), expected, rtol=1e-5)
     assert list(data["surface"]["values"]) == ["loss", "accuracy"]
-    assert data["runs"][0]["line"] == {
-        "t": [-1, -0.5, 0, 0.5, 1],
-        "values": {"loss": [8.125, 2.125, 0.125, 2.125, 8.125]},
-    }
-    assert data["runs"][0]["eigenvalues"] == {"value": [10, 4], "residual": [0.004, 0.25]}
+    drawn = {figure["id"]: figure["series"] for figure in data["figures"]}
+    (line,) = drawn["plot-line"]
+    assert line["x"] == [-1, -0.5, 0, 0.5, 1]
+    assert line["y"] == {"by": "column", "of": {"loss": [8.125, 2.125, 0.125, 2.125, 8.125]}}
+    (bars,) = drawn["plot-eigenvalues"]
+    assert (bars["y"], bars["low"], bars["high"]) == ([10, 4], [9.996, 3.75], [10.004, 4.25])
     assert data["path"] is None
 
 
@@ -238,15 +236,17 @@ def test_several_measurements_stand_side_by_side(tmp_path, full):
 
     page = Page(page_of(full, lesser))
 
-    table = side_by_side([facts(run.result) for run in runs], ["full", "lesser"])
+    table = side_by_side([quantities(run.result) for run in runs], ["full", "lesser"])
     cells = {row[0]: row[1:] for row in table.rows}
     assert cells["largest eigenvalue"] == ["10", "not measured"]
     assert cells["2nd eigenvalue"] == ["4 (not converged)", "not measured"]
     assert cells["loss"] == ["0.1250", "0.1250"]
     assert page.text.count(landscapes.WARNING) == 1
     data = json.loads(page.scripts[0])
-    assert [run["name"] for run in data["runs"]] == ["full", "lesser"]
-    assert all(run["line"] for run in data["runs"])
+    assert [one["name"] for figure in data["figures"] for one in figure["series"] if figure["id"] == "plot-line"] == [
+        "full",
+        "lesser",
+    ]
     assert data["surface"] is None
 
 

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 from paceline.cli.card_layout import show
-from paceline.cli.launch_card import launch_card
+from paceline.cli.cards import run_card
 from paceline.cli.main import call
 from paceline.records.launched import Attempt, Cause, RankExit
 from paceline.records.observed import NotObserved, StepTiming
@@ -16,8 +16,8 @@ from paceline.records.schema import End, RunInfo, Start
 from paceline.records.writer import EventWriter
 from paceline.report.comparison import NOT_SET, compare
 from paceline.report.launch_view import as_shown
-from paceline.report.load import load_run
-from paceline.report.page.render import render_page
+from paceline.report.page.run_page import render_page
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 from tests.report.test_page import Page
 
@@ -118,10 +118,11 @@ def test_the_page_shows_attempts_ranks_and_output_escaped(launched):
 @pytest.mark.parametrize("width", [40, 80])
 def test_the_card_fits_the_terminal(launched, width):
     """At its width no line is longer, but for paths and words that are."""
-    summary = summarise(load_run(launched(code=1)))
+    run = load_run(launched(code=1))
+    summary = summarise(run)
     console = Console(width=width, file=io.StringIO(), highlight=False, markup=False)
 
-    show(console, launch_card(summary, summary.launch))
+    show(console, run_card(summary, run.info))
 
     text = console.file.getvalue()
     assert "rank 1 failed first" in " ".join(text.split())
@@ -223,7 +224,8 @@ def test_steps_that_an_observer_timed_are_shown_with_their_source_and_what_was_n
             events.write(StepTiming(step=number, samples=64 * number, duration_s=0.032, source="hooks"))
         events.write(NotObserved(what="sample indices", why="an iterable data set has none"))
 
-    summary = summarise(load_run(path))
+    run = load_run(path)
+    summary = summarise(run)
     launch = summary.launch
 
     assert {"steps", "samples", "samples/s"} <= {*before.not_observed}
@@ -234,7 +236,7 @@ def test_steps_that_an_observer_timed_are_shown_with_their_source_and_what_was_n
         "sample indices (an iterable data set has none)",
     ]
     out = io.StringIO()
-    show(Console(file=out, width=100), launch_card(summary, launch))
+    show(Console(file=out, width=100), run_card(summary, run.info))
     for text in ("0.032 s", "median of 20 steps of rank 0", "timed by hooks", "2,000"):
         assert text in out.getvalue()
 

@@ -10,7 +10,7 @@ import pytest
 
 from paceline.records.errors import PacelineError
 from paceline.records.schema import End, Note
-from paceline.report.load import load_run
+from paceline.report.run_record import load_run
 from paceline.report.thin import Sample
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from paceline.records.schema import End, Evaluation, Measure, TaskFacts
 from paceline.report.comparison import compare
-from paceline.report.facts import tiles
-from paceline.report.load import load_run
-from paceline.report.page.render import render_page
-from paceline.report.page.run_series import payload
+from paceline.report.page.run_figures import metrics_of
+from paceline.report.page.run_page import render_page
+from paceline.report.quantities import quantities
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 
 
@@ -40,7 +40,7 @@ def test_a_card_shows_every_metric(runs):
     """A task with two: both with what they were taken over and their best, and the loss once."""
     run = written(runs, "two", [{"loss": 0.5, "mae": 0.2, "r2": 0.7}, {"loss": 0.4, "mae": 0.3, "r2": 0.8}])
 
-    shown = {tile.label: tile for tile in tiles(summarise(run))}
+    shown = {tile.label: tile for tile in quantities(summarise(run))}
 
     assert list(shown)[:3] == ["final r2", "final mae", "final loss"]
     assert shown["final mae"].value == "0.3000"
@@ -52,7 +52,7 @@ def test_what_belongs_to_another_number_gets_no_line_of_its_own(runs):
     values = {"loss": 0.5, "accuracy": 0.7, "raw_accuracy": 0.6, "sharpness": 9.0, "stability_limit": 20.0}
     run = written(runs, "raw", [values, values])
 
-    assert [tile.label for tile in tiles(summarise(run)) if tile.label.startswith("final")] == [
+    assert [tile.label for tile in quantities(summarise(run)) if tile.label.startswith("final")] == [
         "final accuracy",
         "final loss",
     ]
@@ -65,10 +65,9 @@ def test_a_comparison_draws_every_metric_of_every_run(runs):
     loaded = [first, second]
     summaries = [summarise(run) for run in loaded]
 
-    data = payload(loaded, summaries, ["first", "second"])
     page = render_page(loaded, summaries)
 
-    assert [metric["name"] for metric in data["metrics"]] == ["mae", "accuracy"]
+    assert metrics_of(summaries) == ["mae", "accuracy"]
     for index, name in enumerate(("Mae", "Accuracy")):
         assert f'id="plot-metric-{index}"' in page
         assert f"{name} of the evaluation set" in page
@@ -81,7 +80,7 @@ def test_speed_is_shown_in_what_the_loss_counts(runs, unit, label):
     run = written(runs, "lm", [values, values], count=2048.0, unit=unit)
     summary = summarise(run)
 
-    shown = {tile.label: tile.value for tile in tiles(summary)}
+    shown = {tile.label: tile.value for tile in quantities(summary)}
     rows = {row.name: row.values for row in compare([run, run], [summary, summary]).numbers}
 
     assert shown["samples/s"] == "640"
@@ -95,4 +94,4 @@ def test_counts_that_are_samples_or_sums_of_weights_get_no_speed_of_their_own(ru
     run = written(runs, "w", [{"loss": 0.5}, {"loss": 0.5}], count=count)
 
     assert summarise(run).count_throughput is None
-    assert [tile.label for tile in tiles(summarise(run)) if tile.label.endswith("/s")] == ["samples/s"]
+    assert [tile.label for tile in quantities(summarise(run)) if tile.label.endswith("/s")] == ["samples/s"]

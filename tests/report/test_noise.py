@@ -12,8 +12,8 @@ import pytest
 from paceline.records.rundir import RunDir
 from paceline.records.schema import GradientNorms
 from paceline.records.writer import EventWriter
-from paceline.report.load import load_run
-from paceline.report.page.render import render_page
+from paceline.report.page.run_page import render_page
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 from tests.report.conftest import Runs
 
@@ -57,8 +57,9 @@ def test_the_page_draws_it_up_to_the_data_set_and_says_the_rest_in_words(runs: R
     html = render_page([run], [summarise(run)])
 
     data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', html, re.S).group(1))
-    drawn = data["runs"][0]["noise"]
-    assert drawn["noise"] == drawn["high"] == [640]
+    (figure,) = [one for one in data["figures"] if one["id"] == "plot-noise"]
+    drawn = figure["series"][1]
+    assert drawn["y"] == drawn["high"] == [640]
     assert 'id="plot-noise"' in html
     assert "&gt;= the data set (640)" in html
     assert "no end" in html

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from paceline.cli.card import propose
+from paceline.cli.cards import propose
 from paceline.records.rundir import RunDir, run_lock
 from paceline.records.schema import End
 from paceline.records.writer import EventWriter
 from paceline.report.comparison import compare
-from paceline.report.load import load_run
-from paceline.report.page.render import render_page
+from paceline.report.page.run_page import render_page
+from paceline.report.run_record import load_run
 from paceline.report.summary import newest_checkpoint, summarise
 
 

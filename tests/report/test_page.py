@@ -16,11 +16,11 @@ from paceline.records.schema import Evaluation, Measure, Note
 from paceline.records.target import parse_target
 from paceline.report import words
 from paceline.report.comparison import compare
-from paceline.report.facts import tiles
-from paceline.report.load import load_run
-from paceline.report.page.render import render_page, write_page
-from paceline.report.page.run_series import evenly, smooth
+from paceline.report.page.run_page import render_page, write_page
+from paceline.report.page.run_series import evenly
 from paceline.report.page.theme import DARK, LIGHT, look
+from paceline.report.quantities import quantities
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 
 VOID = {"meta", "link", "br", "hr", "img", "input", "wbr"}
@@ -165,7 +165,7 @@ def test_names_commands_and_notes_are_text_wherever_they_stand(runs):
     assert len(page.scripts) == len(harmless.scripts) == 3
     assert EVIL in page.text
     assert "49" not in page.text.split(EVIL)[0][-20:]
-    assert json.loads(page.scripts[0])["runs"][0]["name"] == EVIL
+    assert json.loads(page.scripts[0])["figures"][0]["series"][0]["name"] == EVIL
 
 
 def test_all_numbers_of_the_card_are_in_the_page(runs):
@@ -176,8 +176,8 @@ def test_all_numbers_of_the_card_are_in_the_page(runs):
 
     text = Page(render_page([run], [summary])).text
 
-    said = [tile.value for tile in tiles(summary)]
-    said += [detail for tile in tiles(summary) for detail in tile.details]
+    said = [tile.value for tile in quantities(summary)]
+    said += [detail for tile in quantities(summary) for detail in tile.details]
     said += [words.share(phase.share) for phase in summary.phases]
     said += [words.duration(phase.seconds) for phase in summary.phases]
     said += [summary.first_line, summary.ended, words.command(run.info), summary.throughput.how, *summary.notes]
@@ -221,17 +221,19 @@ def test_figures_get_columns_of_the_runs_only(runs):
 
     page = Page(render_page([loaded], [summarise(loaded)]))
 
-    run = json.loads(page.scripts[0])["runs"][0]
-    assert run["single"] == {"step": [1], "samples": [64], "elapsed_s": [0.25], "loss": [2.5]}
-    assert run["mean"]["samples_per_s"] == [256]
-    assert run["evaluation"]["metric accuracy"] == [0.5]
+    drawn = {figure["id"]: figure["series"] for figure in json.loads(page.scripts[0])["figures"]}
+    single = drawn["plot-loss"][0]
+    assert single["x"] == {"by": "axis", "of": {"step": [1], "samples": [64], "elapsed_s": [0.25]}}
+    assert single["y"] == [2.5]
+    assert drawn["plot-speed"][0]["y"] == [256]
+    assert drawn["plot-metric-0"][0]["y"] == [0.5]
 
 
 def test_smoothing_keeps_sums(runs):
     """Means over fewer windows are sums over counts: their weighted mean stays the same."""
     loaded = load_run(runs.realistic("real"))
 
-    result = smooth(loaded.windows, 50)
+    result = loaded.windows.merged(50)
 
     assert len(result.step) <= 50
     assert result.step[-1] == 2345

@@ -5,9 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from paceline.report.plan.facts import content
-from paceline.report.plan.load import load_plan
-from paceline.report.plan.page import write_page
+from paceline.report.plan.plan_page import load_plan, write_page
+from paceline.report.plan.sections import content
 from tests.report import browser as browsers
 from tests.report import plans
 from tests.report.test_page import EVIL

@@ -6,7 +6,7 @@ import msgspec
 
 from paceline.records.plan_results import CurvePoint, estimate
 from paceline.report.plan.data_figures import figures
-from paceline.report.plan.data_section import facts, largest
+from paceline.report.plan.data_section import largest, quantities
 from tests.report import plans
 
 replace = msgspec.structs.replace
@@ -25,7 +25,7 @@ def test_sizes_that_were_left_out_of_the_fit_do_not_make_predictions_nearer():
     result = replace(whole, points=[*whole.points, *points], needed=[far])
 
     assert largest(result) == largest(whole) == 15_000
-    assert not facts(result)[0].sure
+    assert not quantities(result)[0].sure
 
 
 def test_without_a_table_the_runs_that_ended_say_how_far_the_fit_went():

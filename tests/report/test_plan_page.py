@@ -16,15 +16,13 @@ from paceline.plan import step_time as planner
 from paceline.records.errors import PacelineError
 from paceline.records.plan_results import Evidence, estimate, read_plan
 from paceline.records.rundir import RunDir
-from paceline.report.plan.content import legend, payload
+from paceline.report.page.figures import payload
 from paceline.report.plan.data_section import FAR as FAR_DATA
-from paceline.report.plan.facts import content, facts, headline, table
-from paceline.report.plan.load import load_plan
 from paceline.report.plan.numbers import about, interval_of, step_time, value_of
-from paceline.report.plan.page import render_plan
+from paceline.report.plan.plan_page import load_plan, render_plan, write_plan_page
+from paceline.report.plan.sections import content
 from paceline.report.plan.speed_figures import ring_s
 from paceline.report.plan.speed_section import FAR, measured_efficiency, mended_at
-from paceline.report.plan.write import write_plan_page
 from paceline.stats import power_law
 from tests.report import plans
 from tests.report.test_page import EVIL, Page
@@ -103,8 +101,8 @@ def test_all_numbers_warnings_and_evidence_are_in_the_page(tmp_path, kind):
 
     text = page_of(path).text
 
-    said = [part for row in facts(result) for part in (row.label, row.value, row.detail)]
-    said += [headline(result), *getattr(result, "warnings", []), f"paceline plan {kind} runs/one"]
+    said = [part for row in content(result).quantities for part in (row.label, row.value, row.detail)]
+    said += [content(result).headline, *getattr(result, "warnings", []), f"paceline plan {kind} runs/one"]
     tables = [figure.table for figure in content(result).figures]
     tables += [*content(result).answers, *(figure.more for figure in content(result).figures if figure.more)]
     said += [cell for one in tables for row in [one.columns, *one.rows] for cell in row]
@@ -117,7 +115,7 @@ def test_all_numbers_warnings_and_evidence_are_in_the_page(tmp_path, kind):
         said += result.evidence.runs + result.evidence.notes
         said += [row.what for row in result.evidence.held_out]
         first = text.index(result.warnings[0])
-        assert first < text.index(facts(result)[0].label)
+        assert first < text.index(content(result).quantities[0].label)
     assert [one for one in said if " ".join(one.split()) not in text] == []
 
 
@@ -133,7 +131,7 @@ def test_every_figure_has_a_place_a_legend_and_its_numbers(tmp_path, kind):
     assert [one["id"] for one in drawn] == [figure.id for figure in figures]
     assert {figure.id for figure in figures} <= set(page.ids)
     for figure in figures:
-        assert {entry["name"] for entry in legend(figure)} == {one.name for one in figure.series}
+        assert {entry.name for entry in figure.legend} == {one.name for one in figure.series}
         assert figure.table.rows, figure.id
         assert all(len(row) == len(figure.table.columns) for row in figure.table.rows), figure.id
 
@@ -160,7 +158,7 @@ def test_names_are_text_wherever_they_stand(tmp_path, kind):
 
 def test_what_has_no_end_and_what_is_out_of_reach_is_said_in_those_words():
     """A null end is `no end`, a null value `out of reach`, an absent estimate `not known`; none becomes a number."""
-    rows = {row.label: row for row in facts(plans.data())}
+    rows = {row.label: row for row in content(plans.data()).quantities}
 
     assert rows["predicted samples for error 0.07"].detail == "90 % interval 61,000 to no end"
     assert rows["predicted samples for error 0.04"].value == "out of reach"
@@ -343,7 +341,7 @@ def test_without_times_the_answer_is_a_row_a_batch():
     """No heat table, no invented time; efficiency is then what a sample brings."""
     result = plans.batch(timed=False)
 
-    shown = table(result)
+    shown = content(result).answer
 
     assert content(result).heat is None
     assert "numbers of workers make no difference here" in content(result).lead
@@ -359,11 +357,11 @@ def test_a_plan_from_noise_alone_claims_no_target():
 
     figures = {figure.id: figure for figure in content(result).figures}
 
-    assert headline(result) == "no target given · from the noise of gradients alone, no run to a target"
+    assert content(result).headline == "no target given · from the noise of gradients alone, no run to a target"
     assert "plot-trade" not in figures
     assert figures["plot-steps"].y.title == "steps for the same progress"
-    assert {row.label: row.value for row in facts(result)}["critical batch"] == "not known"
-    assert "target" not in table(result).caption
+    assert {row.label: row.value for row in content(result).quantities}["critical batch"] == "not known"
+    assert "target" not in content(result).answer.caption
     assert {one.name for one in figures["plot-steps"].series} == {"bounds of the prediction", "predicted"}
 
 
@@ -401,7 +399,7 @@ def test_trends_are_published_and_have_sources(tmp_path):
     figure = figures_of(result)["plot-efficiency"]
 
     assert named(figure, "MLPerf 3.0")["y"] == pytest.approx([1, 0.6319, 0.4134, 0.3801, 0.1643], abs=5e-5)
-    assert [row[-1] for row in table(result).rows] == [
+    assert [row[-1] for row in content(result).answer.rows] == [
         record.source for record in sorted(result.records, key=lambda one: (one.year, -one.minutes))
     ]
     text = page_of(plans.write(tmp_path / "plan", "trends")).text

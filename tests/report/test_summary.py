@@ -10,7 +10,7 @@ from paceline.records.errors import PacelineError
 from paceline.records.schema import End, Evaluation, Measure
 from paceline.records.target import Target, parse_target
 from paceline.report import words
-from paceline.report.load import load_run
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 from paceline.stats.intervals import median_interval
 

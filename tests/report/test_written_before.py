@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from paceline.report.load import load_run
+from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 
 WRITTEN = Path(__file__).with_name("written")
@@ -23,7 +23,7 @@ def test_a_resumed_training_of_an_earlier_version_counts_each_step_once() -> Non
     assert run.repeated_steps == 3
     assert [event.step for event in run.checkpoints] == [3, 6]
     assert run.evaluations.step.tolist() == [3, 6]
-    assert (run.end.reason, run.end.exit_code, run.remarks) == ("finished", 0, ())
+    assert (run.end.reason, run.end.exit_code, run.remarks) == ("finished", 0, [])
     assert summarise(run).ended == "Finished at step 6."
 
 
@@ -38,4 +38,4 @@ def test_a_job_of_an_earlier_version_shows_its_attempts() -> None:
         "rank 0 lost another rank; the first cause is not known",
     ]
     assert dict(launch.attempts[0].cause.rows)["at"] == "/home/me/s.py:6"
-    assert (launch.steps, launch.world, run.end.exit_code, run.remarks) == (None, 2, 1, ())
+    assert (launch.steps, launch.world, run.end.exit_code, run.remarks) == (None, 2, 1, [])

@@ -9,11 +9,8 @@ from pathlib import Path
 from paceline.audits.process_ends import advice, ending, signal_name
 from paceline.audits.root_cause import Explained, RootCause, diagnose
 from paceline.records.launched import Attempt, Cause
-from paceline.records.wrap import wrap
+from paceline.records.wrap import text_card
 
-_WIDTH = 80
-_NARROW = 60
-_LABEL = 10
 _TOO_FEW = re.compile(r"(\d+)/(\d+) clients joined")
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
 
@@ -25,22 +22,8 @@ def card(cause: RootCause, *, width: int | None = None) -> str:
         cause: as diagnosed.
         width: columns that there are, at which texts are wrapped; None leaves each row on one line.
     """
-    return draw(as_record(cause), width=width)
-
-
-def draw(cause: Cause, *, width: int | None = None) -> str:
-    """The same for a recorded cause."""
-    rule = min(width or _WIDTH, _WIDTH)
-    if width is not None and width < _NARROW:
-        lines = wrap(f"-- {cause.title}", width)
-        for label, text in cause.rows:
-            lines += wrap(f"{label}: {text}" if label else f"  {text}", width, "", "  ")
-        return "\n".join([*lines, "-" * rule])
-    lines = [f"-- {cause.title} ".ljust(rule, "-")]
-    for label, text in cause.rows:
-        head = f"  {label:<{_LABEL - 2}}"
-        lines += [f"{head}{text}".rstrip()] if width is None else wrap(text, width, head, " " * _LABEL)
-    return "\n".join([*lines, "-" * rule])
+    record = as_record(cause)
+    return text_card(record.title, record.rows, width=width)
 
 
 def cause_of(attempt: Attempt, logs: Path | None) -> Cause | None:

@@ -15,6 +15,7 @@ from typing import Literal
 
 from paceline.records.observed import Collective
 from paceline.records.place import Place, place_in_stacks
+from paceline.records.wrap import ordinal, text_card
 
 _TO_ONE = ("send", "recv")
 """Not waited for by all ranks of a group."""
@@ -108,9 +109,7 @@ def card(hang: Hang, timeout_s: float | None = None, root: Path | None = None) -
         rows.append((f"rank {rank}", _standing(hang, rank, root)))
     rows += [("why", _why(hang)), ("next", _next_step(hang))]
     after = f" after {timeout_s:g} s" if timeout_s is not None else ""
-    title = f"{_title(hang)}{after}"
-    lines = [f"-- {title} ".ljust(80, "-"), *(f"  {name:<8} {text}".rstrip() for name, text in rows), "-" * 80]
-    return "\n".join(lines)
+    return text_card(f"{_title(hang)}{after}", rows, label=9)
 
 
 def _pending(seen: Seen) -> Collective | None:
@@ -151,7 +150,7 @@ def _standing(hang: Hang, rank: int, root: Path | None) -> str:
         call = hang.waiting[rank]
         parts.append(f"waits in {call.op} of {call.bytes:,} bytes")
         if rank in hang.issued:
-            parts.append(f"its {_ordinal(hang.issued[rank])} collective")
+            parts.append(f"its {ordinal(hang.issued[rank])} collective")
     elif rank in hang.issued:
         parts.append(f"has called {_count(hang.issued[rank])}")
     place = hang.where.get(rank) or (hang.waiting[rank].place if rank in hang.waiting else None)
@@ -184,8 +183,3 @@ def _next_step(hang: Hang) -> str:
 
 def _count(number: int) -> str:
     return f"{number:,} collective{'' if number == 1 else 's'}"
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number:,}{ending}"

@@ -6,9 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from paceline.audits.cause_card import cause_of, draw
+from paceline.audits.cause_card import cause_of
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.launched import Attempt
+from paceline.records.wrap import text_card
 
 
 class RankFailed(PacelineError):  # noqa: N818  # it reads as what happened
@@ -33,7 +34,7 @@ def failure_of(attempt: Attempt, logs: Path | None, resume: str) -> PacelineErro
     if said is not None:
         return said
     cause = cause_of(attempt, logs)
-    return RankFailed(draw(cause) if cause is not None else "a rank failed", resume)
+    return RankFailed(text_card(cause.title, cause.rows) if cause is not None else "a rank failed", resume)
 
 
 def _in_their_words(logs: Path | None) -> PacelineError | None:

@@ -8,10 +8,9 @@ from typing import Protocol
 from rich.console import Console, ConsoleOptions, RenderResult
 from rich.text import Text
 
+from paceline.records.wrap import NARROW as NARROW
 from paceline.records.wrap import wrap
 
-NARROW = 60
-"""Below so many columns nothing stands side by side."""
 PIPE_WIDTH = 160
 """A pipe has no width, and paths are better left whole there."""
 _LEAST_DETAIL = 24
@@ -29,10 +28,10 @@ class Card:
     """Parts one below the other, with an empty line between groups of them."""
 
     def __init__(self, *groups: Sequence[Block]) -> None:
-        self._groups = groups
+        self.groups = groups
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for index, group in enumerate(filter(None, self._groups)):
+        for index, group in enumerate(filter(None, self.groups)):
             if index:
                 yield Text("")
             for block in group:

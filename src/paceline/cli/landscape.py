@@ -120,7 +120,7 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
             stopped = follow_job("landscape", job, run, console, progress, lambda end: stands())
         if stopped is not None:
             return stopped
-        from paceline.cli.landscape_card import show_landscape
+        from paceline.cli.result import show_landscape
 
         show_landscape(run, config.format)
         return int(Exit.OK)

@@ -152,8 +152,8 @@ def show_plan(run: RunDir, format_: str) -> None:
         format_: text or json.
     """
     from paceline.cli.card_layout import card_console, show
-    from paceline.cli.report_plan import plan_card
-    from paceline.report.plan.write import write_plan_page
+    from paceline.cli.cards import plan_card
+    from paceline.report.plan.plan_page import write_plan_page
 
     result = read_plan(run.path)
     with numbers_first() as attempt:

@@ -11,8 +11,9 @@ import typer
 
 # Everything else is imported when the verb runs: `paceline --help` has no use for numpy, jinja2 or rich.
 if TYPE_CHECKING:
+    from paceline.cli.card_layout import Card
     from paceline.report.comparison import Comparison
-    from paceline.report.load import Run
+    from paceline.report.run_record import Run
     from paceline.report.summary import Summary
 
 
@@ -50,50 +51,52 @@ def report(
 
     The page is one file and needs no network.
     """
+    kind = _kind(runs, target)
+    as_json = output_format is Format.JSON
+    if kind == "landscape":
+        from paceline.cli.report_measured import report_landscapes
+
+        report_landscapes(runs, output, as_json)
+    elif kind == "plan":
+        from paceline.cli.report_measured import report_plans
+
+        report_plans(runs, output, as_json)
+    else:
+        _report_runs(runs, output, target, as_json)
+
+
+def _report_runs(paths: Sequence[Path], output: Path | None, target: str | None, as_json: bool) -> None:
     from paceline.cli.exits import numbers_first
+    from paceline.cli.report_measured import page_path
+    from paceline.cli.result import print_cards, print_document
+    from paceline.records.rundir import RunDir
     from paceline.records.target import parse_target
     from paceline.report.comparison import compare
-    from paceline.report.load import load_run
+    from paceline.report.page.run_page import write_page
+    from paceline.report.run_record import load_run
     from paceline.report.summary import summarise
 
-    kind = _kind(runs, target)
-    if kind == "landscape":
-        from paceline.cli.report_landscape import report_landscapes
-
-        report_landscapes(runs, output, output_format is Format.JSON)
-        return
-    if kind == "plan":
-        from paceline.cli.report_plan import report_plans
-
-        report_plans(runs, output, output_format is Format.JSON)
-        return
     goal = parse_target(target) if target is not None else None
-    loaded = [load_run(path) for path in runs]
+    loaded = [load_run(path) for path in paths]
     if goal is not None:
         _check_metric(goal.metric, loaded)
     summaries = [summarise(run, goal) for run in loaded]
     comparison = compare(loaded, summaries)
-    page = output or (None if output_format is Format.JSON else _default_page(loaded))
-    if page is not None and page.is_dir():
-        page = page / "report.html"
+
+    def write() -> Path | None:
+        if output is None and as_json:
+            return None
+        own = RunDir(loaded[0].path).report if len(loaded) == 1 else Path("report.html")
+        page = page_path(output or own)
+        write_page(loaded, page, summaries, comparison)
+        return page
+
     with numbers_first() as attempt:
-        written = attempt(lambda: _write_page(loaded, page, summaries, comparison))
-        if output_format is Format.JSON:
-            _print_json(summaries, comparison)
+        written = attempt(write)
+        if as_json:
+            print_document(runs=summaries, comparison=comparison if len(summaries) > 1 else None)
         else:
-            _print_cards(loaded, summaries, comparison)
-            if written is not None:
-                typer.echo(f"page: {written}")
-
-
-def _write_page(
-    runs: Sequence[Run], page: Path | None, summaries: Sequence[Summary], comparison: Comparison
-) -> Path | None:
-    if page is not None:
-        from paceline.report.page.render import write_page
-
-        write_page(runs, page, summaries, comparison)
-    return page
+            print_cards([(_all_cards(loaded, summaries, comparison), written)])
 
 
 _OWN_PAGES = ("landscape", "plan")
@@ -121,12 +124,6 @@ def _kind(paths: Sequence[Path], target: str | None) -> str | None:
     return kind
 
 
-def _default_page(runs: Sequence[Run]) -> Path:
-    from paceline.records.rundir import RunDir
-
-    return RunDir(runs[0].path).report if len(runs) == 1 else Path("report.html")
-
-
 def _check_metric(metric: str, runs: Sequence[Run]) -> None:
     from paceline.records.errors import PacelineError, choices
 
@@ -137,27 +134,14 @@ def _check_metric(metric: str, runs: Sequence[Run]) -> None:
         raise PacelineError(f"--target {metric}: no run evaluated that", hint=f"evaluated were: {choices(known)}")
 
 
-def _print_json(summaries: Sequence[Summary], comparison: Comparison) -> None:
-    import msgspec
+def _all_cards(runs: Sequence[Run], summaries: Sequence[Summary], comparison: Comparison) -> Card:
+    from paceline.cli.card_layout import Card
+    from paceline.cli.cards import comparison_card, propose, run_card
 
-    document = {"schema": 1, "runs": summaries, "comparison": comparison if len(summaries) > 1 else None}
-    typer.echo(msgspec.json.format(msgspec.json.encode(document), indent=2).decode())
-
-
-def _print_cards(runs: Sequence[Run], summaries: Sequence[Summary], comparison: Comparison) -> None:
-    from paceline.cli.card import comparison_card, propose, result_card
-    from paceline.cli.card_layout import card_console, show
-    from paceline.cli.launch_card import launch_card
-
-    console = card_console()
+    cards = []
     for run, summary in zip(runs, summaries, strict=True):
-        if summary.launch is not None:
-            show(console, launch_card(summary, summary.launch))
-            console.print()
-            continue
         steps = [step for step in propose(summary, run.info) if not step.command.startswith("paceline report")]
-        show(console, result_card(summary, run.info, steps))
-        console.print()
+        cards.append(run_card(summary, run.info, steps))
     if len(runs) > 1:
-        show(console, comparison_card(comparison))
-        console.print()
+        cards.append(comparison_card(comparison))
+    return Card(*(group for card in cards for group in card.groups))

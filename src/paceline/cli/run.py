@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from paceline.launch.flags import flags_before_script, help_text
-from paceline.records.wrap import columns
+from paceline.records.wrap import columns, text_card
 
 if TYPE_CHECKING:
     from paceline.launch.plan import LaunchPlan
@@ -30,7 +30,7 @@ def run_command(argv: list[str]) -> int:
         return 0
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # as under torchrun; --signals-to-handle says otherwise
     # They need torch, which takes seconds: --help does not.
-    from paceline.audits.cause_card import cause_of, draw
+    from paceline.audits.cause_card import cause_of
     from paceline.launch.execute import execute, recorded_run
     from paceline.launch.plan import plan_launch
     from paceline.launch.tuning import describe
@@ -47,7 +47,8 @@ def run_command(argv: list[str]) -> int:
     if outcome.message:
         _say(outcome.message)
     if outcome.cause is not None:
-        _say(draw(outcome.cause, width=shutil.get_terminal_size().columns if sys.stderr.isatty() else None))
+        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
+        _say(text_card(outcome.cause.title, outcome.cause.rows, width=width))
     return outcome.exit_code
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from paceline.report import launch_view, words
-from paceline.report.load import Run
+from paceline.report.run_record import Run
 from paceline.report.summary import Summary
 
 NOT_SET = "not set"
@@ -59,7 +60,7 @@ def compare(runs: Sequence[Run], summaries: Sequence[Summary]) -> Comparison:
         runs: at least one.
         summaries: of the same runs, in the same order.
     """
-    names = labels(runs)
+    names = labels([run.info.name for run in runs], [run.path for run in runs])
     if any(summary.launch for summary in summaries):
         return _with_launched(names, runs, summaries)
     return Comparison(runs=names, settings=_settings(runs), numbers=_numbers(summaries))
@@ -87,12 +88,17 @@ def _launch_numbers(summaries: Sequence[Summary]) -> list[Number]:
     ]
 
 
-def labels(runs: Sequence[Run]) -> list[str]:
-    """A short name for each run, no two the same: the run's name, else its directory's, else numbered."""
-    for named in ([run.info.name for run in runs], [run.path.resolve().name for run in runs]):
+def labels(names: Sequence[str], paths: Sequence[Path]) -> list[str]:
+    """A short name for each run, no two the same: its name, else its directory's, else numbered.
+
+    Args:
+        names: of the runs.
+        paths: their directories, in the same order.
+    """
+    for named in (list(names), [path.resolve().name for path in paths]):
         if len(set(named)) == len(named):
             return named
-    return [f"{number}: {run.info.name}" for number, run in enumerate(runs, start=1)]
+    return [f"{number}: {name}" for number, name in enumerate(names, start=1)]
 
 
 def leaves(value: Any, prefix: str = "") -> dict[str, Any]:

@@ -15,7 +15,8 @@ import numpy as np
 
 from paceline.records.launched import Attempt, Cause, RankExit
 from paceline.report import words
-from paceline.report.load import Run
+from paceline.report.run_record import Run
+from paceline.report.thin import Sample
 
 NOT_OBSERVED = ("steps", "samples", "loss", "metrics", "samples/s", "learning rate", "checkpoints")
 _FILES = ("output.log", "stdout.log", "stderr.log")
@@ -61,11 +62,6 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """Only some steps were timed."""
 
 
-def event_files(run: Path) -> list[Path]:
-    """What launchers wrote, one file each."""
-    return sorted(run.glob("events/launcher-*.jsonl"))
-
-
 def launch_of(run: Run) -> Launch | None:
     """The launcher's view of a run; None for runs of other verbs."""
     if run.info.verb != "run":
@@ -78,8 +74,8 @@ def launch_of(run: Run) -> Launch | None:
     known = {"steps": seen and seen.steps, "samples": seen and seen.samples, "samples/s": rate}
     return Launch(
         steps=seen.steps if seen else None,
-        step_s=_median(seen.duration_s) if seen else None,
-        timed_steps=len(seen.duration_s) if seen else 0,
+        step_s=_median(seen.durations) if seen else None,
+        timed_steps=len(seen.durations.values()) if seen else 0,
         samples_per_s=rate,
         timed_by=list(seen.sources) if seen else [],
         sampled=seen is not None and seen.sampled,
@@ -95,8 +91,8 @@ def launch_of(run: Run) -> Launch | None:
     )
 
 
-def _median(values: np.ndarray[tuple[int], np.dtype[np.float64]]) -> float | None:
-    return float(np.median(values)) if len(values) else None
+def _median(sample: Sample) -> float | None:
+    return float(np.median(sample.values())) if sample.seen else None
 
 
 def ended(run: Run, attempts: Sequence[Attempt]) -> str:

@@ -6,17 +6,18 @@ What was not observed is None. `--format json` is this struct, encoded.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import msgspec
 import numpy as np
 
+from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
-from paceline.records.target import Target, less_is_better
+from paceline.records.target import Target, less_is_better, parse_target
 from paceline.report import launch_view, words
 from paceline.report.launch_view import Launch, launch_of
-from paceline.report.load import WARM_UP_STEPS, Run
-from paceline.report.target_result import met, target_of
+from paceline.report.run_record import WARM_UP_STEPS, Run, launcher_files
+from paceline.report.thin import Sample
 from paceline.stats.intervals import median_interval
 
 if TYPE_CHECKING:
@@ -184,8 +185,8 @@ def summarise(run: Run, target: Target | None = None) -> Summary:
         epochs=_epochs(run),
         # A launcher's time is no training time: the workers' start-up is in it.
         elapsed_s=run.elapsed_s if launch is None else None,
-        throughput=_throughput(run, run.rates),
-        count_throughput=_throughput(run, run.count_rates),
+        throughput=_throughput(run.rates),
+        count_throughput=_throughput(run.count_rates),
         unit=(run.info.task.unit if run.info.task is not None else "") or "counted",
         throughput_overall=samples / run.elapsed_s if seen and samples and run.elapsed_s else None,
         phases=_phases(run),
@@ -226,11 +227,11 @@ def _metric(run: Run, name: str) -> Metric:
 
 
 def _target(run: Run, asked: Target | None) -> TargetResult | None:
-    target = asked or target_of(run.info.config)
+    target = asked or _target_of(run.info.config)
     if target is None:
         return None
     values = run.evaluations.value.get(target.metric)
-    first, held = (None, None) if values is None else met(values, target)
+    first, held = (None, None) if values is None else _met(values, target)
     return TargetResult(
         metric=target.metric,
         value=target.value,
@@ -256,13 +257,14 @@ def _of_the_task(name: str) -> bool:
     return name not in ("loss", "sharpness", "stability_limit") and not name.startswith("raw_")
 
 
-def _throughput(run: Run, rates: NDArray[np.float64]) -> Throughput | None:
-    result = median_interval(rates)
+def _throughput(rates: Sample) -> Throughput | None:
+    values = rates.values()
+    result = median_interval(values)
     if result is None:
         return None
     median, low, high = result
-    taken = len(rates)
-    thinned = "" if taken == run.rates_seen else f", every {round(run.rates_seen / taken)}th of {run.rates_seen:,}"
+    taken = len(values)
+    thinned = "" if taken == rates.seen else f", every {round(rates.seen / taken)}th of {rates.seen:,}"
     return Throughput(
         median=median,
         low=low,
@@ -343,7 +345,7 @@ def _where(run: Run) -> Where:
     newest = run.on_disk[0] if run.on_disk else None
     return Where(
         run=str(place.path),
-        events=str(next(iter(launch_view.event_files(run.path)), place.events(0))),
+        events=str(next(iter(launcher_files(run.path)), place.events(0))),
         report=str(place.report),
         logs=str(place.logs),
         checkpoint=str(newest.path) if newest else None,
@@ -365,3 +367,40 @@ def _warnings(run: Run) -> list[str]:
 
 def _finite(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _target_of(config: dict[str, Any]) -> Target | None:
+    """The target that a run was given, None when it had none or wrote it in a way that is not known here."""
+    given = config.get("target")
+    patience = config.get("patience")
+    patience = patience if isinstance(patience, int) and patience >= 1 else 1
+    try:
+        if isinstance(given, str) and given:
+            target = parse_target(given)
+        elif isinstance(given, dict):
+            target = msgspec.convert({"metric": given["metric"], "value": given["value"]}, Target)
+        else:
+            return None
+    except (PacelineError, KeyError, msgspec.ValidationError):
+        return None
+    return Target(metric=target.metric, value=target.value, patience=patience)
+
+
+def _met(values: NDArray[np.float64], target: Target) -> tuple[int | None, int | None]:
+    """When the target was met.
+
+    Args:
+        values: the metric at each evaluation, shape (k,); NaN meets nothing.
+
+    Returns:
+        Index of the first evaluation that meets it, and of the one that completes the first `patience` in a row;
+        None where there is no such evaluation.
+    """
+    good = values <= target.value if less_is_better(target.metric) else values >= target.value
+    first = int(np.argmax(good)) if good.any() else None
+    row = 0
+    for index, one in enumerate(good):
+        row = row + 1 if one else 0
+        if row == target.patience:
+            return first, index
+    return first, None

@@ -1,33 +1,38 @@
 """A series of any length in bounded memory: totals exact, extremes kept.
 
 Steps are gathered in windows of `stride` steps. When there are too many windows, neighbours are merged and the
-stride doubles, so a series of n steps ends as at most `limit` windows. A window adds up what can be added
-(steps, samples, seconds of each phase, loss times count), which keeps every total exact, and remembers the whole
-row of its lowest, its highest and its first non-finite loss, which keeps every extreme of the curve.
+stride doubles, so a series of n steps ends as at most `limit` windows. A window adds up what can be added (samples,
+seconds, loss times count), which keeps every total exact, and remembers the whole row of its lowest, its highest and
+its first non-finite loss, which keeps every extreme of the curve.
 """
 
 from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from paceline.records.schema import Step
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     Column = NDArray[np.float64]
 
-Row = tuple[float, ...]
-"""One step: step, samples, elapsed_s, loss, lr, data_s, forward_s, backward_s, update_s, duration_s."""
 
-ROW = ("step", "samples", "elapsed_s", "loss", "lr", "data_s", "forward_s", "backward_s", "update_s", "duration_s")
-_STEP, _SAMPLES, _ELAPSED, _LOSS, _DATA, _DURATION = 0, 1, 2, 3, 5, 9
-PHASES = ("data_s", "forward_s", "backward_s", "update_s")
+class Row(NamedTuple):
+    """What is kept of one step; see `Steps`."""
+
+    step: float
+    samples: float
+    elapsed_s: float
+    loss: float
+    lr: float
+    duration_s: float
 
 
 @dataclass(frozen=True)
@@ -41,65 +46,92 @@ class Steps:
     loss: Column
     """NaN where it was not finite."""
     lr: Column
-    data_s: Column
-    forward_s: Column
-    backward_s: Column
-    update_s: Column
     duration_s: Column
+    """Evaluation and checkpoints left out; NaN when it is not known."""
+
+    @classmethod
+    def of(cls, rows: Iterable[Row]) -> Steps:
+        """Rows, each step once, in the order of steps."""
+        by_step = {row.step: row for row in rows}
+        ordered = [by_step[step] for step in sorted(by_step)]
+        return cls(*np.array(ordered, dtype=np.float64).reshape(-1, len(Row._fields)).T)
 
 
+@dataclass(frozen=True)
+class Windows:
+    """Windows of `stride` steps, each column of shape (m,); equal to `Steps` for a short run."""
+
+    stride: int
+    step: Column
+    """The window's last step; likewise samples, elapsed_s and lr."""
+    samples: Column
+    elapsed_s: Column
+    lr: Column
+    loss_sum: Column
+    """Of the steps whose loss was finite: loss times count."""
+    count: Column
+    """What their losses were divided by."""
+    used: Column
+    """Samples of the steps whose duration is known."""
+    seconds: Column
+    """Time of those steps, evaluation and checkpoints left out."""
+
+    @property
+    def loss(self) -> Column:
+        """Mean of each window; NaN where no loss was finite."""
+        return _ratio(self.loss_sum, self.count)
+
+    @property
+    def samples_per_s(self) -> Column:
+        """Speed in each window; NaN where no duration is known."""
+        return _ratio(self.used, self.seconds)
+
+    def merged(self, most: int) -> Windows:
+        """The same series with at most `most` windows: sums over sums, never means of means."""
+        n = len(self.step)
+        size = math.ceil(n / most)
+        if size <= 1:
+            return self
+        starts = np.arange(0, n, size)
+        last = np.minimum(starts + size, n) - 1
+        positions = [column[last] for column in (self.step, self.samples, self.elapsed_s, self.lr)]
+        sums = [np.add.reduceat(column, starts) for column in (self.loss_sum, self.count, self.used, self.seconds)]
+        return Windows(self.stride * size, *positions, *sums)
+
+
+def _ratio(sums: Column, over: Column) -> Column:
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.where(over > 0, sums / over, np.nan)
+
+
+@dataclass(slots=True)
 class Window:
-    """Steps that follow each other, added up."""
+    """Steps that follow each other, added up; columns as in `Windows`, rows of its ends and extremes."""
 
-    __slots__ = (
-        "count",
-        "first",
-        "high",
-        "last",
-        "loss_sum",
-        "low",
-        "phases",
-        "samples",
-        "seconds",
-        "steps",
-        "strange",
-    )
-
-    def __init__(self, row: Row, samples: float, count: float) -> None:
-        loss = row[_LOSS]
-        finite = math.isfinite(loss)
-        self.steps = 1
-        # A step whose duration is not known takes no part in the rate, neither its samples nor its time.
-        timed = math.isfinite(row[_DURATION])
-        self.samples = samples if timed else 0.0
-        self.seconds = row[_DURATION] if timed else 0.0
-        self.phases = list(row[_DATA : _DATA + 4])
-        self.loss_sum = loss * count if finite else 0.0
-        self.count = count if finite else 0.0
-        self.first = self.last = row
-        self.low = self.high = row if finite else None
-        self.strange = None if finite else row
+    steps: int
+    loss_sum: float
+    count: float
+    used: float
+    seconds: float
+    first: Row
+    last: Row
+    low: Row | None
+    high: Row | None
+    strange: Row | None
 
     def add(self, later: Window) -> None:
         """Take in the window that follows this one."""
         self.steps += later.steps
-        self.samples += later.samples
-        self.seconds += later.seconds
-        self.phases = [a + b for a, b in zip(self.phases, later.phases, strict=True)]
         self.loss_sum += later.loss_sum
         self.count += later.count
+        self.used += later.used
+        self.seconds += later.seconds
         self.last = later.last
-        if later.low is not None and (self.low is None or later.low[_LOSS] < self.low[_LOSS]):
+        if later.low is not None and (self.low is None or later.low.loss < self.low.loss):
             self.low = later.low
-        if later.high is not None and (self.high is None or later.high[_LOSS] > self.high[_LOSS]):
+        if later.high is not None and (self.high is None or later.high.loss > self.high.loss):
             self.high = later.high
-        if self.strange is None:
-            self.strange = later.strange
-
-    def rows(self) -> list[Row]:
-        """The rows that this window still knows, in order, each once."""
-        kept = {row[_STEP]: row for row in (self.low, self.high, self.strange) if row is not None}
-        return [kept[step] for step in sorted(kept)]
+        self.strange = self.strange or later.strange
 
 
 class Thinner:
@@ -115,7 +147,7 @@ class Thinner:
         self._limit = limit
         self._closed: list[Window] = []
         self._open: Window | None = None
-        self.stride = 1
+        self._stride = 1
 
     def add(self, event: Step, samples: float, duration_s: float) -> None:
         """One more step.
@@ -125,40 +157,48 @@ class Thinner:
             samples: what this step alone used.
             duration_s: what this step alone took, evaluation and checkpoints left out; NaN when it is not known.
         """
-        row = (
-            event.step,
-            event.samples,
-            event.elapsed_s,
-            number(event.loss),
-            event.lr,
-            event.data_s,
-            event.forward_s,
-            event.backward_s,
-            event.update_s,
-            duration_s,
-        )
-        window = Window(row, samples, event.count)
+        row = Row(event.step, event.samples, event.elapsed_s, number(event.loss), event.lr, duration_s)
+        finite = row if math.isfinite(row.loss) else None
+        loss_sum, count = (row.loss * event.count, event.count) if finite else (0.0, 0.0)
+        # A step whose duration is not known takes no part in the rate, neither its samples nor its time.
+        used, seconds = (samples, duration_s) if math.isfinite(duration_s) else (0.0, 0.0)
+        strange = None if finite else row
+        window = Window(1, loss_sum, count, used, seconds, row, row, finite, finite, strange)
         if self._open is None:
             self._open = window
         else:
             self._open.add(window)
-        if self._open.steps == self.stride:
+        if self._open.steps == self._stride:
             self._closed.append(self._open)
             self._open = None
             if len(self._closed) == self._limit:
                 self._halve()
 
-    def windows(self) -> Iterator[Window]:
-        """All windows in order; the last may hold fewer than `stride` steps."""
-        yield from self._closed
-        if self._open is not None:
-            yield self._open
-
     def _halve(self) -> None:
         for index in range(0, self._limit, 2):
             self._closed[index].add(self._closed[index + 1])
         self._closed = self._closed[::2]
-        self.stride *= 2
+        self._stride *= 2
+
+    def _windows(self) -> Sequence[Window]:
+        """In order; the last may hold fewer than `stride` steps."""
+        return self._closed if self._open is None else [*self._closed, self._open]
+
+    def steps(self) -> Steps:
+        """The extremes, and the first and the last step, extreme or not."""
+        windows = self._windows()
+        extremes = [row for window in windows for row in (window.low, window.high, window.strange) if row is not None]
+        ends = [windows[0].first, windows[-1].last] if windows else []
+        return Steps.of([*extremes, *ends])
+
+    def windows(self) -> Windows:
+        """All windows as columns."""
+        windows = self._windows()
+        rows = [
+            (*(w.last.step, w.last.samples, w.last.elapsed_s, w.last.lr), *(w.loss_sum, w.count, w.used, w.seconds))
+            for w in windows
+        ]
+        return Windows(self._stride, *np.array(rows, dtype=np.float64).reshape(-1, 8).T)
 
 
 class Sample:
@@ -168,26 +208,22 @@ class Sample:
         self._limit = limit
         self._values = array("d")
         self._stride = 1
-        self._seen = 0
+        self.seen = 0
+        """How many were added."""
 
     def add(self, value: float) -> None:
         """One more."""
-        if self._seen % self._stride == 0:
+        if self.seen % self._stride == 0:
             if len(self._values) == self._limit:
                 self._values = self._values[::2]
                 self._stride *= 2
-            if self._seen % self._stride == 0:
+            if self.seen % self._stride == 0:
                 self._values.append(value)
-        self._seen += 1
+        self.seen += 1
 
-    @property
-    def seen(self) -> int:
-        """How many were added."""
-        return self._seen
-
-    def values(self) -> array[float]:
+    def values(self) -> Column:
         """Those that are held, in order."""
-        return self._values
+        return np.array(self._values, dtype=np.float64)
 
 
 def number(value: float | None) -> float:

@@ -14,11 +14,6 @@ FUSED = ("sgd", "adamw")
 """Optimizers of `paceline train` that go over a tensor once a step, in torch's own fused kernels."""
 
 
-def known(value: float | None) -> bool:
-    """Whether there is a finite number to show."""
-    return value is not None and math.isfinite(value)
-
-
 def unbounded(value: float) -> str:
     """A whole number, or that there is no end."""
     return integer(value) if math.isfinite(value) else "no end"

@@ -1,6 +1,5 @@
 (() => {
-  const { data, config, color, faded, dash, text, chosen, font, flat, logTicks } = frame;
-  const several = data.runs.length > 1;
+  const { data, config, color, text, chosen, font, flat } = frame;
   const place = (id) => document.getElementById(id);
   const short = (value) => (value === null ? "no finite number" : Number(value.toPrecision(4)).toString());
   const column = () => chosen("column") ?? "loss";
@@ -148,88 +147,10 @@
     };
   }
 
-  // ---- curves
-  function curve(run, t, values, more = {}) {
-    const paint = color("run-" + run.colour);
-    const name = several ? `<b>${text(run.name)}</b><br>` : "";
-    return {
-      type: "scatter", mode: "lines+markers", x: t, y: values,
-      line: { color: paint, width: 2, dash: several ? dash(run) : "solid" },
-      marker: { color: paint, symbol: run.marker, size: 6, maxdisplayed: 40 },
-      hovertemplate: `${name}${text(column())} %{y:.4~g}<br>t = %{x:.4~g}<extra></extra>`, ...more,
-    };
-  }
-  const upright = (traces) => (logarithmic()
-    ? { type: "log", tickformat: ".3~g", ...logTicks(traces), minor: { showgrid: false } } : { tickformat: ".3~g" });
-
-  function slice(key, title, more) {
-    const having = data.runs.filter((run) => run[key]?.values[column()]);
-    const traces = having.map((run) => curve(run, run[key].t, run[key].values[column()]));
-    const extra = more ? having.flatMap((run) => more(run)) : [];
-    const shape = flat({ title: { text: title }, tickformat: ".3~g" }, upright([...traces, ...extra]));
-    return [[...extra, ...traces], shape];
-  }
-
-  // the straight line between the losses of the ends: a barrier is what rises above it
-  function blend(run) {
-    if (column() !== "loss") return [];
-    const { t, values } = run.interpolation, loss = values.loss;
-    const inside = t.filter((one) => one >= 0 && one <= 1), from = loss[t.indexOf(0)], to = loss[t.indexOf(1)];
-    if (from === undefined || to === undefined || from === null || to === null) return [];
-    const ends = inside.map((one) => (1 - one) * from + one * to);
-    return [curve(run, inside, ends, {
-      mode: "lines", line: { color: color("soft"), width: 1.5, dash: "5px,4px" }, hoverinfo: "skip", hovertemplate: null,
-    })];
-  }
-
-  function eigenvalues() {
-    const having = data.runs.filter((run) => run.eigenvalues);
-    const traces = having.map((run) => ({
-      type: "bar", x: run.eigenvalues.value.map((_, at) => at + 1), y: run.eigenvalues.value,
-      error_y: { type: "data", array: run.eigenvalues.residual, color: color("ink"), thickness: 1.2, width: 5 },
-      marker: { color: color("run-" + run.colour) },
-      hovertemplate: `${several ? `<b>${text(run.name)}</b><br>` : ""}eigenvalue %{x}: %{y:.5~g}<extra></extra>`,
-    }));
-    return [traces, flat({ title: { text: "number" }, dtick: 1, ticks: "" }, { rangemode: "tozero", tickformat: ".3~g" },
-      { bargap: 0.45, bargroupgap: 0.08 })];
-  }
-
-  function density() {
-    const having = data.runs.filter((run) => run.density), traces = [];
-    const highest = Math.max(...having.flatMap((run) => run.density.value.filter((value) => value !== null)));
-    const floor = highest * 1e-7;
-    for (const run of having) {
-      const { grid, value, low, high } = run.density, paint = color("run-" + run.colour);
-      const edge = (side, fill) => ({
-        type: "scatter", mode: "lines", x: grid, y: side.map((one) => Math.max(one ?? 0, floor)), hoverinfo: "skip",
-        line: { width: 0 }, fillcolor: faded(paint, 0.2), ...(fill ? { fill: "tonexty" } : {}),
-      });
-      traces.push(edge(low, false), edge(high, true), {
-        type: "scatter", mode: "lines", x: grid, y: value.map((one) => (one > floor ? one : null)),
-        line: { color: paint, width: 2, dash: several ? dash(run) : "solid" },
-        hovertemplate: `${several ? `<b>${text(run.name)}</b><br>` : ""}density %{y:.3~g}<br>at %{x:.4~g}<extra></extra>`,
-      });
-    }
-    return [traces, flat({ title: { text: "eigenvalue" }, tickformat: ".3~g" },
-      { type: "log", range: [Math.log10(floor), Math.log10(highest) + 0.3], tickformat: ".0e", dtick: 2 })];
-  }
-
   const figures = {
     "plot-surface": surface,
     "plot-contour": contour,
-    "plot-line": () => slice("line", "t, along the first direction"),
-    "plot-interpolation": () => slice("interpolation", "t, from one run to the other", blend),
     "plot-path": () => [[path(false)], flat({ title: { text: "first main axis" } }, { title: { text: "second main axis" } })],
-    "plot-path-values": () => {
-      const values = data.path.values[column()];
-      if (!values) return null;
-      const traces = [curve(data.runs[0], data.path.step, values, {
-        hovertemplate: `${text(column())} %{y:.4~g}<br>step %{x:,}<extra></extra>`,
-      })];
-      return [traces, flat({ title: { text: "steps" }, tickformat: "," }, upright(traces))];
-    },
-    "plot-eigenvalues": eigenvalues,
-    "plot-density": density,
   };
   const still = { ...config, modeBarButtons: [["toImage"]] };
 
@@ -241,5 +162,6 @@
       const [traces, shape] = figure() ?? [[], flat({}, {})];
       Plotly.react(shown, traces, shape, id === "plot-surface" ? still : config);
     }
+    frame.plot(data.figures);
   });
 })();

@@ -2,68 +2,68 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
 
 from paceline.report import words
-from paceline.report.landscape.facts import NOT_CONVERGED, Fact, significant
-from paceline.report.landscape.load import Landscape
-from paceline.report.page.run_series import evenly
-from paceline.report.page.run_tables import Table
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
+from paceline.report.landscape.measurement import Landscape
+from paceline.report.landscape.quantities import NOT_CONVERGED, Measured, significant
+from paceline.report.page.figures import Table, evenly, table_of_runs, tabulate
 
 ROWS = 60
+SLICES = {"line": "Along the first direction", "interpolation": "Between two runs"}
+"""Captions of the slices along a line, by what their arrays begin with."""
 _KEPT = {True: "the same", False: "changes", None: ""}
 
 
-def numbers_table(rows: Sequence[Fact]) -> Table:
+def numbers_table(rows: Sequence[Measured]) -> Table:
     """All numbers of one measurement, with what stands beside each."""
-    columns = ["Number", "Value", "With", "After rescaling"]
-    cells = [[row.label, row.value, row.detail, _KEPT[row.kept]] for row in rows]
-    return Table("Numbers, their errors, and whether rescaling layers against each other changes them", columns, cells)
+    columns: dict[str, Callable[[Measured], str]] = {
+        "Number": lambda row: row.label,
+        "Value": lambda row: row.value,
+        "With": lambda row: row.detail,
+        "After rescaling": lambda row: _KEPT[row.kept],
+    }
+    return tabulate(
+        "Numbers, their errors, and whether rescaling layers against each other changes them", rows, columns
+    )
 
 
-def side_by_side(facts: Sequence[Sequence[Fact]], names: Sequence[str]) -> Table:
+def side_by_side(numbers: Sequence[Sequence[Measured]], names: Sequence[str]) -> Table:
     """Numbers of several measurements: a row a number, a column a measurement, in the order of the longest.
 
     Args:
-        facts: of each measurement.
+        numbers: of each measurement.
         names: of each measurement.
     """
     labels: dict[str, str] = {}
-    for rows in sorted(facts, key=len, reverse=True):
+    for rows in sorted(numbers, key=len, reverse=True):
         for row in rows:
             labels.setdefault(row.key, row.label)
-    by_key = [{row.key: row for row in rows} for rows in facts]
+    by_key = [{row.key: row for row in rows} for rows in numbers]
     cells = [[label, *(_cell(one.get(key)) for one in by_key)] for key, label in labels.items()]
     return Table("Numbers side by side", ["Number", *names], cells)
 
 
-def _cell(row: Fact | None) -> str:
+def _cell(row: Measured | None) -> str:
     if row is None:
         return "not measured"
     return f"{row.value} ({NOT_CONVERGED})" if NOT_CONVERGED in row.detail else row.value
 
 
-def curve_table(caption: str, runs: Sequence[Landscape], names: Sequence[str], prefix: str) -> Table | None:
+def curve_table(caption: str, runs: Mapping[str, Landscape], prefix: str) -> Table | None:
     """A slice along a line: one row a point; None where no run has it."""
-    having = [(run, name) for run, name in zip(runs, names, strict=True) if f"{prefix}_t" in run.arrays]
+    having = {name: run for name, run in runs.items() if f"{prefix}_t" in run.arrays}
     if not having:
         return None
-    metrics = list(dict.fromkeys(name for run, _ in having for name in run.columns(prefix, ("t",))))
-    rows = []
-    for run, name in having:
+    metrics = list(dict.fromkeys(name for run in having.values() for name in run.columns(prefix, ("t",))))
+    rows: dict[str, list[list[str]]] = {name: [] for name in runs}
+    for name, run in having.items():
         columns = run.columns(prefix, ("t",))
         where = run.arrays[f"{prefix}_t"]
         for index in evenly(len(where), 4 * ROWS):
             shown = [words.decimal(float(columns[m][index])) if m in columns else "" for m in metrics]
-            rows.append([name, f"{where[index]:.4g}", *shown])
-    return _one_or_many(Table(caption, ["Run", "t", *(m.capitalize() for m in metrics)], rows), runs)
+            rows[name].append([f"{where[index]:.4g}", *shown])
+    return table_of_runs(caption, ["t", *(m.capitalize() for m in metrics)], rows)
 
 
 def surface_table(run: Landscape, name: str) -> Table:
@@ -89,38 +89,26 @@ def path_table(run: Landscape) -> Table:
     return Table("Checkpoints", ["Step", "First axis", "Second axis", *(m.capitalize() for m in columns)], rows)
 
 
-def eigenvalue_table(runs: Sequence[Landscape], names: Sequence[str]) -> Table | None:
-    """Eigenvalues with their residuals."""
-    rows = []
-    for run, name in zip(runs, names, strict=True):
-        found = run.arrays.get("eigenvalues")
-        if found is None:
-            continue
+def eigenvalue_table(runs: Mapping[str, Landscape]) -> Table | None:
+    """Eigenvalues with their residuals; None where no run has any."""
+    rows: dict[str, list[list[str]]] = {name: [] for name in runs}
+    for name, run in runs.items():
         residuals = run.arrays.get("eigenvalues_residual")
-        for index, value in enumerate(found):
+        for index, value in enumerate(run.arrays.get("eigenvalues", ())):
             residual = "" if residuals is None else significant(float(residuals[index]), 2)
-            rows.append([name, str(index + 1), significant(float(value), 6), residual])
-    table = Table("Largest eigenvalues", ["Run", "Number", "Eigenvalue", "Residual"], rows)
-    return _one_or_many(table, runs) if rows else None
+            rows[name].append([str(index + 1), significant(float(value), 6), residual])
+    if not any(rows.values()):
+        return None
+    return table_of_runs("Largest eigenvalues", ["Number", "Eigenvalue", "Residual"], rows)
 
 
-def density_table(runs: Sequence[Landscape], names: Sequence[str]) -> Table | None:
-    """The density of eigenvalues with its standard error over probes."""
-    rows = []
-    show: Callable[[float], str] = lambda value: significant(float(value), 3)  # noqa: E731  (used for each cell below)
-    for run, name in zip(runs, names, strict=True):
-        if "density_grid" not in run.arrays:
-            continue
-        grid, value = run.arrays["density_grid"], run.arrays["density_value"]
-        error = run.arrays.get("density_error")
-        for index in evenly(len(grid), ROWS):
-            spread = "" if error is None else show(error[index])
-            rows.append([name, show(grid[index]), show(value[index]), spread])
-    table = Table("Density of eigenvalues", ["Run", "Eigenvalue", "Density", "Standard error"], rows)
-    return _one_or_many(table, runs) if rows else None
-
-
-def _one_or_many(table: Table, runs: Sequence[Landscape]) -> Table:
-    if len(runs) > 1:
-        return Table(table.caption, table.columns, table.rows, heads=2)
-    return Table(table.caption, table.columns[1:], [row[1:] for row in table.rows])
+def density_table(runs: Mapping[str, Landscape]) -> Table | None:
+    """The density of eigenvalues with its standard error over probes; None where no run has one."""
+    rows: dict[str, list[list[str]]] = {name: [] for name in runs}
+    for name, run in runs.items():
+        columns = [run.arrays.get(f"density_{what}") for what in ("grid", "value", "error")]
+        for index in evenly(0 if columns[0] is None else len(columns[0]), ROWS):
+            rows[name].append(["" if one is None else significant(float(one[index]), 3) for one in columns])
+    if not any(rows.values()):
+        return None
+    return table_of_runs("Density of eigenvalues", ["Eigenvalue", "Density", "Standard error"], rows)

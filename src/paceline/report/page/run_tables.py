@@ -1,14 +1,15 @@
-"""The numbers of every figure as tables: for screen readers, for print, and for whoever wants to copy them."""
+"""The numbers of every figure of the run page as tables: for screen readers, for print, and for copying them."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from paceline.report import words
-from paceline.report.load import Run
-from paceline.report.page.run_series import EVALUATIONS, evenly, smooth
+from paceline.report.noise import Noise
+from paceline.report.page.figures import Table as Table
+from paceline.report.page.figures import evenly, table_of_runs
+from paceline.report.run_record import Evaluations, Run
 
 if TYPE_CHECKING:
     import numpy as np
@@ -16,107 +17,86 @@ if TYPE_CHECKING:
 
     Column = NDArray[np.float64]
 
+EVALUATIONS = 400
+"""Evaluations of a run in figures and tables."""
 ROWS = 40
 """Rows a run in tables of long series."""
 
 
-@dataclass(frozen=True)
-class Table:
-    """A table as text; the first `heads` columns name the row."""
-
-    caption: str
-    columns: list[str]
-    rows: list[list[str]]
-    heads: int = 1
-
-
-def metric_table(metric: str, runs: Sequence[Run], names: Sequence[str]) -> Table:
+def metric_table(metric: str, runs: Mapping[str, Run]) -> Table:
     """Every evaluation of a metric, for each run."""
-    rows = []
-    for run, name in zip(runs, names, strict=True):
-        evaluations = run.evaluations
-        if metric not in evaluations.value:
-            continue
-        for index in evenly(len(evaluations.step), EVALUATIONS):
-            value = float(evaluations.value[metric][index])
-            count = float(evaluations.count[metric][index])
-            rows.append(
-                [
-                    name,
-                    words.integer(evaluations.step[index]),
-                    f"{evaluations.epoch[index]:.2f}",
-                    words.integer(evaluations.samples[index]),
-                    words.duration(evaluations.elapsed_s[index]),
-                    words.decimal(value),
-                    words.counted(metric, value, count),
-                ]
-            )
-    columns = ["Run", "Step", "Epoch", "Samples", "Time", metric.capitalize(), "Taken over"]
-    return _one_or_many(Table(f"{metric.capitalize()} of the evaluation set", columns, rows), names)
+
+    def row(evaluations: Evaluations, index: int) -> list[str]:
+        value, count = (float(one[metric][index]) for one in (evaluations.value, evaluations.count))
+        return [
+            words.integer(evaluations.step[index]),
+            f"{evaluations.epoch[index]:.2f}",
+            words.integer(evaluations.samples[index]),
+            words.duration(evaluations.elapsed_s[index]),
+            words.decimal(value),
+            words.counted(metric, value, count),
+        ]
+
+    columns = ["Step", "Epoch", "Samples", "Time", metric.capitalize(), "Taken over"]
+    return table_of_runs(f"{metric.capitalize()} of the evaluation set", columns, _of_evaluations(runs, {metric}, row))
 
 
-def sharpness_table(runs: Sequence[Run], names: Sequence[str]) -> Table | None:
+def sharpness_table(runs: Mapping[str, Run]) -> Table | None:
     """The largest eigenvalue beside what the step size bears, for runs with --monitor sharpness; None without one."""
-    rows = []
-    for run, name in zip(runs, names, strict=True):
-        evaluations = run.evaluations
-        if not {"sharpness", "stability_limit"} <= evaluations.value.keys():
-            continue
-        for index in evenly(len(evaluations.step), EVALUATIONS):
-            value = float(evaluations.value["sharpness"][index])
-            limit = float(evaluations.value["stability_limit"][index])
-            shown = [words.integer(evaluations.step[index]), f"{value:.4g}", f"{limit:.4g}", f"{value / limit:.3f}"]
-            rows.append([name, *shown])
-    if not rows:
-        return None
-    columns = ["Run", "Step", "Sharpness", "Limit of stability", "Ratio"]
-    return _one_or_many(Table("Largest eigenvalue of the Hessian", columns, rows), names)
+
+    def row(evaluations: Evaluations, index: int) -> list[str]:
+        value, limit = (float(evaluations.value[name][index]) for name in ("sharpness", "stability_limit"))
+        return [words.integer(evaluations.step[index]), f"{value:.4g}", f"{limit:.4g}", f"{value / limit:.3f}"]
+
+    rows = _of_evaluations(runs, {"sharpness", "stability_limit"}, row)
+    columns = ["Step", "Sharpness", "Limit of stability", "Ratio"]
+    return table_of_runs("Largest eigenvalue of the Hessian", columns, rows) if any(rows.values()) else None
 
 
-def noise_table(runs: Sequence[Run], names: Sequence[str]) -> Table | None:
+def _of_evaluations(
+    runs: Mapping[str, Run], metrics: Iterable[str], row: Callable[[Evaluations, int], list[str]]
+) -> dict[str, list[list[str]]]:
+    """Rows of the runs that evaluated these metrics."""
+    return {
+        name: [row(run.evaluations, index) for index in evenly(len(run.evaluations.step), EVALUATIONS)]
+        if run.evaluations.value.keys() >= set(metrics)
+        else []
+        for name, run in runs.items()
+    }
+
+
+def noise_table(runs: Mapping[str, Run]) -> Table | None:
     """The gradient noise scale in windows of each run that recorded norms; None without one."""
-    rows = []
-    for run, name in zip(runs, names, strict=True):
-        noise = run.noise
-        if noise is None:
-            continue
-        for index in range(len(noise.step)):
-            whole = noise.data is not None and noise.value[index] >= noise.data
-            rows.append(
-                [
-                    name,
-                    f"{words.integer(noise.first[index])} to {words.integer(noise.step[index])}",
-                    words.integer(noise.recorded[index]),
-                    f">= the data set ({noise.data:,})" if whole else words.unbounded(noise.value[index]),
-                    words.unbounded(noise.low[index]),
-                    words.unbounded(noise.high[index]),
-                ]
-            )
-    if not rows:
-        return None
-    columns = ["Run", "Steps", "Recorded", "Noise scale, samples", "Low (90 %)", "High (90 %)"]
-    return _one_or_many(Table("Gradient noise scale", columns, rows), names)
+    rows = {name: _noise_rows(run.noise) if run.noise is not None else [] for name, run in runs.items()}
+    columns = ["Steps", "Recorded", "Noise scale, samples", "Low (90 %)", "High (90 %)"]
+    return table_of_runs("Gradient noise scale", columns, rows) if any(rows.values()) else None
 
 
-def series_table(
-    what: str, column: str, show: Callable[[float], str], runs: Sequence[Run], names: Sequence[str]
-) -> Table:
-    """A column of the windows of each run, at most `ROWS` rows a run."""
+def _noise_rows(noise: Noise) -> list[list[str]]:
     rows = []
-    for run, name in zip(runs, names, strict=True):
-        windows = smooth(run.windows, ROWS)
-        values: Column = getattr(windows, column)
-        for index in range(len(windows.step)):
-            position = [
-                words.integer(windows.step[index]),
-                words.integer(windows.samples[index]),
-                words.duration(windows.elapsed_s[index]),
+    for index, value in enumerate(noise.value):
+        whole = noise.data is not None and value >= noise.data
+        rows.append(
+            [
+                f"{words.integer(noise.first[index])} to {words.integer(noise.step[index])}",
+                words.integer(noise.recorded[index]),
+                f">= the data set ({noise.data:,})" if whole else words.unbounded(value),
+                words.unbounded(noise.low[index]),
+                words.unbounded(noise.high[index]),
             ]
-            rows.append([name, *position, show(float(values[index]))])
-    return _one_or_many(Table(what, ["Run", "Up to step", "Samples", "Time", what], rows), names)
+        )
+    return rows
 
 
-def _one_or_many(table: Table, names: Sequence[str]) -> Table:
-    if len(names) > 1:
-        return Table(table.caption, table.columns, table.rows, heads=2)
-    return Table(table.caption, table.columns[1:], [row[1:] for row in table.rows])
+def series_table(what: str, column: str, show: Callable[[float], str], runs: Mapping[str, Run]) -> Table:
+    """A column of the windows of each run, at most `ROWS` rows a run."""
+    rows: dict[str, list[list[str]]] = {}
+    for name, run in runs.items():
+        windows = run.windows.merged(ROWS)
+        values: Column = getattr(windows, column)
+        columns = zip(windows.step, windows.samples, windows.elapsed_s, values, strict=True)
+        rows[name] = [
+            [words.integer(step), words.integer(samples), words.duration(elapsed_s), show(float(value))]
+            for step, samples, elapsed_s, value in columns
+        ]
+    return table_of_runs(what, ["Up to step", "Samples", "Time", what], rows)

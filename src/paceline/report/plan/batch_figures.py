@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 
-from paceline.records.plan_results import BatchPoint, BatchResult, Branch, Estimate
+from paceline.records.plan_results import BatchPoint, BatchResult, Branch, Estimate, NoisePoint
 from paceline.report import words
-from paceline.report.page.run_tables import Table
-from paceline.report.page.theme import look
+from paceline.report.page.figures import DASHED, DOTTED, Axis, Figure, Mark, Series, Table, ends, tabulate
+from paceline.report.page.theme import COLOURS, look
 from paceline.report.plan.batch_section import aim, ends_name
-from paceline.report.plan.content import DASHED, DOTTED, Axis, Figure, Mark, Series, ends
 from paceline.report.plan.numbers import about, interval_of, percent, value_of
 
 _FINE = 80
@@ -57,7 +57,7 @@ def _trade(result: BatchResult) -> Figure:
         series += _critical(result.critical, curve, at, confidence)
         series.append(_along("fitted", at, curve))
     series += [
-        _points(f"measured, seed {seed}", group, number, lambda p: p.samples, lambda p: p.steps)
+        _points(seed, number, [point.samples or 0.0 for point in group], group)
         for number, (seed, group) in enumerate(_by_seed(result.points))
     ]
     note = "Each point is a measured run to the target. "
@@ -97,16 +97,8 @@ def _critical(of: Estimate | None, curve: tuple[float, float], at: Sequence[floa
     name = f"critical batch: {confidence} interval {interval_of(of)}"
     point = _along("", [of.value], curve)
     return [
-        Series(name, stretch.x, stretch.y, paint="run-3", wide=True, said=stretch.said),
-        Series(
-            f"critical batch: {value_of(of)}",
-            point.x,
-            point.y,
-            kind="points",
-            paint="run-3",
-            marker="x",
-            said=point.said,
-        ),
+        replace(stretch, name=name, paint="run-3", width=9, alpha=0.35),
+        replace(point, name=f"critical batch: {value_of(of)}", kind="points", paint="run-3", marker="x"),
     ]
 
 
@@ -133,7 +125,7 @@ def _steps(result: BatchResult) -> Figure:
         if curve is None:
             series.append(Series("predicted", at, values))
     series += [
-        _points(f"measured, seed {seed}", group, number, lambda p: p.batch, lambda p: p.steps)
+        _points(seed, number, [float(point.batch) for point in group], group)
         for number, (seed, group) in enumerate(_by_seed(result.points))
     ]
     return Figure(
@@ -168,12 +160,10 @@ def _by_seed(points: Sequence[BatchPoint]) -> list[tuple[int, list[BatchPoint]]]
     return [(seed, [point for point in points if point.seed == seed and point.steps is not None]) for seed in seeds]
 
 
-def _points(name: str, group: Sequence[BatchPoint], number: int, x: object, y: object) -> Series:
-    assert callable(x)
-    assert callable(y)
-    marker = look(number).marker
+def _points(seed: int, number: int, x: Sequence[float], group: Sequence[BatchPoint]) -> Series:
     said = [f"batch {point.batch:,}<br>{point.run}" for point in group]
-    return Series(name, [x(p) for p in group], [y(p) for p in group], "points", "run-1", "", marker, said=said)
+    steps = [point.steps for point in group]
+    return Series(f"measured, seed {seed}", x, steps, "points", "run-1", marker=look(number).marker, said=said)
 
 
 def _not_reached(result: BatchResult) -> str:
@@ -183,15 +173,16 @@ def _not_reached(result: BatchResult) -> str:
 
 def _runs_table(result: BatchResult) -> Table:
     curve = _curve(result)
-    cells = []
-    for point in sorted(result.points, key=lambda one: (one.batch, one.seed)):
-        reached = point.steps is not None
-        fitted = "" if curve is None else about(curve[0] + curve[1] / point.batch)
-        steps = words.integer(point.steps) if reached else "not reached"
-        samples = words.integer(point.samples) if reached else "not reached"
-        cells.append([words.integer(point.batch), str(point.seed), steps, samples, fitted, point.run])
-    columns = ["Batch", "Seed", "Measured steps", "Measured samples", "Fitted steps", "Run"]
-    return Table("Measured runs to the target", columns, cells, heads=2)
+    columns: dict[str, Callable[[BatchPoint], str]] = {
+        "Batch": lambda point: words.integer(point.batch),
+        "Seed": lambda point: str(point.seed),
+        "Measured steps": lambda point: "not reached" if point.steps is None else words.integer(point.steps),
+        "Measured samples": lambda point: "not reached" if point.steps is None else words.integer(point.samples),
+        "Fitted steps": lambda point: "" if curve is None else about(curve[0] + curve[1] / point.batch),
+        "Run": lambda point: point.run,
+    }
+    points = sorted(result.points, key=lambda one: (one.batch, one.seed))
+    return tabulate("Measured runs to the target", points, columns, heads=2)
 
 
 def _steps_table(result: BatchResult) -> Table:
@@ -203,43 +194,25 @@ def _steps_table(result: BatchResult) -> Table:
         row = rows.get(batch)
         steps = ["", ""] if row is None else [value_of(row.steps), interval_of(row.steps)]
         cells.append([words.integer(batch), mean, words.integer(len(reached)), *steps])
-    columns = [
-        "Batch",
-        "Measured steps, mean",
-        "Runs that reached it",
-        "Predicted steps",
-        ends_name(result).capitalize(),
-    ]
+    columns = ["Batch", "Measured steps, mean", "Runs that reached it", "Predicted steps"]
+    columns.append(ends_name(result).capitalize())
     return Table(f"Steps {aim(result)}", columns, cells)
 
 
 def _noise(result: BatchResult) -> Figure:
     known = [point for point in result.noise if not point.exhausts_data]
     beyond = [point for point in result.noise if point.exhausts_data]
-    series = []
-    for name, group, marker, hollow in (
-        ("noise scale, measured", known, "circle", False),
-        ("at least the data set", beyond, "triangle-up", True),
-    ):
-        if group:
-            low, high = ends([point.noise_scale for point in group])
-            at, values = [float(point.last) for point in group], [point.noise_scale.value for point in group]
-            tops = [end if value is None else value for value, end in zip(values, low, strict=True)]
-            said = [f"steps {point.first:,} to {point.last:,}" for point in group]
-            shape = {"marker": marker, "hollow": hollow, "low": low, "high": high, "said": said}
-            series.append(Series(name, at, tops, kind="points", **shape))  # type: ignore[arg-type]
+    series = [_noise_points("noise scale, measured", known, "circle")] if known else []
+    series += [replace(_noise_points("at least the data set", beyond, "triangle-up"), hollow=True)] if beyond else []
     marks = []
     if result.critical is not None and result.critical.value is not None:
         marks.append(Mark("y", result.critical.value, "critical batch"))
-    cells = [
-        [
-            f"{point.first:,} to {point.last:,}",
-            "at least the data set" if point.exhausts_data else value_of(point.noise_scale),
-            interval_of(point.noise_scale),
-        ]
-        for point in result.noise
-    ]
     confidence = percent(result.evidence.confidence)
+    columns: dict[str, Callable[[NoisePoint], str]] = {
+        "Steps": lambda point: f"{point.first:,} to {point.last:,}",
+        "Noise scale": lambda point: "at least the data set" if point.exhausts_data else value_of(point.noise_scale),
+        f"{confidence} interval": lambda point: interval_of(point.noise_scale),
+    }
     return Figure(
         "plot-noise",
         "Gradient noise scale over training",
@@ -248,10 +221,18 @@ def _noise(result: BatchResult) -> Figure:
         Axis("steps", "count", zero=True),
         Axis("noise scale, samples", "count", log=True),
         series,
-        Table("Gradient noise scale, measured", ["Steps", "Noise scale", f"{confidence} interval"], cells),
+        tabulate("Gradient noise scale, measured", result.noise, columns),
         marks=marks,
         picture="noise-scale.png",
     )
+
+
+def _noise_points(name: str, group: Sequence[NoisePoint], marker: str) -> Series:
+    low, high = ends([point.noise_scale for point in group])
+    at, values = [float(point.last) for point in group], [point.noise_scale.value for point in group]
+    tops = [end if value is None else value for value, end in zip(values, low, strict=True)]
+    said = [f"steps {point.first:,} to {point.last:,}" for point in group]
+    return Series(name, at, tops, kind="points", marker=marker, low=low, high=high, said=said)
 
 
 def _branches(result: BatchResult) -> Figure:
@@ -261,7 +242,7 @@ def _branches(result: BatchResult) -> Figure:
         group = [one for one in result.branches if one.samples == samples]
         batches = sorted({one.batch for one in group})
         means = [_mean([one for one in group if one.batch == batch]) for batch in batches]
-        paint, marker = f"run-{number % 6}", look(number % 6).marker
+        paint, marker = f"run-{number % COLOURS}", look(number % COLOURS).marker
         after = f"after {samples:,} samples"
         at = [float(batch) for batch in batches]
         series.append(Series(f"mean, {after}", at, means, paint=paint, dash=DOTTED))
@@ -299,14 +280,12 @@ def _diverged(branches: Sequence[Branch]) -> str:
 
 
 def _branches_table(branches: Sequence[Branch]) -> Table:
-    cells = [
-        [
-            words.integer(one.batch),
-            str(one.seed),
-            words.integer(one.samples),
-            "diverged" if one.loss is None else words.decimal(one.loss),
-            one.run,
-        ]
-        for one in sorted(branches, key=lambda one: (one.batch, one.seed, one.samples))
-    ]
-    return Table("Branches, measured", ["Batch", "Seed", "Samples", "Loss", "Run"], cells, heads=2)
+    columns: dict[str, Callable[[Branch], str]] = {
+        "Batch": lambda one: words.integer(one.batch),
+        "Seed": lambda one: str(one.seed),
+        "Samples": lambda one: words.integer(one.samples),
+        "Loss": lambda one: "diverged" if one.loss is None else words.decimal(one.loss),
+        "Run": lambda one: one.run,
+    }
+    ordered = sorted(branches, key=lambda one: (one.batch, one.seed, one.samples))
+    return tabulate("Branches, measured", ordered, columns, heads=2)

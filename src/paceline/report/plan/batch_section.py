@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from paceline.records.plan_results import BatchResult, BatchRow, Estimate, Recommendation
 from paceline.report import words
-from paceline.report.page.run_tables import Table
-from paceline.report.plan.content import Cell, Fact, Heat
-from paceline.report.plan.evidence import held_out_fact
+from paceline.report.page.figures import Table, tabulate
+from paceline.report.plan.content import Cell, Heat
+from paceline.report.plan.evidence import held_out_quantity
 from paceline.report.plan.numbers import (
     NO_END,
     NOT_KNOWN,
@@ -20,6 +20,7 @@ from paceline.report.plan.numbers import (
     percent,
     value_of,
 )
+from paceline.report.quantities import Quantity
 
 MISSED = ", target missed"
 """Said of a batch at which a run did not meet the target."""
@@ -48,64 +49,64 @@ def ends_name(result: BatchResult) -> str:
     return f"{percent(result.evidence.confidence)} interval"
 
 
-def facts(result: BatchResult) -> list[Fact]:
+def quantities(result: BatchResult) -> list[Quantity]:
     """Every number, in the order of reading."""
     found = list(_recommended(result))
     confidence = percent(result.evidence.confidence)
     if result.critical is None:
         detail = "needs runs to the target at three batch sizes or more"
-        found.append(Fact("critical batch", NOT_KNOWN, detail, sure=False))
+        found.append(Quantity.of("critical batch", NOT_KNOWN, detail, sure=False))
     else:
         detail = (
             f"fitted; {confidence} interval {interval_of(result.critical)}; takes twice the fewest steps and samples"
         )
         sure = result.critical.value is not None and result.critical.high is not None
-        found.append(Fact("critical batch", value_of(result.critical), detail, sure=sure))
+        found.append(Quantity.of("critical batch", value_of(result.critical), detail, sure=sure))
     found += list(_noise(result, confidence))
-    found.append(held_out_fact(result.evidence))
+    found.append(held_out_quantity(result.evidence))
     for name, one in (("fewest steps", result.least_steps), ("fewest samples", result.least_samples)):
         if one is not None:
             how = "with a batch without bounds" if name == "fewest steps" else "with the smallest batches"
             detail = f"fitted; {how}; {confidence} interval {interval_of(one)}"
-            found.append(Fact(name, value_of(one), detail, sure=one.value is not None))
+            found.append(Quantity.of(name, value_of(one), detail, sure=one.value is not None))
     if result.worst_error is not None:
         detail = "largest distance of the curve from the measured runs of a batch size"
-        found.append(Fact("error of the fit", words.share(abs(result.worst_error)), detail))
+        found.append(Quantity.of("error of the fit", words.share(abs(result.worst_error)), detail))
     if result.branches:
         failed = sum(branch.loss is None for branch in result.branches)
         detail = "short measured runs from one checkpoint, at several batches" + (
             f"; {failed} diverged" if failed else ""
         )
-        found.append(Fact("branches", words.integer(len(result.branches)), detail, sure=not failed))
+        found.append(Quantity.of("branches", words.integer(len(result.branches)), detail, sure=not failed))
     return found
 
 
-def _recommended(result: BatchResult) -> Iterator[Fact]:
+def _recommended(result: BatchResult) -> Iterator[Quantity]:
     advice = result.recommendation
     if advice is None:
-        yield Fact("recommended batch", "none", "no setting of the table is efficient enough", sure=False)
+        yield Quantity.of("recommended batch", "none", "no setting of the table is efficient enough", sure=False)
         return
     on = f"on {words.plural(advice.workers, 'worker')}" if advice.workers is not None else "on any workers"
-    yield Fact("recommended batch", words.integer(advice.batch), on)
+    yield Quantity.of("recommended batch", words.integer(advice.batch), on)
     if advice.lr is not None:
         detail = f"rule: {advice.rule}"
         if advice.lr_interval is not None:
             confidence = percent(result.evidence.confidence)
             detail = f"{confidence} interval {interval_of(advice.lr_interval)}, that of the noise scale; {detail}"
-        yield Fact("recommended learning rate", f"{advice.lr:.3g}", detail)
+        yield Quantity.of("recommended learning rate", f"{advice.lr:.3g}", detail)
     row = chosen_row(result)
     if row is None:
         return
     if row.time_s is not None:
         ends = interval_of(row.time_s, words.duration)
         detail = f"{aim(result)}; {ends_name(result)} {ends}"
-        yield Fact("predicted time", value_of(row.time_s, duration), detail, sure=row.time_s.value is not None)
-    yield Fact(
+        yield Quantity.of("predicted time", value_of(row.time_s, duration), detail, sure=row.time_s.value is not None)
+    yield Quantity.of(
         "predicted efficiency", words.share(row.efficiency), efficiency_in_words(row, result.evidence.confidence)
     )
 
 
-def _noise(result: BatchResult, confidence: str) -> Iterator[Fact]:
+def _noise(result: BatchResult, confidence: str) -> Iterator[Quantity]:
     """One noise scale for all steps that count, and why that of the last ones is another; older records have only
     stretches, of which the last is shown."""
     if not result.noise:
@@ -129,8 +130,10 @@ def _noise(result: BatchResult, confidence: str) -> Iterator[Fact]:
         yield _scale(f"at the end, steps {last.first:,} to {last.last:,}", last.noise_scale, detail, last.exhausts_data)
 
 
-def _scale(name: str, of: Estimate, detail: str, exhausts_data: bool = False) -> Fact:
-    return Fact(name, NO_END if exhausts_data else value_of(of), detail, sure=of.high is not None and not exhausts_data)
+def _scale(name: str, of: Estimate, detail: str, exhausts_data: bool = False) -> Quantity:
+    return Quantity.of(
+        name, NO_END if exhausts_data else value_of(of), detail, sure=of.high is not None and not exhausts_data
+    )
 
 
 def efficiency_in_words(row: BatchRow, confidence: float) -> str:
@@ -175,20 +178,17 @@ def table(result: BatchResult) -> Table:
 def steps_table(result: BatchResult) -> Table:
     """A row a batch: steps and samples to the target."""
     rows = {row.batch: row for row in result.table}
-    cells = [
-        [
-            _batch(row),
-            value_of(row.steps),
-            interval_of(row.steps),
-            about(row.samples),
-            _progress(row),
-        ]
-        for row in rows.values()
-    ]
-    columns = ["Batch", "Steps", ends_name(result).capitalize(), "Samples", "Progress of a sample"]
+    progress = "Progress of a sample"
     if any(row.statistical_interval is not None for row in rows.values()):
-        columns[-1] += f" [{percent(result.evidence.confidence)}]"
-    return Table(f"Predicted steps {aim(result)}", columns, cells)
+        progress += f" [{percent(result.evidence.confidence)}]"
+    columns: dict[str, Callable[[BatchRow], str]] = {
+        "Batch": _batch,
+        "Steps": lambda row: value_of(row.steps),
+        ends_name(result).capitalize(): lambda row: interval_of(row.steps),
+        "Samples": lambda row: about(row.samples),
+        progress: _progress,
+    }
+    return tabulate(f"Predicted steps {aim(result)}", rows.values(), columns)
 
 
 def _progress(row: BatchRow) -> str:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from paceline.records.plan_results import DataResult, DataRow, HeldOut
+from paceline.records.plan_results import CurvePoint, DataResult, DataRow, HeldOut
 from paceline.report import words
-from paceline.report.page.run_tables import Table
-from paceline.report.plan.content import DASHED, Axis, Figure, Mark, Series, ends
+from paceline.report.page.figures import DASHED, Axis, Figure, Mark, Series, Table, ends, open_points, tabulate
 from paceline.report.plan.data_section import FAR, largest, name_of, needed_table, table
 from paceline.report.plan.numbers import about, percent, value_of
-from paceline.report.plan.points import predicted
 
 _FINE = 80
 _DRAWN = 100.0
@@ -58,7 +56,7 @@ def _curve(result: DataResult) -> Figure:
         at = [one.samples.value for one in reached if one.samples.value is not None]
         errors, reach = [one.error for one in reached], ends([one.samples for one in reached])
         name = "samples that a target needs, predicted"
-        series.append(predicted(name, at, errors, ("run-2", "square"), reach=reach))
+        series.append(open_points(name, at, errors, "run-2", "square", reach=reach))
     return Figure(
         "plot-learning",
         "Error over training samples",
@@ -104,7 +102,7 @@ def _held_out(result: DataResult) -> list[Series]:
         return []
     at, errors = [size for size, _ in placed], [row.predicted for _, row in placed]
     said = [f"{row.what}<br>measured {words.decimal(row.measured)}" for _, row in placed]
-    return [predicted("predicted by a fit without that size", at, errors, ("run-3", "diamond"), said=said)]
+    return [open_points("predicted by a fit without that size", at, errors, "run-3", "diamond", said=said)]
 
 
 def _size_of(result: DataResult, row: HeldOut) -> float | None:
@@ -133,19 +131,16 @@ def _not_drawn(result: DataResult) -> str:
 
 def runs_table(result: DataResult) -> Table:
     """Every run of the learning curve."""
-    cells = [
-        [
-            words.integer(point.samples),
-            str(point.seed),
-            words.integer(point.steps),
-            "diverged" if point.error is None else words.decimal(point.error),
-            words.decimal(law(result, point.samples)),
-            point.run,
-        ]
-        for point in sorted(result.points, key=lambda one: (one.samples, one.seed))
-    ]
-    columns = ["Samples", "Seed", "Steps", "Measured error", "Fitted error", "Run"]
-    return Table("Measured runs", columns, cells, heads=2)
+    columns: dict[str, Callable[[CurvePoint], str]] = {
+        "Samples": lambda point: words.integer(point.samples),
+        "Seed": lambda point: str(point.seed),
+        "Steps": lambda point: words.integer(point.steps),
+        "Measured error": lambda point: "diverged" if point.error is None else words.decimal(point.error),
+        "Fitted error": lambda point: words.decimal(law(result, point.samples)),
+        "Run": lambda point: point.run,
+    }
+    points = sorted(result.points, key=lambda one: (one.samples, one.seed))
+    return tabulate("Measured runs", points, columns, heads=2)
 
 
 def _known(rows: Sequence[DataRow], device: str) -> tuple[str, str, list[tuple[DataRow, float]]] | None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import functools
+from collections.abc import Callable, Iterator
 
 from paceline.records.plan_results import DataResult, DataRow, Estimate, Needed
 from paceline.report import words
-from paceline.report.page.run_tables import Table
-from paceline.report.plan.content import Fact
-from paceline.report.plan.evidence import held_out_fact
-from paceline.report.plan.numbers import about, hours, interval_of, percent, reach_in_short, times, value_of
+from paceline.report.page.figures import Table, tabulate
+from paceline.report.plan.evidence import held_out_quantity
+from paceline.report.plan.numbers import about, interval_of, percent, reach, reach_in_short, value_of
+from paceline.report.quantities import Quantity
 
 FAR = 4.0
 """Samples over the most that were measured, beyond which a prediction rests on the form of the curve; a test holds it
@@ -31,23 +32,23 @@ def headline(result: DataResult) -> str:
     return " · ".join(parts)
 
 
-def facts(result: DataResult) -> list[Fact]:
+def quantities(result: DataResult) -> list[Quantity]:
     """Every number, in the order of reading."""
-    found = [fact for needed in result.needed for fact in _needed(result, needed)]
+    found = [one for needed in result.needed for one in _needed(result, needed)]
     found += _farthest(result)
-    found.append(held_out_fact(result.evidence))
+    found.append(held_out_quantity(result.evidence))
     meaning = (
         f"fitted{_ends(result, result.exponent_interval)}; the error above its floor falls as samples to minus this"
     )
-    found.append(Fact("exponent", about(result.exponent), meaning))
+    found.append(Quantity.of("exponent", about(result.exponent), meaning))
     floor = "fitted; what no number of samples gets below" if result.floor else "the fit sees none yet"
-    found.append(Fact("floor", about(result.floor), f"{floor}{_ends(result, result.floor_interval)}"))
-    found.append(Fact("noise", words.share(result.noise), "measured; how far runs lie from the curve"))
+    found.append(Quantity.of("floor", about(result.floor), f"{floor}{_ends(result, result.floor_interval)}"))
+    found.append(Quantity.of("noise", words.share(result.noise), "measured; how far runs lie from the curve"))
     failed = sum(point.error is None for point in result.points)
     if failed:
-        found.append(Fact("runs that diverged", words.integer(failed), "left out of the fit", sure=False))
+        found.append(Quantity.of("runs that diverged", words.integer(failed), "left out of the fit", sure=False))
     if result.forward_flop is not None:
-        found.append(Fact("computing of one sample", f"{about(result.forward_flop)} FLOP", "forward, counted"))
+        found.append(Quantity.of("computing of one sample", f"{about(result.forward_flop)} FLOP", "forward, counted"))
     return found
 
 
@@ -55,20 +56,20 @@ def _ends(result: DataResult, of: Estimate | None) -> str:
     return "" if of is None else f"; {percent(result.evidence.confidence)} interval {interval_of(of)}"
 
 
-def _needed(result: DataResult, needed: Needed) -> Iterator[Fact]:
+def _needed(result: DataResult, needed: Needed) -> Iterator[Quantity]:
     parts = [f"{percent(result.evidence.confidence)} interval {interval_of(needed.samples)}"]
-    for name, of in _costs(needed):
+    for name, of in _costs_of(needed).items():
         if of is not None and of.value is not None:
             parts.append(f"{name if name == 'FLOP' else name.lower()} {both(of)}")
     most = largest(result)
     far = needed.samples.value is None or needed.samples.value > FAR * most
-    yield Fact(
+    yield Quantity.of(
         f"predicted samples for {error_of(needed.error)}", value_of(needed.samples), "; ".join(parts), sure=not far
     )
 
 
-def _costs(needed: Needed) -> list[tuple[str, Estimate | None]]:
-    return [("Device-hours", needed.device_hours), ("Cost", needed.cost), ("FLOP", needed.flop)]
+def _costs_of(needed: Needed) -> dict[str, Estimate | None]:
+    return {"Device-hours": needed.device_hours, "Cost": needed.cost, "FLOP": needed.flop}
 
 
 def both(of: Estimate | None) -> str:
@@ -83,13 +84,14 @@ def error_of(value: float) -> str:
     return f"error {value:.4g}"
 
 
-def _farthest(result: DataResult) -> Iterator[Fact]:
+def _farthest(result: DataResult) -> Iterator[Quantity]:
     """The prediction farthest beyond the runs that is not too far."""
     rows = [row for row in result.rows if 1 < row.beyond <= FAR]
     if rows:
         row = max(rows, key=lambda one: one.samples)
-        detail = f"{percent(result.evidence.confidence)} interval {interval_of(row.error, words.decimal)}; {reach(row)}"
-        yield Fact(f"predicted error at {row.samples:,} samples", value_of(row.error, words.decimal), detail)
+        interval = f"{percent(result.evidence.confidence)} interval {interval_of(row.error, words.decimal)}"
+        detail = f"{interval}; {reach(row.beyond, FAR)}"
+        yield Quantity.of(f"predicted error at {row.samples:,} samples", value_of(row.error, words.decimal), detail)
 
 
 def largest(result: DataResult) -> float:
@@ -99,37 +101,23 @@ def largest(result: DataResult) -> float:
     return float(max(fitted or ended, default=0))
 
 
-def reach(row: DataRow) -> str:
-    """How far beyond what was measured."""
-    if row.beyond <= 1:
-        return "within the runs"
-    return f"{times(row.beyond)} the most measured" + (", the formula's word" if row.beyond > FAR else "")
-
-
 def table(result: DataResult) -> Table:
     """The error at each number of samples, and what a training on them costs; columns of what is not known left out."""
     rows = sorted(result.rows, key=lambda row: row.samples)
-    columns: list[tuple[str, Callable[[DataRow], str]]] = [
-        ("Samples", lambda row: words.integer(row.samples)),
-        ("Measured error", lambda row: "" if row.measured is None else words.decimal(row.measured)),
-        ("Predicted error", lambda row: value_of(row.error, words.decimal)),
-        (f"{percent(result.evidence.confidence)} interval", lambda row: interval_of(row.error, words.decimal)),
-    ]
-    costs: Sequence[tuple[str, Callable[[DataRow], float | None], Callable[[float | None], str]]] = (
-        ("PF/s-days", lambda row: row.pfs_days, about),
-        ("Device-hours", lambda row: row.device_hours, hours),
-        ("Cost", lambda row: row.cost, about),
-    )
-    for name, get, show in costs:
-        if any(get(row) is not None for row in rows):
-            columns.append((name, _shown(get, show)))
-    columns.append(("Beyond the runs", lambda row: reach_in_short(row.beyond, FAR)))
-    cells = [[show(row) for _, show in columns] for row in rows]
-    return Table("Error and cost by training samples", [name for name, _ in columns], cells)
-
-
-def _shown(get: Callable[[DataRow], float | None], show: Callable[[float | None], str]) -> Callable[[DataRow], str]:
-    return lambda row: "" if get(row) is None else show(get(row))
+    columns: dict[str, Callable[[DataRow], str]] = {
+        "Samples": lambda row: words.integer(row.samples),
+        "Measured error": lambda row: "" if row.measured is None else words.decimal(row.measured),
+        "Predicted error": lambda row: value_of(row.error, words.decimal),
+        f"{percent(result.evidence.confidence)} interval": lambda row: interval_of(row.error, words.decimal),
+    }
+    costs: dict[str, Callable[[DataRow], str]] = {
+        "PF/s-days": lambda row: "" if row.pfs_days is None else about(row.pfs_days),
+        "Device-hours": lambda row: "" if row.device_hours is None else f"{about(row.device_hours)} h",
+        "Cost": lambda row: "" if row.cost is None else about(row.cost),
+    }
+    columns |= {name: show for name, show in costs.items() if any(show(row) for row in rows)}
+    columns["Beyond the runs"] = lambda row: reach_in_short(row.beyond, FAR)
+    return tabulate("Error and cost by training samples", rows, columns)
 
 
 def needed_table(result: DataResult) -> Table | None:
@@ -137,16 +125,16 @@ def needed_table(result: DataResult) -> Table | None:
     if not result.needed:
         return None
     interval = f"{percent(result.evidence.confidence)} interval"
-    known = [
-        index
-        for index in range(len(_costs(result.needed[0])))
-        if any(_costs(needed)[index][1] is not None for needed in result.needed)
-    ]
-    columns = ["Target", "Samples", interval]
-    columns += [f"{_costs(result.needed[0])[index][0]} ({interval})" for index in known]
-    cells = [
-        [error_of(needed.error), value_of(needed.samples), interval_of(needed.samples)]
-        + [both(_costs(needed)[index][1]) for index in known]
-        for needed in result.needed
-    ]
-    return Table("What targets need, predicted", columns, cells)
+    columns: dict[str, Callable[[Needed], str]] = {
+        "Target": lambda needed: error_of(needed.error),
+        "Samples": lambda needed: value_of(needed.samples),
+        interval: lambda needed: interval_of(needed.samples),
+    }
+    for name in _costs_of(result.needed[0]):
+        if any(_costs_of(needed)[name] is not None for needed in result.needed):
+            columns[f"{name} ({interval})"] = functools.partial(_cost, name)
+    return tabulate("What targets need, predicted", result.needed, columns)
+
+
+def _cost(name: str, needed: Needed) -> str:
+    return both(_costs_of(needed)[name])

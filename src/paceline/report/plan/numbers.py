@@ -50,11 +50,6 @@ def duration(seconds: float | None) -> str:
     return OUT_OF_REACH if seconds is None or not math.isfinite(seconds) else words.duration(seconds)
 
 
-def hours(value: float | None) -> str:
-    """Device-hours."""
-    return OUT_OF_REACH if value is None else f"{about(value)} h"
-
-
 def value_of(of: Estimate | None, show: Callable[[float], str] = about) -> str:
     """The value of an estimate; what is beyond all bounds is out of reach, what is absent is not known."""
     if of is None:
@@ -85,6 +80,13 @@ def error(value: float) -> str:
 def times(value: float) -> str:
     """`16 ×`."""
     return f"{about(value)} ×"
+
+
+def reach(beyond: float, far: float) -> str:
+    """How far beyond what was measured: `within the runs`, `64 × the most measured, the formula's word`."""
+    if beyond <= 1:
+        return "within the runs"
+    return f"{times(beyond)} the most measured" + (", the formula's word" if beyond > far else "")
 
 
 def reach_in_short(beyond: float, far: float) -> str:

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 
-from paceline.records.plan_results import NetworkFacts, SpeedResult, SpeedRow
+from paceline.records.plan_results import Measured, NetworkFacts, SpeedResult, SpeedRow
 from paceline.report import words
-from paceline.report.page.run_tables import Table
-from paceline.report.plan.content import DASHED, DOTTED, Axis, Figure, Mark, Series, ends
-from paceline.report.plan.numbers import error, interval_of, reach_in_short, step_time, value_of
-from paceline.report.plan.points import predicted
+from paceline.report.page.figures import (
+    DASHED,
+    DOTTED,
+    Axis,
+    Figure,
+    Mark,
+    Series,
+    Table,
+    ends,
+    open_points,
+    tabulate,
+)
+from paceline.report.page.theme import COLOURS, look
+from paceline.report.plan.numbers import error, interval_of, reach, reach_in_short, step_time, value_of
 from paceline.report.plan.speed_section import (
     FAR,
     PARTS,
@@ -18,7 +29,6 @@ from paceline.report.plan.speed_section import (
     measured_efficiency,
     measured_like,
     per_second,
-    reach,
     rows_of,
     to_target,
 )
@@ -147,7 +157,7 @@ def _split(
             marker=marker,
             low=low[first:last],
             high=high[first:last],
-            said=[reach(row) for row in rows[first:last]],
+            said=[reach(row.beyond, FAR) for row in rows[first:last]],
         )
         for called, first, last, dash in stretches
     ]
@@ -170,22 +180,16 @@ def _curve_table(result: SpeedResult) -> Table:
             shown += [words.rate(row.samples_per_s), words.share(row.efficiency)]
             shown += [words.share(row.target_efficiency)] if target else []
             cells.append([*shown, reach_in_short(row.beyond, FAR)])
-    measured = [
-        [scaling, words.integer(one.workers), words.integer(one.workers * one.micro * one.accumulation)]
-        + [step_time(one.step_s), words.rate(per_second(one)), _measured_share(result, scaling, one.run)]
-        + ([""] if target else [])
-        + ["measured"]
-        for scaling in SCALINGS
-        for one in measured_like(result, scaling)
-    ]
+    measured = []
+    for scaling in SCALINGS:
+        shares = {one.run: words.share(share) for one, share in measured_efficiency(result, scaling)}
+        for one in measured_like(result, scaling):
+            shown = [scaling, words.integer(one.workers), words.integer(one.workers * one.micro * one.accumulation)]
+            shown += [step_time(one.step_s), words.rate(per_second(one)), shares.get(one.run, "")]
+            measured.append([*shown, *([""] if target else []), "measured"])
     return Table(
         "Predicted, and measured where there is a run", [*columns, "Beyond the runs"], cells + measured, heads=2
     )
-
-
-def _measured_share(result: SpeedResult, scaling: str, run: str) -> str:
-    found = {one.run: value for one, value in measured_efficiency(result, scaling)}
-    return words.share(found[run]) if run in found else ""
 
 
 def _parts(result: SpeedResult, scaling: str) -> Figure:
@@ -195,12 +199,12 @@ def _parts(result: SpeedResult, scaling: str) -> Figure:
         Series(name, at, [getattr(row.parts, f"{key}_s") for row in rows], kind="bars", paint=_PAINTS[key])
         for key, name in PARTS.items()
     ]
-    cells = [
-        [f"{row.workers:,}", value_of(row.step_s, step_time), interval_of(row.step_s, step_time)]
-        + [step_time(getattr(row.parts, f"{key}_s")) for key in PARTS]
-        for row in rows
-    ]
-    columns = ["Workers", "Step", "Interval", *(name.capitalize() for name in PARTS.values())]
+    columns: dict[str, Callable[[SpeedRow], str]] = {
+        "Workers": lambda row: f"{row.workers:,}",
+        "Step": lambda row: value_of(row.step_s, step_time),
+        "Interval": lambda row: interval_of(row.step_s, step_time),
+    }
+    columns |= {name.capitalize(): functools.partial(_part, key) for key, name in PARTS.items()}
     stays = "the global batch stays" if scaling == "strong" else "the batch a worker stays"
     return Figure(
         f"plot-parts-{scaling}",
@@ -209,9 +213,13 @@ def _parts(result: SpeedResult, scaling: str) -> Figure:
         Axis("workers", "name"),
         Axis("time of a step", "seconds", zero=True),
         series,
-        Table(f"Parts of a step, {scaling} scaling, predicted", columns, cells),
+        tabulate(f"Parts of a step, {scaling} scaling, predicted", rows, columns),
         shares=True,
     )
+
+
+def _part(key: str, row: SpeedRow) -> str:
+    return step_time(getattr(row.parts, f"{key}_s"))
 
 
 def _fit(result: SpeedResult) -> Figure:
@@ -231,25 +239,21 @@ def _fit(result: SpeedResult) -> Figure:
             marker="circle",
             left=[time - off for time, off in zip(times, spread, strict=True)],
             right=[time + off for time, off in zip(times, spread, strict=True)],
-            said=[_setting(one.workers, one.micro, one.accumulation) for one in measured],
+            said=[_setting(one) for one in measured],
         ),
     ]
     if held:
         at, there = [one.measured for one in held], [one.predicted for one in held]
         said = [one.what for one in held]
-        series.append(predicted("left out of the fit: predicted", at, there, ("run-1", "diamond"), said=said))
-    cells = [
-        [
-            _setting(one.workers, one.micro, one.accumulation),
-            step_time(one.step_s),
-            words.share(one.spread),
-            step_time(one.fitted_s),
-            error(one.fitted_s / one.step_s - 1),
-            one.run,
-        ]
-        for one in measured
-    ]
-    columns = ["Setting", "Measured step", "Spread", "Fitted step", "Error of the fit", "Run"]
+        series.append(open_points("left out of the fit: predicted", at, there, "run-1", "diamond", said=said))
+    columns: dict[str, Callable[[Measured], str]] = {
+        "Setting": _setting,
+        "Measured step": lambda one: step_time(one.step_s),
+        "Spread": lambda one: words.share(one.spread),
+        "Fitted step": lambda one: step_time(one.fitted_s),
+        "Error of the fit": lambda one: error(one.fitted_s / one.step_s - 1),
+        "Run": lambda one: one.run,
+    }
     return Figure(
         "plot-fit",
         "Measured against fitted",
@@ -258,13 +262,13 @@ def _fit(result: SpeedResult) -> Figure:
         Axis("measured step", "seconds", log=True),
         Axis("fitted or predicted step", "seconds", log=True),
         series,
-        Table("Runs in the fit", columns, cells),
+        tabulate("Runs in the fit", measured, columns),
     )
 
 
-def _setting(workers: int, micro: float, accumulation: int) -> str:
-    more = f" × {accumulation}" if accumulation != 1 else ""
-    return f"{words.plural(workers, 'worker')}, {words.integer(micro)}{more} samples each"
+def _setting(one: Measured) -> str:
+    more = f" × {one.accumulation}" if one.accumulation != 1 else ""
+    return f"{words.plural(one.workers, 'worker')}, {words.integer(one.micro)}{more} samples each"
 
 
 def ring_s(network: NetworkFacts, ranks: float, size_bytes: float) -> float:
@@ -287,11 +291,10 @@ def ring_s(network: NetworkFacts, ranks: float, size_bytes: float) -> float:
 def _network(network: NetworkFacts) -> Figure:
     fitted = network.latency_s is not None and network.bandwidth_bytes_per_s is not None
     groups = sorted({ranks for ranks, _, _ in network.probed})
-    markers = ("circle", "square", "diamond", "triangle-up", "cross", "x")
     series, cells = [], []
     for number, ranks in enumerate(groups):
         points = sorted((size, seconds) for count, size, seconds in network.probed if count == ranks)
-        paint, marker = f"run-{number % 6}", markers[number % 6]
+        paint, marker = f"run-{number % COLOURS}", look(number % COLOURS).marker
         if fitted:
             sizes = _between(points[0][0], points[-1][0])
             line = [ring_s(network, ranks, size) for size in sizes]

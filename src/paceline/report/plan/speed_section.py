@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from paceline.records.plan_results import Estimate, Measured, Mending, SpeedResult, SpeedRow
 from paceline.report import words
-from paceline.report.page.run_tables import Table
-from paceline.report.plan.content import Bar, Fact
-from paceline.report.plan.evidence import held_out_fact
-from paceline.report.plan.numbers import about, interval_of, percent, reach_in_short, step_time, times, value_of
+from paceline.report.page.figures import Table, tabulate
+from paceline.report.plan.content import Bar
+from paceline.report.plan.evidence import held_out_quantity
+from paceline.report.plan.numbers import about, interval_of, percent, reach, reach_in_short, step_time, value_of
+from paceline.report.quantities import Quantity
 
 FAR = 16.0
 """Workers over the most that were measured, beyond which the planner warns; a test holds it to the planner's own."""
@@ -38,15 +39,15 @@ def headline(result: SpeedResult) -> str:
     return " · ".join(parts)
 
 
-def facts(result: SpeedResult) -> list[Fact]:
+def quantities(result: SpeedResult) -> list[Quantity]:
     """Every number, in the order of reading."""
     found = list(_efficiencies(result))
     found += _mending(result)
-    found.append(held_out_fact(result.evidence))
+    found.append(held_out_quantity(result.evidence))
     found += _network(result)
     if result.noise_scale is not None:
         detail = "samples; given, or from a run: with it, efficiency to a target is known"
-        found.append(Fact("noise scale", about(result.noise_scale), detail))
+        found.append(Quantity.of("noise scale", about(result.noise_scale), detail))
     return found
 
 
@@ -99,17 +100,21 @@ def to_target(rows: Sequence[SpeedRow]) -> bool:
 def table(result: SpeedResult) -> Table:
     """Every setting that was asked for. All but the numbers of workers are predictions."""
     rows = [row for scaling in SCALINGS for row in rows_of(result, scaling)]
-    target = to_target(rows)
-    columns = ["Scaling", "Workers", "Batch", "Step", f"{percent(result.evidence.confidence)} interval"]
-    columns += ["Samples/s", "Efficiency", *(["To the target"] if target else []), "Slowed by", "Beyond the runs"]
-    cells = []
-    for row in rows:
-        shown = [row.scaling, words.integer(row.workers), words.integer(row.batch), value_of(row.step_s, step_time)]
-        shown += [interval_of(row.step_s, step_time), words.rate(row.samples_per_s)]
-        shown.append(_with_ends(row.efficiency, row.efficiency_interval))
-        shown += [_with_ends(row.target_efficiency, row.target_efficiency_interval)] if target else []
-        cells.append([*shown, bottleneck(row), reach_in_short(row.beyond, FAR)])
-    return Table("Predicted settings", columns, cells, heads=2)
+    columns: dict[str, Callable[[SpeedRow], str]] = {
+        "Scaling": lambda row: row.scaling,
+        "Workers": lambda row: words.integer(row.workers),
+        "Batch": lambda row: words.integer(row.batch),
+        "Step": lambda row: value_of(row.step_s, step_time),
+        f"{percent(result.evidence.confidence)} interval": _interval,
+        "Samples/s": lambda row: words.rate(row.samples_per_s),
+        "Efficiency": lambda row: _with_ends(row.efficiency, row.efficiency_interval),
+        "To the target": lambda row: _with_ends(row.target_efficiency, row.target_efficiency_interval),
+        "Slowed by": bottleneck,
+        "Beyond the runs": lambda row: reach_in_short(row.beyond, FAR),
+    }
+    if not to_target(rows):
+        del columns["To the target"]
+    return tabulate("Predicted settings", rows, columns, heads=2)
 
 
 def bottleneck(row: SpeedRow) -> str:
@@ -117,14 +122,7 @@ def bottleneck(row: SpeedRow) -> str:
     return "nothing much" if row.bottleneck == "work" else PARTS.get(row.bottleneck, row.bottleneck)
 
 
-def reach(row: SpeedRow) -> str:
-    """How far beyond what was measured."""
-    if row.beyond <= 1:
-        return "within the runs"
-    return f"{times(row.beyond)} the most measured" + (", the formula's word" if row.beyond > FAR else "")
-
-
-def _efficiencies(result: SpeedResult) -> Iterator[Fact]:
+def _efficiencies(result: SpeedResult) -> Iterator[Quantity]:
     for scaling in SCALINGS:
         rows = rows_of(result, scaling)
         if not rows:
@@ -132,14 +130,16 @@ def _efficiencies(result: SpeedResult) -> Iterator[Fact]:
         near = [row for row in rows if row.beyond <= FAR]
         row = near[-1] if near else rows[0]
         parts = [f"{row.workers:,} workers, {value_of(row.step_s, step_time)} a step ({_interval(row)})"]
-        parts += [f"{words.rate(row.samples_per_s)} samples/s", f"slowed by: {bottleneck(row)}", reach(row)]
+        parts += [f"{words.rate(row.samples_per_s)} samples/s", f"slowed by: {bottleneck(row)}", reach(row.beyond, FAR)]
         name = f"predicted efficiency, {scaling} scaling"
-        yield Fact(name, _with_ends(row.efficiency, row.efficiency_interval), "; ".join(parts), sure=row.beyond <= FAR)
+        yield Quantity.of(
+            name, _with_ends(row.efficiency, row.efficiency_interval), "; ".join(parts), sure=row.beyond <= FAR
+        )
         if to_target(rows) and row.target_efficiency is not None and row.target_efficiency != row.efficiency:
             detail = f"{row.workers:,} workers; counts that a sample of a larger batch brings less"
             name = f"predicted efficiency to the target, {scaling} scaling"
             shown = _with_ends(row.target_efficiency, row.target_efficiency_interval)
-            yield Fact(name, shown, detail, sure=row.beyond <= FAR)
+            yield Quantity.of(name, shown, detail, sure=row.beyond <= FAR)
 
 
 def _with_ends(share: float | None, ends: Estimate | None) -> str:
@@ -183,26 +183,26 @@ def _gain_ends(one: Mending) -> str:
     return "" if ends is None or abs(one.gain) < 5e-4 else f"; gain {interval_of(ends, words.share)}"
 
 
-def _mending(result: SpeedResult) -> Iterator[Fact]:
+def _mending(result: SpeedResult) -> Iterator[Quantity]:
     bars = [one for one in result.mending if one.gain >= 5e-4]
     if bars:
         best = max(bars, key=lambda one: one.gain)
         detail = f"more samples/s, predicted, by {best.what}; {mended_at(result)}{_gain_ends(best)}"
-        yield Fact("most that one change would give", words.share(best.gain), detail)
+        yield Quantity.of("most that one change would give", words.share(best.gain), detail)
 
 
-def _network(result: SpeedResult) -> Iterator[Fact]:
+def _network(result: SpeedResult) -> Iterator[Quantity]:
     network = result.network
     kind = "measured by a probe" if network.source == "probe" else "as given"
     worst = f"; the fit's worst error {words.share(network.worst_error)}" if network.worst_error is not None else ""
     if network.latency_s is not None:
-        yield Fact("latency of the network", step_time(network.latency_s), kind + worst)
+        yield Quantity.of("latency of the network", step_time(network.latency_s), kind + worst)
     for name, rate, source in (
         ("bandwidth of the network", network.bandwidth_bytes_per_s, kind),
         ("what a machine's workers move together", network.shared_bytes_per_s, kind),
         ("bandwidth between machines", network.outer_bandwidth_bytes_per_s, "as given"),
     ):
         if rate is not None:
-            yield Fact(name, f"{about(rate / 1e9)} GB/s", source)
+            yield Quantity.of(name, f"{about(rate / 1e9)} GB/s", source)
     if network.outer_latency_s is not None:
-        yield Fact("latency between machines", step_time(network.outer_latency_s), "as given")
+        yield Quantity.of("latency between machines", step_time(network.outer_latency_s), "as given")

@@ -7,8 +7,9 @@ for it ended, and whether it stays the same when a network is rewritten without 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 from paceline.records.landscape import (
     Density,
@@ -21,33 +22,24 @@ from paceline.records.landscape import (
     Trace,
     Trajectory,
 )
+from paceline.records.wrap import ordinal
 from paceline.report import words
-from paceline.report.facts import Tile
+from paceline.report.quantities import Quantity
 
 NOT_CONVERGED = "not converged"
 
 
 @dataclass(frozen=True)
-class Fact:
+class Measured(Quantity):
     """One measured number.
 
     Attributes:
         key: the same for the same number of every run.
-        label: its name.
-        value: the number, as people read it.
-        detail: its error, what it was taken over, what else must be known.
-        sure: False where a search or an average did not come to its end.
         kept: whether rescaling layers against each other leaves it as it is; None where the question has no sense.
-        measure: the name of --measure that it is from; empty for the loss and metrics at the weights.
     """
 
-    key: str
-    label: str
-    value: str
-    detail: str = ""
-    sure: bool = True
+    key: str = ""
     kept: bool | None = None
-    measure: str = ""
 
 
 def significant(value: float | None, digits: int = 4) -> str:
@@ -61,26 +53,19 @@ def significant(value: float | None, digits: int = 4) -> str:
     return f"{value:.{digits}g}"
 
 
-def facts(result: LandscapeResult) -> list[Fact]:
+def quantities(result: LandscapeResult) -> list[Measured]:
     """Every number of a result, in the order of reading."""
-    found = list(_centre(result))
-    if result.trajectory is not None:
-        found += _trajectory(result.trajectory)
-    if result.surface is not None:
-        found += _surface(result.surface)
-    if result.interpolation is not None:
-        found += _interpolation(result.interpolation)
-    if result.eigenvalues is not None:
-        found += _eigenvalues(result.eigenvalues)
-    if result.trace is not None:
-        found += _trace(result.trace)
-    if result.density is not None:
-        found += _density(result.density)
-    if result.keskar is not None:
-        found += _keskar(result.keskar)
-    if result.sam is not None:
-        found += _sam(result.sam)
-    return found
+    parts: list[tuple[Callable[[Any], Iterator[Measured]], object]] = [
+        (_trajectory, result.trajectory),
+        (_surface, result.surface),
+        (_interpolation, result.interpolation),
+        (_eigenvalues, result.eigenvalues),
+        (_trace, result.trace),
+        (_density, result.density),
+        (_keskar, result.keskar),
+        (_sam, result.sam),
+    ]
+    return [*_centre(result), *(one for in_words, part in parts if part is not None for one in in_words(part))]
 
 
 def headline(result: LandscapeResult) -> str:
@@ -105,58 +90,41 @@ def curvature_taken(result: LandscapeResult) -> bool:
     return any((result.eigenvalues, result.trace, result.density, result.keskar, result.sam))
 
 
-def tiles(result: LandscapeResult) -> list[Tile]:
+def tiles(result: LandscapeResult) -> list[Quantity]:
     """The few numbers that stand on top of the page."""
-    rows = facts(result)
+    rows = quantities(result)
     by_key = {row.key: row for row in rows}
-    chosen = [row for key in _TILES if (row := by_key.get(key)) is not None]
-    chosen = chosen or [rows[0]]
-    return [_tile(row) for row in chosen[:5]]
+    chosen = [row for key in _TILES if (row := by_key.get(key)) is not None] or rows[:1]
+    marked = ("changes with rescaling",)
+    return [replace(row, details=row.details + (marked if row.kept is False else ())) for row in chosen[:5]]
 
 
 _TILES = ("loss", "eigenvalue 1", "trace", "barrier", "keskar", "sam", "surface", "density", "variance")
 
 
-def _tile(row: Fact) -> Tile:
-    details = [part for part in row.detail.split("; ") if part]
-    if row.kept is False:
-        details.append("changes with rescaling")
-    return Tile(row.label, row.value, tuple(details))
-
-
-def _centre(result: LandscapeResult) -> Iterator[Fact]:
+def _centre(result: LandscapeResult) -> Iterator[Measured]:
     over = f"on {words.plural(result.samples, 'sample')}"
-    yield Fact("loss", "loss", words.decimal(_nan(result.loss)), over, kept=True)
+    yield Measured.of("loss", words.decimal(_nan(result.loss)), over, key="loss", kept=True)
     for name, value in result.metrics.items():
-        yield Fact(f"metric {name}", name, words.decimal(_nan(value)), over, kept=True)
+        yield Measured.of(name, words.decimal(_nan(value)), over, key=f"metric {name}", kept=True)
     if result.gradient_norm is not None:
         over = f"on {words.plural(result.curvature_samples, 'sample')}"
-        yield Fact("gradient", "length of the gradient", significant(result.gradient_norm), over, kept=False)
+        length = significant(result.gradient_norm)
+        yield Measured.of("length of the gradient", length, over, key="gradient", kept=False)
 
 
-def _eigenvalues(part: Eigenvalues) -> Iterator[Fact]:
+def _eigenvalues(part: Eigenvalues) -> Iterator[Measured]:
     rows = zip(part.values, part.residuals, _sure_of_each(part), strict=True)
     for index, (value, residual, sure) in enumerate(rows):
-        yield Fact(
-            f"eigenvalue {index + 1}",
-            "largest eigenvalue" if index == 0 else f"{_ordinal(index + 1)} eigenvalue",
-            significant(value),
-            _search(residual, sure, part.note, part.steps if index == 0 else None),
-            sure=sure,
-            kept=False,
-            measure="eigenvalues",
-        )
+        label = "largest eigenvalue" if index == 0 else f"{ordinal(index + 1)} eigenvalue"
+        detail = _search(residual, sure, part.note, part.steps if index == 0 else None)
+        yield Measured.of(label, significant(value), detail, sure, key=f"eigenvalue {index + 1}", kept=False)
     pairs = list(zip(part.weighted_values, part.weighted_residuals, strict=True))
     for value, residual in pairs[:1]:
-        yield Fact(
-            "weighted eigenvalue",
-            "largest eigenvalue, weighted",
-            significant(value),
-            _search(residual, part.weighted_converged, part.weighted_note, part.weighted_steps),
-            sure=part.weighted_converged,
-            kept=True,
-            measure="eigenvalues",
-        )
+        sure = part.weighted_converged
+        detail = _search(residual, sure, part.weighted_note, part.weighted_steps)
+        label = "largest eigenvalue, weighted"
+        yield Measured.of(label, significant(value), detail, sure, key="weighted eigenvalue", kept=True)
 
 
 def _sure_of_each(part: Eigenvalues) -> list[bool]:
@@ -176,7 +144,7 @@ def _search(residual: float, converged: bool, note: str, steps: int | None) -> s
     return "; ".join(said)
 
 
-def _trace(part: Trace) -> Iterator[Fact]:
+def _trace(part: Trace) -> Iterator[Measured]:
     plain = (part.value, part.error, part.half_width, part.probes, part.converged)
     aware = (
         part.weighted_value,
@@ -196,65 +164,60 @@ def _trace(part: Trace) -> Iterator[Fact]:
         said.append(words.plural(probes, "probe"))
         if not converged:
             said.append(NOT_CONVERGED)
-        yield Fact(key, label, significant(value), "; ".join(said), converged, kept, "trace")
+        yield Measured(label, significant(value), tuple(said), converged, key, kept)
 
 
-def _density(part: Density) -> Iterator[Fact]:
-    taken = f"{words.plural(part.probes, 'probe')} of {words.plural(part.steps, 'step')}"
+def _density(part: Density) -> Iterator[Measured]:
+    detail = f"outermost nodes; {words.plural(part.probes, 'probe')} of {words.plural(part.steps, 'step')}"
     value = f"{significant(part.lowest, 3)} to {significant(part.highest, 3)}"
-    yield Fact("density", "spectrum", value, f"outermost nodes; {taken}", kept=False, measure="density")
+    yield Measured.of("spectrum", value, detail, key="density", kept=False)
 
 
-def _keskar(part: Keskar) -> Iterator[Fact]:
+def _keskar(part: Keskar) -> Iterator[Measured]:
     box = f"lower bound; box of ε = {part.epsilon:g}"
     space = f"{box} in {words.plural(part.subspace_size, 'random direction')}"
-    yield Fact("keskar", "Keskar sharpness", *_bound(part.value, part.starts, box, " %"), False, "keskar")
-    subspace = _bound(part.subspace_value, part.subspace_starts, space, " %")
-    yield Fact("keskar subspace", "Keskar, subspace", *subspace, False, "keskar")
+    yield _bound("Keskar sharpness", part.value, part.starts, box, "keskar", unit=" %")
+    yield _bound("Keskar, subspace", part.subspace_value, part.subspace_starts, space, "keskar subspace", unit=" %")
 
 
-def _sam(part: Sam) -> Iterator[Fact]:
+def _sam(part: Sam) -> Iterator[Measured]:
     ball = f"lower bound; ρ = {part.rho:g}"
-    yield Fact("sam", "SAM sharpness", *_bound(part.value, part.starts, ball), False, "sam")
-    adaptive = _bound(part.adaptive_value, part.adaptive_starts, ball)
-    yield Fact("adaptive sam", "SAM sharpness, adaptive", *adaptive, True, "sam")
+    yield _bound("SAM sharpness", part.value, part.starts, ball, "sam")
+    aware = _bound("SAM sharpness, adaptive", part.adaptive_value, part.adaptive_starts, ball, "adaptive sam")
+    yield replace(aware, kept=True)
 
 
-def _bound(value: float | None, starts: Sequence[float | None], what: str, unit: str = "") -> tuple[str, str, bool]:
-    """Value, detail, and whether it can be relied on, of the best of several searches."""
+def _bound(
+    label: str, value: float | None, starts: Sequence[float | None], what: str, key: str, *, unit: str = ""
+) -> Measured:
+    """The best of several searches; plain sharpness, which changes with rescaling."""
     shown = "not finite" if value is None else f"≥ {significant(value)}{unit}"
-    return shown, f"{what}; best of {words.plural(len(starts), 'start')}", value is not None
+    detail = f"{what}; best of {words.plural(len(starts), 'start')}"
+    return Measured.of(label, shown, detail, value is not None, key=key, kept=False)
 
 
-def _surface(part: Surface) -> Iterator[Fact]:
-    size = " × ".join(str(count) for count in part.points)
-    detail = f"{size} points"
+def _surface(part: Surface) -> Iterator[Measured]:
+    detail = f"{' × '.join(str(count) for count in part.points)} points"
     if part.failed:
         detail += f"; no finite loss at {words.plural(part.failed, 'point')}"
     value = f"{significant(part.lowest, 3)} to {significant(part.highest, 3)}"
-    yield Fact("surface", "loss on the surface", value, detail, sure=not part.failed, measure="surface")
+    yield Measured.of("loss on the surface", value, detail, not part.failed, key="surface")
 
 
-def _interpolation(part: Interpolation) -> Iterator[Fact]:
+def _interpolation(part: Interpolation) -> Iterator[Measured]:
     where = "" if part.barrier_at is None else f"at t = {part.barrier_at:.2f}; "
     ends = " and ".join(words.decimal(_nan(end)) for end in part.ends)
     shown = "not finite" if part.barrier is None else significant(part.barrier)
     detail = f"{where}losses of the two ends {ends}"
-    yield Fact("barrier", "barrier", shown, detail, sure=part.barrier is not None, measure="interpolation")
+    yield Measured.of("barrier", shown, detail, part.barrier is not None, key="barrier")
     detail = f"to {part.other}" + ("" if part.other_checkpoint is None else f", step {part.other_checkpoint:,}")
-    yield Fact("distance", "distance of the two", significant(part.distance), detail, measure="interpolation")
+    yield Measured.of("distance of the two", significant(part.distance), detail, key="distance")
 
 
-def _trajectory(part: Trajectory) -> Iterator[Fact]:
+def _trajectory(part: Trajectory) -> Iterator[Measured]:
     shares = " and ".join(words.share(share) for share in part.variance)
-    value = words.share(sum(part.variance))
     detail = f"{shares} on the two axes; {words.plural(len(part.steps), 'checkpoint')}"
-    yield Fact("variance", "path in its plane", value, detail, measure="trajectory")
-
-
-def _ordinal(number: int) -> str:
-    ending = "th" if 10 <= number % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
-    return f"{number}{ending}"
+    yield Measured.of("path in its plane", words.share(sum(part.variance)), detail, key="variance")
 
 
 def _nan(value: float | None) -> float:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from paceline.records.launched import RankExit
 from paceline.report import launch_view, words
 from paceline.report.comparison import Comparison, compare
-from paceline.report.facts import goal, outcome_of, tiles
-from paceline.report.load import Run
-from paceline.report.page.run_series import payload, smooth
-from paceline.report.page.run_tables import metric_table, noise_table, series_table, sharpness_table
+from paceline.report.page.figures import payload, tabulate
+from paceline.report.page.run_figures import run_figures
 from paceline.report.page.shell import Parts, render, write_html
 from paceline.report.page.theme import look
+from paceline.report.quantities import goal, outcome_of, quantities
+from paceline.report.run_record import Run
 from paceline.report.summary import Summary, newest_checkpoint, summarise
 
 _PARTS = Parts(Path(__file__).parent, "page.html.j2", "page.js")
@@ -29,20 +30,14 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], comparison: C
     """
     comparison = comparison or compare(runs, summaries)
     names = comparison.runs
-    data = payload(runs, summaries, names)
-    windows = _windows_in_words(runs)
-    faint = "" if windows == "single steps" else "Faint: single steps, extremes kept. "
+    figures = run_figures(dict(zip(names, runs, strict=True)), summaries)
     return render(
         _PARTS,
         names[0] if len(runs) == 1 else f"{len(runs)} runs compared",
-        data,
+        {"figures": [payload(figure) for figure in figures]},
         runs=[_card(*one) for one in zip(runs, summaries, names, range(len(runs)), strict=True)],
         comparison=comparison,
-        metrics=data["metrics"],
-        tables=_tables([metric["name"] for metric in data["metrics"]], runs, names),
-        has_steps=any(run.totals.steps for run in runs),
-        windows=windows,
-        loss_note=f"Line: training, {windows}. {faint}Open points: evaluation.",
+        figures=figures,
         target_bars=_target_bars(summaries, names),
     )
 
@@ -69,15 +64,12 @@ def write_page(
 
 
 def _card(run: Run, summary: Summary, name: str, index: int) -> dict[str, Any]:
-    command = words.command(run.info)
     return {
         "id": f"run-{index + 1}",
         "name": name,
         "look": look(index),
-        "first_line": summary.first_line,
-        "ended": summary.ended,
-        "troubled": summary.status not in ("finished", "target"),
-        "tiles": tiles(summary),
+        "summary": summary,
+        "tiles": quantities(summary),
         "phases": [
             {
                 "name": phase.name,
@@ -88,14 +80,19 @@ def _card(run: Run, summary: Summary, name: str, index: int) -> dict[str, Any]:
             }
             for number, phase in enumerate(summary.phases)
         ],
-        "how": summary.throughput.how if summary.throughput else None,
-        "notes": summary.notes,
-        "warnings": summary.warnings,
-        "command": command,
+        "command": words.command(run.info),
         "environment": [*words.environment(run.info), *_machine(run.info.facts.get("machine"))],
         "where": _where(summary),
         "launch": _launch(summary),
     }
+
+
+_RANK_COLUMNS: dict[str, Callable[[RankExit], str]] = {
+    "Rank": lambda rank: str(rank.rank),
+    "Ended": launch_view.rank_ended,
+    "After": lambda rank: words.duration(rank.after_s),
+    "Process": lambda rank: str(rank.pid),
+}
 
 
 def _launch(summary: Summary) -> dict[str, Any] | None:
@@ -108,15 +105,7 @@ def _launch(summary: Summary) -> dict[str, Any] | None:
             "title": f"Attempt {each.attempt}: {outcome_of(each)} after {words.duration(each.duration_s)}",
             "cause": each.cause,
             "logs": each.logs,
-            "ranks": {
-                "caption": f"Ranks of attempt {each.attempt}",
-                "columns": ["Rank", "Ended", "After", "Process"],
-                "heads": 1,
-                "rows": [
-                    [str(rank.rank), launch_view.rank_ended(rank), words.duration(rank.after_s), str(rank.pid)]
-                    for rank in each.ranks
-                ],
-            },
+            "ranks": tabulate(f"Ranks of attempt {each.attempt}", each.ranks, _RANK_COLUMNS),
         }
         for each in launch.attempts
     ]
@@ -138,26 +127,6 @@ def _where(summary: Summary) -> list[tuple[str, str]]:
     return [("run directory", where.run), ("events", events), ("newest checkpoint", newest_checkpoint(summary))]
 
 
-def _tables(metrics: Sequence[str], runs: Sequence[Run], names: Sequence[str]) -> dict[str, Any]:
-    loss_evaluated = any("loss" in run.evaluations.value for run in runs)
-    return {
-        "metrics": [metric_table(metric, runs, names) for metric in metrics],
-        "evaluation_loss": metric_table("loss", runs, names) if loss_evaluated and "loss" not in metrics else None,
-        "sharpness": sharpness_table(runs, names),
-        "noise": noise_table(runs, names),
-        "loss": series_table("Training loss", "loss", words.decimal, runs, names),
-        "speed": series_table("Samples/s", "samples_per_s", words.rate, runs, names),
-        "lr": series_table("Learning rate", "lr", lambda value: f"{value:.4g}", runs, names),
-    }
-
-
-def _windows_in_words(runs: Sequence[Run]) -> str:
-    sizes = sorted({smooth(run.windows).stride for run in runs if run.totals.steps})
-    if not sizes or sizes == [1]:
-        return "single steps"
-    return "means over " + " or ".join(words.plural(size, "step") for size in sizes)
-
-
 def _target_bars(summaries: Sequence[Summary], names: Sequence[str]) -> list[dict[str, Any]]:
     """One bar a run; its length is relative to the slowest."""
     times = [s.target.first.elapsed_s if s.target and s.target.first else None for s in summaries]
@@ -167,7 +136,7 @@ def _target_bars(summaries: Sequence[Summary], names: Sequence[str]) -> list[dic
             "name": name,
             "goal": goal(summary.target),
             "look": look(index),
-            "tile": tiles(summary)[-1],
+            "tile": quantities(summary)[-1],
             "width": None if time is None else f"{100 * time / longest:.2f}",
         }
         for index, (summary, name, time) in enumerate(zip(summaries, names, times, strict=True))

@@ -1,86 +1,27 @@
-"""What the figures of the page draw, as plain JSON values; what is no finite number becomes None."""
+"""A surface and the path on it, as plain JSON values; what is no finite number becomes None."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from paceline.report.landscape.load import Landscape
-from paceline.report.page.run_series import evenly, values
-from paceline.report.page.theme import look
+from paceline.report.landscape.measurement import Landscape
+from paceline.report.page.figures import values
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-MOST = 2000
-"""Points of a drawn curve; what is finer is no wider than a pixel."""
 _FINER = 12
 """Points of a path on the surface from each checkpoint to the next."""
 
 
-def payload(runs: Sequence[Landscape], names: Sequence[str]) -> dict[str, Any]:
-    """Everything that the page's script needs.
-
-    Args:
-        runs: at least one; the surface is of the first, and drawn only where it is the only one.
-        names: how each is called.
-    """
-    return {
-        "runs": [_run(run, name, index) for index, (run, name) in enumerate(zip(runs, names, strict=True))],
-        "surface": _surface(runs[0]) if len(runs) == 1 else None,
-        "path": _path(runs[0]) if len(runs) == 1 else None,
-    }
-
-
-def _run(run: Landscape, name: str, index: int) -> dict[str, Any]:
-    style = look(index)
-    eigenvalues = run.arrays.get("eigenvalues", np.zeros(0))
-    return {
-        "name": name,
-        "colour": style.colour,
-        "dash": style.dash,
-        "marker": style.marker,
-        "line": _curve(run, "line", "t"),
-        "interpolation": _curve(run, "interpolation", "t"),
-        "eigenvalues": {
-            "value": values(eigenvalues),
-            "residual": values(run.arrays.get("eigenvalues_residual", np.zeros_like(eigenvalues))),
-        }
-        if len(eigenvalues)
-        else None,
-        "density": _density(run),
-    }
-
-
-def _curve(run: Landscape, prefix: str, axis: str) -> dict[str, Any] | None:
-    where = run.arrays.get(f"{prefix}_{axis}")
-    columns = run.columns(prefix, (axis,))
-    if where is None or not columns:
-        return None
-    kept = evenly(len(where), MOST)
-    return {
-        "t": values(where[kept]),
-        "values": {name: values(column[kept]) for name, column in columns.items()},
-    }
-
-
-def _density(run: Landscape) -> dict[str, Any] | None:
-    if "density_grid" not in run.arrays:
-        return None
-    kept = evenly(len(run.arrays["density_grid"]), MOST)
-    value = run.arrays["density_value"][kept]
-    error = run.arrays.get("density_error", np.zeros_like(run.arrays["density_grid"]))[kept]
-    return {
-        "grid": values(run.arrays["density_grid"][kept]),
-        "value": values(value),
-        "low": values(np.maximum(value - error, 0)),
-        "high": values(value + error),
-    }
+def surface_and_path(run: Landscape | None) -> dict[str, Any]:
+    """What the page's script needs for the surface and the path; of a page of several runs nothing."""
+    return {"surface": None if run is None else _surface(run), "path": None if run is None else _path(run)}
 
 
 def _surface(run: Landscape) -> dict[str, Any] | None:

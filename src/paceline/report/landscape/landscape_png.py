@@ -1,31 +1,29 @@
-"""Pictures of a measurement for papers and slides: PNG, light ground, 200 dots an inch; made without a display."""
+"""Pictures of a measurement for papers and slides."""
 
 from __future__ import annotations
 
-import io
+import functools
 import math
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.figure import Figure
 
-from paceline.records.rundir import write_atomic
-from paceline.report.landscape.facts import significant, weights
-from paceline.report.landscape.load import Landscape
-from paceline.report.landscape.series import height, on_surface
+from paceline.report.landscape.landscape_figures import LOG_FROM
+from paceline.report.landscape.measurement import Landscape
+from paceline.report.landscape.quantities import significant, weights
+from paceline.report.landscape.surface import height, on_surface
+from paceline.report.page.png_figures import canvas, flat_axes, write_png
 from paceline.report.page.theme import LIGHT
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
     from numpy.typing import NDArray
 
     Floats = NDArray[np.float64]
 
-DOTS_PER_INCH = 200
 _COLOURS = "cividis"  # even steps of lightness, in grey and with colour-blind eyes too
-_LOG_FROM = 30.0
 
 
 def write_pictures(loaded: Landscape, folder: Path) -> list[Path]:
@@ -41,24 +39,16 @@ def write_pictures(loaded: Landscape, folder: Path) -> list[Path]:
     Raises:
         PacelineError: a file cannot be written.
     """
-    made: list[tuple[str, Callable[[Landscape], Figure]]] = []
-    if "surface_loss" in loaded.arrays:
-        made.append(("surface.png", _surface))
-    if "trajectory_xy" in loaded.arrays and not on_surface(loaded):
-        made.append(("path.png", _path))
-    if "line_loss" in loaded.arrays:
-        made.append(("line.png", _line))
-    if "interpolation_loss" in loaded.arrays:
-        made.append(("interpolation.png", _interpolation))
-    if "density_value" in loaded.arrays:
-        made.append(("density.png", _density))
-    written = []
-    for name, draw in made:
-        buffer = io.BytesIO()
-        draw(loaded).savefig(buffer, format="png", dpi=DOTS_PER_INCH)
-        write_atomic(folder / name, buffer.getvalue())
-        written.append(folder / name)
-    return written
+    drawn = (
+        ("surface", "surface_loss", _surface),
+        ("path", "trajectory_xy", _path),
+        ("line", "line_loss", _line),
+        ("interpolation", "interpolation_loss", _interpolation),
+        ("density", "density_value", _density),
+    )
+    there = [(name, draw) for name, array, draw in drawn if array in loaded.arrays]
+    kept = [(name, draw) for name, draw in there if name != "path" or not on_surface(loaded)]
+    return write_png([(f"{name}.png", functools.partial(draw, loaded)) for name, draw in kept], folder)
 
 
 def _surface(run: Landscape) -> Figure:
@@ -78,7 +68,7 @@ def _surface(run: Landscape) -> Figure:
     solid.set_ylabel(_axis_names(run)[1], fontsize=7, color=LIGHT["soft"], labelpad=-4)
     if ticks:
         solid.set_zticks(list(ticks), list(ticks.values()))
-    flat = _axes(figure, (1, 2, 2), *_axis_names(run))
+    flat = flat_axes(figure, *_axis_names(run), (1, 2, 2))
     filled = flat.contourf(x, y, np.ma.masked_invalid(shown), levels=24, cmap=_COLOURS)
     thin: dict[str, Any] = {"colors": "white", "linewidths": 0.4, "alpha": 0.5, "linestyles": "solid"}
     flat.contour(x, y, np.ma.masked_invalid(shown), levels=24, **thin)
@@ -102,7 +92,7 @@ def _surface(run: Landscape) -> Figure:
 def _path(run: Landscape) -> Figure:
     xy, steps = run.arrays["trajectory_xy"], run.arrays["trajectory_step"]
     figure = _figure(run, 5, 4)
-    axes = _axes(figure, (1, 1, 1), "first main axis", "second main axis")
+    axes = flat_axes(figure, "first main axis", "second main axis")
     axes.plot(xy[:, 0], xy[:, 1], "o-", color=LIGHT["run-0"], markersize=4)
     for index in (0, len(steps) - 1):
         axes.annotate(f"step {steps[index]:,.0f}", xy[index], textcoords="offset points", xytext=(6, 6), fontsize=8)
@@ -111,7 +101,7 @@ def _path(run: Landscape) -> Figure:
 
 def _line(run: Landscape) -> Figure:
     figure = _figure(run, 5.6, 3.6)
-    axes = _axes(figure, (1, 1, 1), "t, along the first direction", "loss")
+    axes = flat_axes(figure, "t, along the first direction", "loss")
     axes.plot(run.arrays["line_t"], run.arrays["line_loss"], "o-", color=LIGHT["run-0"], markersize=3)
     _upright(axes, run.arrays["line_loss"])
     return figure
@@ -120,7 +110,7 @@ def _line(run: Landscape) -> Figure:
 def _interpolation(run: Landscape) -> Figure:
     t, loss = run.arrays["interpolation_t"], run.arrays["interpolation_loss"]
     figure = _figure(run, 5.6, 3.6)
-    axes = _axes(figure, (1, 1, 1), "t, from one run to the other", "loss")
+    axes = flat_axes(figure, "t, from one run to the other", "loss")
     axes.plot(t, loss, "o-", color=LIGHT["run-0"], markersize=3)
     inside = t[(t >= 0) & (t <= 1)]
     if (t == 0).any() and (t == 1).any():
@@ -138,7 +128,7 @@ def _density(run: Landscape) -> Figure:
     error = run.arrays.get("density_error", np.zeros_like(value))
     floor = float(np.nanmax(value)) * 1e-7
     figure = _figure(run, 5.6, 3.6)
-    axes = _axes(figure, (1, 1, 1), "eigenvalue", "density")
+    axes = flat_axes(figure, "eigenvalue", "density")
     low, high = np.maximum(value - error, floor), np.maximum(value + error, floor)
     axes.fill_between(grid, low, high, color=LIGHT["run-0"], alpha=0.25, linewidth=0)
     axes.plot(grid, np.maximum(value, floor), color=LIGHT["run-0"])
@@ -148,21 +138,7 @@ def _density(run: Landscape) -> Figure:
 
 
 def _figure(run: Landscape, wide: float, high: float) -> Figure:
-    figure = Figure(figsize=(wide, high), layout="constrained", facecolor="white")
-    # A name may hold `$`, which matplotlib would read as mathematics.
-    title = f"{run.result.task}: {weights(run.result)}"
-    figure.suptitle(title, fontsize=9, color=LIGHT["ink"], parse_math=False)
-    return figure
-
-
-def _axes(figure: Figure, place: tuple[int, int, int], x: str, y: str) -> Axes:
-    axes = figure.add_subplot(*place)
-    axes.set_xlabel(x, fontsize=9, color=LIGHT["soft"])
-    axes.set_ylabel(y, fontsize=9, color=LIGHT["soft"])
-    axes.tick_params(labelsize=8, colors=LIGHT["soft"])
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(LIGHT["line"])
-    return axes
+    return canvas(f"{run.result.task}: {weights(run.result)}", wide, high)
 
 
 def _axis_names(run: Landscape) -> tuple[str, str]:
@@ -190,4 +166,4 @@ def _upright(axes: Axes, loss: Floats) -> None:
 
 def _wide(loss: Floats) -> bool:
     kept = loss[np.isfinite(loss)]
-    return bool(len(kept) and kept.min() > 0 and kept.max() / kept.min() > _LOG_FROM)
+    return bool(len(kept) and kept.min() > 0 and kept.max() / kept.min() > LOG_FROM)

@@ -1,10 +1,8 @@
-"""A plan in words: the same facts and the same table for the card, the page and whoever reads them from Python."""
+"""A plan in words: the same numbers and the same table for the card, the page and whoever reads them from Python."""
 
 from __future__ import annotations
 
 from paceline.records.plan_results import AnyPlan, BatchResult, DataResult, SpeedResult, TrendsResult
-from paceline.report.facts import Tile
-from paceline.report.page.run_tables import Table
 from paceline.report.plan import (
     batch_figures,
     batch_section,
@@ -14,37 +12,7 @@ from paceline.report.plan import (
     speed_section,
     trends_section,
 )
-from paceline.report.plan.content import Content, Fact
-
-_TILES = 5
-
-
-def facts(result: AnyPlan) -> list[Fact]:
-    """Every number of a result, in the order of reading."""
-    return list(content(result).facts)
-
-
-def headline(result: AnyPlan) -> str:
-    """What it was made from: one line."""
-    return content(result).headline
-
-
-def title(result: AnyPlan) -> str:
-    """What it is: a few words."""
-    return content(result).title
-
-
-def table(result: AnyPlan) -> Table:
-    """The table of numbers that answers what was asked."""
-    match result:
-        case SpeedResult():
-            return speed_section.table(result)
-        case BatchResult():
-            return batch_section.table(result)
-        case DataResult():
-            return data_section.table(result)
-        case TrendsResult():
-            return trends_section.table(result)
+from paceline.report.plan.content import Content
 
 
 def warnings(result: AnyPlan) -> list[str]:
@@ -52,13 +20,8 @@ def warnings(result: AnyPlan) -> list[str]:
     return [] if isinstance(result, TrendsResult) else list(result.warnings)
 
 
-def tiles(result: AnyPlan) -> list[Tile]:
-    """The numbers that stand on top of the page."""
-    return [Tile(one.label, one.value, tuple(one.detail.split("; "))) for one in facts(result)[:_TILES]]
-
-
 def content(result: AnyPlan) -> Content:
-    """All that a page shows of a result besides what every plan has."""
+    """All that a card and a page show of a result besides what every plan has."""
     match result:
         case SpeedResult():
             return _speed(result)
@@ -71,14 +34,16 @@ def content(result: AnyPlan) -> Content:
 
 
 def _speed(result: SpeedResult) -> Content:
+    answer = speed_section.table(result)
     return Content(
         title=f"{result.task}: plan of speed",
         headline=speed_section.headline(result),
-        facts=speed_section.facts(result),
+        quantities=speed_section.quantities(result),
+        answer=answer,
         heading="Predicted settings",
         lead="Strong scaling: the global batch stays. Weak scaling: the batch a worker stays. Neither says how many "
         "steps a target takes.",
-        answers=[speed_section.table(result)],
+        answers=[answer],
         figures=speed_figures.figures(result),
         bars=speed_section.mending_bars(result),
         bars_heading="What mending would give",
@@ -92,7 +57,8 @@ def _batch(result: BatchResult) -> Content:
     return Content(
         title=f"{result.task}: plan of the batch",
         headline=batch_section.headline(result),
-        facts=batch_section.facts(result),
+        quantities=batch_section.quantities(result),
+        answer=batch_section.table(result),
         heading="Batch and workers",
         lead=_batch_lead(result),
         answers=answers if result.table else [],
@@ -110,26 +76,29 @@ def _batch_lead(result: BatchResult) -> str:
 
 
 def _data(result: DataResult) -> Content:
-    needed = data_section.needed_table(result)
+    answer, needed = data_section.table(result), data_section.needed_table(result)
     return Content(
         title=f"{result.task}: plan of data",
         headline=data_section.headline(result),
-        facts=data_section.facts(result),
+        quantities=data_section.quantities(result),
+        answer=answer,
         heading="Samples, error and cost",
         lead=f"Error is {data_section.name_of(result)}. " + "Measured where runs are, predicted everywhere.",
-        answers=[*([needed] if needed is not None else []), data_section.table(result)],
+        answers=[*([needed] if needed is not None else []), answer],
         figures=data_figures.figures(result),
     )
 
 
 def _trends(result: TrendsResult) -> Content:
+    answer = trends_section.table(result.records)
     return Content(
         title="Training times over the years",
         headline=trends_section.headline(result),
-        facts=trends_section.facts(result),
+        quantities=trends_section.quantities(result),
+        answer=answer,
         heading="Published records",
         lead="Times and accuracies as published, efficiency and time of a step computed from them; nothing here was "
         "measured or predicted by paceline.",
-        answers=[trends_section.table(result)],
+        answers=[answer],
         figures=trends_section.figures(result),
     )

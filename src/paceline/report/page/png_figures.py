@@ -1,17 +1,16 @@
-"""Figures of a plan for papers and slides: PNG, light ground, 200 dots an inch; drawn from what the page draws."""
+"""Figures for papers and slides: PNG, light ground, 200 dots an inch; made without a display."""
 
 from __future__ import annotations
 
+import functools
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from paceline.records.rundir import write_atomic
+from paceline.report.page.figures import Axis, Figure, payload
 from paceline.report.page.theme import LIGHT
-from paceline.report.plan.content import Figure, payload
-from paceline.report.plan.facts import content
-from paceline.report.plan.load import LoadedPlan
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -23,12 +22,12 @@ _SHORT = 500.0
 _MARKERS = {"circle": "o", "square": "s", "diamond": "D", "triangle-up": "^", "cross": "P", "x": "X", "": ""}
 
 
-def write_pictures(loaded: LoadedPlan, folder: Path) -> list[Path]:
-    """Write the figures that a paper would want.
+def write_png(figures: Iterable[tuple[str, Callable[[], matplotlib.figure.Figure]]], folder: Path) -> list[Path]:
+    """Write pictures.
 
     Args:
-        loaded: the plan.
-        folder: where they go, each under the name that its figure has.
+        figures: file name of each, and what draws it.
+        folder: where they go.
 
     Returns:
         What was written.
@@ -36,27 +35,47 @@ def write_pictures(loaded: LoadedPlan, folder: Path) -> list[Path]:
     Raises:
         PacelineError: a file cannot be written.
     """
-    what = content(loaded.result)
     written = []
-    for figure in what.figures:
-        if not figure.picture:
-            continue
+    for name, drawn in figures:
         buffer = io.BytesIO()
-        draw(figure, what.title).savefig(buffer, format="png", dpi=DOTS_PER_INCH)
-        write_atomic(folder / figure.picture, buffer.getvalue())
-        written.append(folder / figure.picture)
+        drawn().savefig(buffer, format="png", dpi=DOTS_PER_INCH)
+        write_atomic(folder / name, buffer.getvalue())
+        written.append(folder / name)
     return written
 
 
-def draw(figure: Figure, title: str) -> matplotlib.figure.Figure:
-    """One figure, without a display."""
+def canvas(title: str, wide: float, high: float) -> matplotlib.figure.Figure:
+    """An empty figure of that many inches."""
     from matplotlib.figure import Figure as Canvas
 
-    data = payload(figure)
-    canvas = Canvas(figsize=(6.4, 4.2), layout="constrained", facecolor="white")
+    figure = Canvas(figsize=(wide, high), layout="constrained", facecolor="white")
     # A name may hold `$`, which matplotlib would read as mathematics.
-    canvas.suptitle(f"{title}: {figure.heading.lower()}", fontsize=9, color=LIGHT["ink"], parse_math=False)
-    axes = canvas.add_subplot()
+    figure.suptitle(title, fontsize=9, color=LIGHT["ink"], parse_math=False)
+    return figure
+
+
+def flat_axes(figure: matplotlib.figure.Figure, x: str, y: str, place: tuple[int, int, int] = (1, 1, 1)) -> Axes:
+    """Axes with these titles, in a place of the figure."""
+    axes = figure.add_subplot(*place)
+    axes.set_xlabel(x, fontsize=9, color=LIGHT["soft"])
+    axes.set_ylabel(y, fontsize=9, color=LIGHT["soft"])
+    axes.tick_params(labelsize=8, colors=LIGHT["soft"])
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(LIGHT["line"])
+    return axes
+
+
+def draw(figure: Figure, title: str) -> matplotlib.figure.Figure:
+    """One figure of a page.
+
+    Args:
+        figure: what is drawn.
+        title: of the page.
+    """
+    assert isinstance(figure.x, Axis)  # paper has no switches
+    data = payload(figure)
+    drawn = canvas(f"{title}: {figure.heading.lower()}", 6.4, 4.2)
+    axes = flat_axes(drawn, figure.x.title, figure.y.title)
     _frame(axes, data)
     for one in data["series"]:
         _series(axes, one)
@@ -68,23 +87,22 @@ def draw(figure: Figure, title: str) -> matplotlib.figure.Figure:
         shown: Any = axes.legend(fontsize=7, edgecolor="white", labelcolor=LIGHT["soft"], handlelength=3.2)
         for text in shown.get_texts():
             text.set_parse_math(False)
-    return canvas
+    return drawn
 
 
 def _frame(axes: Axes, data: dict[str, Any]) -> None:
+    """Scales and ticks."""
+    from matplotlib.ticker import NullLocator
+
     for name, axis in (("x", axes.xaxis), ("y", axes.yaxis)):
         spec = data[name]
         if spec["log"]:
             (axes.set_xscale if name == "x" else axes.set_yscale)("log")
-        axis.set_label_text(spec["title"], fontsize=9, color=LIGHT["soft"])
-        axis.set_major_formatter(_ticks(spec["form"]))
+        axis.set_major_formatter(functools.partial(_tick, spec["form"]))
         if spec["ticks"]:
             axis.set_ticks(spec["ticks"])
-            axis.set_minor_locator(_none())
-    axes.tick_params(labelsize=8, colors=LIGHT["soft"])
+            axis.set_minor_locator(NullLocator())
     axes.tick_params(which="minor", labelsize=7, colors=LIGHT["soft"], labelleft=False, labelbottom=False)
-    axes.spines[["top", "right"]].set_visible(False)
-    axes.spines[["left", "bottom"]].set_color(LIGHT["line"])
     axes.grid(axis="y", color=LIGHT["grid"], linewidth=0.6)
     axes.set_axisbelow(True)
 
@@ -105,17 +123,7 @@ def _settle(axes: Axes, data: dict[str, Any]) -> None:
         axes.set_ylim(bottom=0)
 
 
-def _ticks(form: str) -> Callable[[float, float], str]:
-    return lambda value, _: _tick(value, form)
-
-
-def _none() -> Any:
-    from matplotlib.ticker import NullLocator
-
-    return NullLocator()
-
-
-def _tick(value: float, form: str) -> str:
+def _tick(form: str, value: float, _: float) -> str:
     if form == "share":
         return f"{100 * value:.0f} %"
     if form == "year":
@@ -142,7 +150,7 @@ def _series(axes: Axes, one: dict[str, Any]) -> None:
         )
     if one["kind"] == "line":
         dash: Any = (0, tuple(float(part) / 2 for part in one["dash"].split())) if one["dash"] else "solid"
-        broad: dict[str, Any] = {"linewidth": 6, "alpha": 0.35} if one["wide"] else {"linewidth": 1.6}
+        broad: dict[str, Any] = {"linewidth": 6, "alpha": one["alpha"]} if one["width"] > 4 else {"linewidth": 1.6}
         axes.plot(x, y, color=paint, linestyle=dash, label=label, **broad, **marker)
     if one["kind"] == "points":
         left, right = ([one[end][index] for index in points] if one[end] else [] for end in ("left", "right"))
