@@ -147,10 +147,10 @@ def rate_jump(schedule: Schedule, before: float, step: int) -> str:
     Args:
         schedule: of the run as it is now.
         before: the rate of the last step that was done.
-        step: how many steps were done, 1 or more.
+        step: how many steps were done.
     """
-    expected = schedule.at(step - 1)
-    if step >= schedule.total_steps or math.isclose(before, expected, rel_tol=1e-9, abs_tol=1e-300):
+    expected = schedule.at(max(step - 1, 0))
+    if not 0 < step < schedule.total_steps or math.isclose(before, expected, rel_tol=1e-9, abs_tol=1e-300):
         return ""
     after = schedule.at(step)
     times = f", {after / before:.3g} times as much" if before and after > before else ""

@@ -59,8 +59,7 @@ def build(
     planned = plan_training(given, task.defaults, len(task.train_data), context.env)
     target = target_of(given, task)
     if given.deterministic:
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-        torch.use_deterministic_algorithms(True)
+        _use_deterministic_algorithms()
 
     model, precision, like = make_model(task, planned, context)
     planned = dataclasses.replace(planned, config=dataclasses.replace(planned.config, precision=precision.name))
@@ -86,8 +85,7 @@ def build(
     # After DDP, whose constructor may set every rank's buffers to rank 0's.
     progress, saved, more = _begin(config, run, task, model, optimizer, average)
     if saved is not None:
-        rate = float(saved.optimizer["param_groups"][0]["lr"])
-        if progress.step and (jump := rate_jump(schedule, rate, progress.step)):
+        if jump := rate_jump(schedule, float(saved.optimizer["param_groups"][0]["lr"]), progress.step):
             more.append(jump)
         training_state.restore_random(saved)
 
@@ -121,6 +119,11 @@ def build(
         clip_norm=config.clip_norm,
         monitor=monitor,
     )
+
+
+def _use_deterministic_algorithms() -> None:
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+    torch.use_deterministic_algorithms(True)
 
 
 def _monitor(of: TrainingPlan, task: Task, model: nn.Module, like: Like) -> Monitor | None:
