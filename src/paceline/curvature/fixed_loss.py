@@ -37,6 +37,7 @@ from paceline.curvature.weights import FlatWeights
 from paceline.parallel.ordered import add_in_order, ordered_sum
 from paceline.parallel.partition import Span, split
 from paceline.records.errors import PacelineError
+from paceline.tasks.contract import Problem, gradient_problem, loss_problem
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Gathered, Loss, Metric, Task
 
@@ -152,7 +153,9 @@ class FixedLoss:
         """
         directions = self._weights.split(torch.ones_like(self.point()))
         with self._at(self.point(), twice=True), enough_memory_for(len(self._chunks.spans[0])):
-            self._chunk_product(self._loss(0)[0].sum.reshape(()), directions)
+            loss, _ = self._loss(0)
+            self._refuse(gradient_problem(loss))
+            self._chunk_product(loss.sum.reshape(()), directions)
 
     @contextlib.contextmanager
     def _at(self, point: Tensor, *, twice: bool) -> Iterator[None]:
@@ -184,11 +187,7 @@ class FixedLoss:
         batch = self._chunks.batch(chunk)
         seed_chunk(chunk, self._device)
         loss = self._task.loss(self._model, batch)
-        if not isinstance(loss, Loss) or not isinstance(loss.sum, Tensor) or loss.sum.numel() != 1:
-            raise PacelineError(
-                f"the loss of task {self._task.name} is no Loss with a single number as its sum",
-                hint="return Loss(sum, count) with the sum over the batch",
-            )
+        self._refuse(loss_problem(loss, None))
         return loss, batch
 
     def _tables(self, pieces: range) -> Iterator[Tensor]:
@@ -220,6 +219,7 @@ class FixedLoss:
                 for chunk in range(span.start, span.stop):
                     with enough_memory_for(len(self._chunks.spans[chunk])):
                         loss, _ = self._loss(chunk)
+                        self._refuse(gradient_problem(loss))
                         parts = per_chunk(loss.sum.reshape(()))
                     table += _pair(loss.sum.detach(), loss.count)
                     total = add_in_order([self._weights.join(parts)], total)
@@ -235,21 +235,18 @@ class FixedLoss:
         return table.cpu(), flat
 
     def _chunk_gradient(self, total: Tensor) -> list[Tensor]:
-        self._require_gradient(total)
         return list(torch.autograd.grad(total, self._weights.parameters, materialize_grads=True))
 
     def _chunk_product(self, total: Tensor, directions: list[Tensor]) -> list[Tensor]:
-        self._require_gradient(total)
         if not self._twice_checked:
             refuse_once_differentiable(total, self._task.name)
             self._twice_checked = True
         return product(total, self._weights.parameters, directions, self._task.name)
 
-    def _require_gradient(self, total: Tensor) -> None:
-        if not total.requires_grad:
+    def _refuse(self, problem: Problem | None) -> None:
+        if problem is not None:
             raise PacelineError(
-                f"the loss of task {self._task.name} does not depend on the model's parameters",
-                hint="leave out detach(), item() and no_grad() on the way from the model to its sum",
+                f"the loss of task {self._task.name} {problem.what}", why=problem.why, hint=problem.hint
             )
 
 
