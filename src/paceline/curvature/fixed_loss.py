@@ -35,7 +35,7 @@ from paceline.curvature.double_backward import enough_memory_for, product, refus
 from paceline.curvature.side_effects import full_float32, seed_chunk, untouched
 from paceline.curvature.weights import FlatWeights
 from paceline.parallel.ordered import add_in_order, ordered_sum
-from paceline.parallel.partition import Span, split
+from paceline.parallel.partition import split
 from paceline.records.errors import PacelineError
 from paceline.tasks.contract import Problem, gradient_problem, loss_problem
 from paceline.tasks.data.arrays import Like
@@ -102,7 +102,9 @@ class FixedLoss:
         self._chunks = Chunks(data, like, samples, chunk)
         check_norms(model, batch_norm, self._chunks.smallest)
         affordable = _PIECES_BYTES // (max(1, self._weights.size) * self._weights.dtype.itemsize)
-        self._pieces = min(_PIECES, len(self._chunks), max(8, affordable))
+        pieces = min(_PIECES, len(self._chunks), max(8, affordable))
+        spans = [split(len(self._chunks), pieces, piece) for piece in range(pieces)]
+        self._pieces = [range(span.start, span.stop) for span in spans]
         self._metrics: dict[str, Metric] = {
             name: metric for name, metric in task.metrics.items() if not isinstance(metric, Gathered)
         }
@@ -123,7 +125,7 @@ class FixedLoss:
     def value_alone(self, point: Tensor) -> Value:
         """The same number as `value`, bit for bit, by this rank alone and without a message."""
         with self._at(point, twice=False), torch.no_grad():
-            table = add_in_order(self._tables(range(self._pieces)))
+            table = add_in_order(self._tables(self._pieces))
         assert table is not None
         return self._as_value(table)
 
@@ -173,15 +175,12 @@ class FixedLoss:
         ):
             yield
 
-    def _own_pieces(self) -> range:
+    def _own_pieces(self) -> list[range]:
         world, rank = 1, 0
         if torch.distributed.is_initialized():
             world, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
-        own = split(self._pieces, world, rank)
-        return range(own.start, own.stop)
-
-    def _span(self, piece: int) -> Span:
-        return split(len(self._chunks), self._pieces, piece)
+        own = split(len(self._pieces), world, rank)
+        return self._pieces[own.start : own.stop]
 
     def _loss(self, chunk: int) -> tuple[Loss, Any]:
         batch = self._chunks.batch(chunk)
@@ -190,11 +189,10 @@ class FixedLoss:
         self._refuse(loss_problem(loss, None))
         return loss, batch
 
-    def _tables(self, pieces: range) -> Iterator[Tensor]:
+    def _tables(self, pieces: list[range]) -> Iterator[Tensor]:
         """For each piece (1 + metrics, 2) float64: sum and count of the loss and of each metric."""
         for piece in pieces:
-            span = self._span(piece)
-            table = add_in_order(self._chunk_table(chunk) for chunk in range(span.start, span.stop))
+            table = add_in_order(self._chunk_table(chunk) for chunk in piece)
             assert table is not None
             yield table
 
@@ -214,9 +212,8 @@ class FixedLoss:
 
         def flats() -> Iterator[Tensor]:
             for piece in self._own_pieces():
-                span = self._span(piece)
                 table, total = torch.zeros(1, 2, dtype=torch.float64), None
-                for chunk in range(span.start, span.stop):
+                for chunk in piece:
                     with enough_memory_for(len(self._chunks.spans[chunk])):
                         loss, _ = self._loss(chunk)
                         self._refuse(gradient_problem(loss))
