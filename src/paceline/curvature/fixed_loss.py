@@ -37,6 +37,7 @@ from paceline.curvature.weights import FlatWeights
 from paceline.parallel.ordered import add_in_order, ordered_sum
 from paceline.parallel.partition import split
 from paceline.records.errors import PacelineError
+from paceline.tasks.contract import Problem, gradient_problem, loss_problem
 from paceline.tasks.data.arrays import Like
 from paceline.tasks.task import Gathered, Loss, Metric, Task
 
@@ -101,7 +102,9 @@ class FixedLoss:
         self._chunks = Chunks(data, like, samples, chunk)
         check_norms(model, batch_norm, self._chunks.smallest)
         affordable = _PIECES_BYTES // (max(1, self._weights.size) * self._weights.dtype.itemsize)
-        self._pieces = min(_PIECES, len(self._chunks), max(8, affordable))
+        pieces = min(_PIECES, len(self._chunks), max(8, affordable))
+        spans = [split(len(self._chunks), pieces, piece) for piece in range(pieces)]
+        self._pieces = [range(span.start, span.stop) for span in spans]
         self._metrics: dict[str, Metric] = {
             name: metric for name, metric in task.metrics.items() if not isinstance(metric, Gathered)
         }
@@ -122,7 +125,7 @@ class FixedLoss:
     def value_alone(self, point: Tensor) -> Value:
         """The same number as `value`, bit for bit, by this rank alone and without a message."""
         with self._at(point, twice=False), torch.no_grad():
-            table = add_in_order(self._tables(range(self._pieces)))
+            table = add_in_order(self._tables(self._pieces))
         assert table is not None
         return self._as_value(table)
 
@@ -152,7 +155,9 @@ class FixedLoss:
         """
         directions = self._weights.split(torch.ones_like(self.point()))
         with self._at(self.point(), twice=True), enough_memory_for(len(self._chunks.spans[0])):
-            self._chunk_product(self._loss(0)[0].sum.reshape(()), directions)
+            loss, _ = self._loss(0)
+            self._refuse(gradient_problem(loss))
+            self._chunk_product(loss.sum.reshape(()), directions)
 
     @contextlib.contextmanager
     def _at(self, point: Tensor, *, twice: bool) -> Iterator[None]:
@@ -170,32 +175,24 @@ class FixedLoss:
         ):
             yield
 
-    def _own_pieces(self) -> range:
+    def _own_pieces(self) -> list[range]:
         world, rank = 1, 0
         if torch.distributed.is_initialized():
             world, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
-        own = split(self._pieces, world, rank)
-        return range(own.start, own.stop)
-
-    def _span(self, piece: int) -> range:
-        return split(len(self._chunks), self._pieces, piece)
+        own = split(len(self._pieces), world, rank)
+        return self._pieces[own.start : own.stop]
 
     def _loss(self, chunk: int) -> tuple[Loss, Any]:
         batch = self._chunks.batch(chunk)
         seed_chunk(chunk, self._device)
         loss = self._task.loss(self._model, batch)
-        if not isinstance(loss, Loss) or not isinstance(loss.sum, Tensor) or loss.sum.numel() != 1:
-            raise PacelineError(
-                f"the loss of task {self._task.name} is no Loss with a single number as its sum",
-                hint="return Loss(sum, count) with the sum over the batch",
-            )
+        self._refuse(loss_problem(loss, None))
         return loss, batch
 
-    def _tables(self, pieces: range) -> Iterator[Tensor]:
+    def _tables(self, pieces: list[range]) -> Iterator[Tensor]:
         """For each piece (1 + metrics, 2) float64: sum and count of the loss and of each metric."""
         for piece in pieces:
-            span = self._span(piece)
-            table = add_in_order(self._chunk_table(chunk) for chunk in range(span.start, span.stop))
+            table = add_in_order(self._chunk_table(chunk) for chunk in piece)
             assert table is not None
             yield table
 
@@ -215,11 +212,11 @@ class FixedLoss:
 
         def flats() -> Iterator[Tensor]:
             for piece in self._own_pieces():
-                span = self._span(piece)
                 table, total = torch.zeros(1, 2, dtype=torch.float64), None
-                for chunk in range(span.start, span.stop):
+                for chunk in piece:
                     with enough_memory_for(len(self._chunks.spans[chunk])):
                         loss, _ = self._loss(chunk)
+                        self._refuse(gradient_problem(loss))
                         parts = per_chunk(loss.sum.reshape(()))
                     table += _pair(loss.sum.detach(), loss.count)
                     total = add_in_order([self._weights.join(parts)], total)
@@ -235,21 +232,18 @@ class FixedLoss:
         return table.cpu(), flat
 
     def _chunk_gradient(self, total: Tensor) -> list[Tensor]:
-        self._require_gradient(total)
         return list(torch.autograd.grad(total, self._weights.parameters, materialize_grads=True))
 
     def _chunk_product(self, total: Tensor, directions: list[Tensor]) -> list[Tensor]:
-        self._require_gradient(total)
         if not self._twice_checked:
             refuse_once_differentiable(total, self._task.name)
             self._twice_checked = True
         return product(total, self._weights.parameters, directions, self._task.name)
 
-    def _require_gradient(self, total: Tensor) -> None:
-        if not total.requires_grad:
+    def _refuse(self, problem: Problem | None) -> None:
+        if problem is not None:
             raise PacelineError(
-                f"the loss of task {self._task.name} does not depend on the model's parameters",
-                hint="leave out detach(), item() and no_grad() on the way from the model to its sum",
+                f"the loss of task {self._task.name} {problem.what}", why=problem.why, hint=problem.hint
             )
 
 
