@@ -36,11 +36,6 @@ class Device:
     utilisation: float
     price: float | None = None
 
-    @property
-    def rate(self) -> float:
-        """FLOP a second that it really computes."""
-        return self.peak * self.utilisation
-
 
 def training_flop(forward_flop: float, samples: float) -> float:
     """FLOP of a training.
@@ -88,6 +83,6 @@ def bill(flop: float, device: Device, devices: int, efficiency: float = 1.0) -> 
         devices: how many.
         efficiency: of scaling from one device to so many, above 0 and at most 1; what is lost is paid for.
     """
-    device_hours = flop / device.rate / efficiency / 3600
+    device_hours = flop / (device.peak * device.utilisation) / efficiency / 3600
     cost = None if device.price is None else device.price * device_hours
     return Bill(flop, device_hours, device_hours / devices, cost)

@@ -88,20 +88,21 @@ def _step_times(path: Path, batch: int) -> Floats:
     for event in EventStream(RunDir(path).events()):
         if isinstance(event, Start):
             skip = WARM_UP
-        elif isinstance(event, Step):
-            whole, before = event.samples - before == batch, event.samples
-            if skip:
-                skip -= 1
-            elif whole:
-                times.append(event.data_s + event.forward_s + event.backward_s + event.update_s)
+            continue
+        if isinstance(event, Step):
+            whole = event.samples - before == batch
+            took: float | None = event.data_s + event.forward_s + event.backward_s + event.update_s
         elif isinstance(event, StepTiming):
             # What came between two samples is not known, so each counts as a whole batch, as nearly all are.
             whole = event.sampled or event.samples is None or event.samples - before == batch
-            before = before if event.samples is None else event.samples
-            if skip:
-                skip -= 1
-            elif whole and event.duration_s is not None:
-                times.append(event.duration_s)
+            took = event.duration_s
+        else:
+            continue
+        before = before if event.samples is None else event.samples
+        if skip:
+            skip -= 1
+        elif whole and took is not None:
+            times.append(took)
     return np.array(times, dtype=np.float64)
 
 
