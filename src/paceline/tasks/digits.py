@@ -37,14 +37,14 @@ def _read() -> np.ndarray:
     return np.column_stack([images, labels])
 
 
-def mlp(hidden: int = 64) -> nn.Module:
+def mlp() -> nn.Module:
     """64 inputs, two hidden layers, 10 logits."""
     return nn.Sequential(
-        nn.Linear(64, hidden),
+        nn.Linear(64, 64),
         nn.ReLU(),
-        nn.Linear(hidden, hidden),
+        nn.Linear(64, 64),
         nn.ReLU(),
-        nn.Linear(hidden, 10),
+        nn.Linear(64, 10),
     )
 
 

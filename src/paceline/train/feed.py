@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import functools
 import itertools
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 from torch.utils.data import DataLoader
@@ -25,27 +26,29 @@ from paceline.train.batch_plan import Plan
 from paceline.train.loader_processes import Seeded, begin, check_loadable, start_method, starting
 
 
-class Feed(Protocol):
-    """What the loop draws from: for each global batch this rank's micro-batches, None where it has no sample."""
+class Feed(ABC):
+    """What the loop draws from."""
 
+    plan: Plan
+
+    @abstractmethod
     def epoch(self, epoch: int, first: int) -> Iterator[list[Any | None]]:
-        """Batches `first` and following of an epoch."""
-        ...
+        """Batches `first` and following of an epoch: this rank's micro-batches of each, None where it has no sample."""
+
+    @abstractmethod
+    def rows(self, indices: Sequence[int]) -> Any:
+        """The batch of these samples, unaugmented, made in this process."""
+
+    @abstractmethod
+    def evaluation(self, batch: int) -> Iterator[tuple[Any, int]]:
+        """This rank's contiguous part of the data in order, and how many samples each batch has, `batch` at most."""
 
     def sample(self, samples: int | None = None) -> Any:
         """A batch of so many samples (of the usual size, when left out), unaugmented, for steps that leave no trace."""
-        ...
-
-    def rows(self, indices: Sequence[int]) -> Any:
-        """The batch of these samples, unaugmented, made in this process."""
-        ...
-
-    def evaluation(self, batch: int) -> Iterator[tuple[Any, int]]:
-        """This rank's contiguous part of the data in order, and how many samples each batch has, `batch` at most."""
-        ...
+        return self.rows(range(samples or self.plan.usual_micro_batch))
 
 
-class ArrayFeed:
+class ArrayFeed(Feed):
     """Batches gathered from arrays as whole tensors."""
 
     def __init__(self, arrays: Arrays, plan: Plan, like: Like) -> None:
@@ -74,10 +77,6 @@ class ArrayFeed:
                 for span in cuts[length]
             ]
 
-    def sample(self, samples: int | None = None) -> Any:
-        """See `Feed`."""
-        return self.rows(range(samples or self.plan.usual_micro_batch))
-
     def rows(self, indices: Sequence[int]) -> Any:
         """See `Feed`."""
         return self.arrays.batch(torch.as_tensor(indices), None, self.like)
@@ -88,7 +87,7 @@ class ArrayFeed:
             yield self.arrays.batch(torch.arange(span.start, span.stop), None, self.like), len(span)
 
 
-class DatasetFeed:
+class DatasetFeed(Feed):
     """Batches from a map-style dataset, through DataLoader workers."""
 
     def __init__(self, dataset: Any, plan: Plan, like: Like, workers: int) -> None:
@@ -107,10 +106,6 @@ class DatasetFeed:
         loaded = self._load(wanted, epoch)
         for micro in spans:
             yield [next(loaded) if len(span) else None for span in micro]
-
-    def sample(self, samples: int | None = None) -> Any:
-        """See `Feed`."""
-        return self.rows(range(samples or self.plan.usual_micro_batch))
 
     def rows(self, indices: Sequence[int]) -> Any:
         """See `Feed`; of epoch 0."""

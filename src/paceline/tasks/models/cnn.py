@@ -21,10 +21,10 @@ class FlattenChannelsLast(nn.Module):
 class FashionCNN(nn.Module):
     """Two convolutions with batch norm, two linear layers: 421,738 parameters.
 
-    Shapes: images (batch, 1, 28, 28) -> logits (batch, classes).
+    Shapes: images (batch, 1, 28, 28) -> logits (batch, 10).
     """
 
-    def __init__(self, classes: int = 10) -> None:
+    def __init__(self) -> None:
         super().__init__()
         self.features = nn.Sequential(
             nn.Conv2d(1, 32, kernel_size=3, padding=1, bias=False),  # the norm that follows has the bias
@@ -40,10 +40,10 @@ class FashionCNN(nn.Module):
             FlattenChannelsLast(),
             nn.Linear(64 * 7 * 7, 128),
             nn.ReLU(inplace=True),
-            nn.Linear(128, classes),
+            nn.Linear(128, 10),
         )
 
     def forward(self, images: Tensor) -> Tensor:
-        """Logits (batch, classes) of images (batch, 1, 28, 28)."""
+        """Logits (batch, 10) of images (batch, 1, 28, 28)."""
         logits: Tensor = self.head(self.features(images))
         return logits

@@ -38,12 +38,11 @@ class WideResNet(nn.Module):
         depth: 6n+4, so 10, 16, 22, 28 ...
         width: factor on the channels, above 0; 10 at depth 16 has 17.1 million parameters, 1 has 0.18 million.
         in_channels: 1 for grey images.
-        classes: number of classes.
 
-    Shapes: images (batch, in_channels, h, w) -> logits (batch, classes).
+    Shapes: images (batch, in_channels, h, w) -> logits (batch, 10).
     """
 
-    def __init__(self, depth: int = 16, width: float = 1.0, in_channels: int = 1, classes: int = 10) -> None:
+    def __init__(self, depth: int = 16, width: float = 1.0, in_channels: int = 1) -> None:
         super().__init__()
         if (depth - 4) % 6 or depth < 10:
             raise ValueError(f"depth {depth} is not 6n+4")
@@ -58,7 +57,7 @@ class WideResNet(nn.Module):
                 channels = out_channels
         self.blocks = nn.Sequential(*layers)
         self.norm = nn.BatchNorm2d(channels)
-        self.head = nn.Linear(channels, classes)
+        self.head = nn.Linear(channels, 10)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="relu")
