@@ -91,7 +91,7 @@ def measured(case: Case, samples: int, folder: Path) -> list[float]:
 
 
 def _last(run: Path, metric: str) -> float:
-    from paceline.report.load import load_run
+    from paceline.report.run_record import load_run
 
     value = float(load_run(run).evaluations.value[metric][-1])
     return 1 - value if metric == "accuracy" else value
