@@ -67,8 +67,7 @@ def report(
 
 def _report_runs(paths: Sequence[Path], output: Path | None, target: str | None, as_json: bool) -> None:
     from paceline.cli.exits import numbers_first
-    from paceline.cli.report_measured import page_path
-    from paceline.cli.result import print_cards, print_document
+    from paceline.cli.result import page_path, print_cards, print_document
     from paceline.records.rundir import RunDir
     from paceline.records.target import parse_target
     from paceline.report.comparison import compare

@@ -9,7 +9,7 @@ from pathlib import Path
 from paceline.cli.card_layout import Card, Grid
 from paceline.cli.cards import landscape_card, plan_card
 from paceline.cli.exits import numbers_first
-from paceline.cli.result import print_cards, print_document
+from paceline.cli.result import page_path, print_cards, print_document
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir
 from paceline.report.landscape.landscape_page import names_of, write_landscape, write_landscape_page
@@ -17,11 +17,6 @@ from paceline.report.landscape.measurement import Landscape, load_landscape
 from paceline.report.landscape.quantities import quantities
 from paceline.report.landscape.tables import side_by_side
 from paceline.report.plan.plan_page import load_plan, write_page, write_plan_page
-
-
-def page_path(output: Path) -> Path:
-    """The page that `--output` means: a file, or report.html in a directory."""
-    return output / "report.html" if output.is_dir() else output
 
 
 def report_plans(paths: Sequence[Path], output: Path | None, as_json: bool) -> None:

@@ -43,6 +43,11 @@ def show_landscape(run: RunDir, format_: str) -> None:
             show(card_console(), landscape_card(result, run))
 
 
+def page_path(output: Path) -> Path:
+    """The page that `--output` means: a file, or report.html in a directory."""
+    return output / "report.html" if output.is_dir() else output
+
+
 def print_cards(cards: Iterable[tuple[Card, Path | None]]) -> None:
     """Print cards, each with the path of its page."""
     console = card_console()

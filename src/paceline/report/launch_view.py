@@ -68,7 +68,6 @@ def launch_of(run: Run) -> Launch | None:
         return None
     attempts = list(run.attempts)
     last = attempts[-1] if attempts else None
-    world = last.world if last else run.sessions[-1].world if run.sessions else None
     seen = run.observed
     rate = _median(seen.rates) if seen else None
     known = {"steps": seen and seen.steps, "samples": seen and seen.samples, "samples/s": rate}
@@ -80,7 +79,7 @@ def launch_of(run: Run) -> Launch | None:
         timed_by=list(seen.sources) if seen else [],
         sampled=seen is not None and seen.sampled,
         wall_s=run.end.elapsed_s if run.end else None,
-        world=world,
+        world=launch_world(run),
         attempts=attempts,
         cause=last.cause if last else None,
         output=_output(run.path, last) if last else [],

@@ -203,13 +203,12 @@ const frame = (() => {
     return { tickvals: places, ticktext: places.map((value) => written(value, spec.form)) };
   }
 
-  // an axis without a title of its own has no form either: its numbers are written as `tickformat` says
   function axis(spec, values, share) {
     const [format, , suffix] = forms[share ? "share" : spec.form];
     const ticks = spec.dtick ? { dtick: spec.dtick } : spec.tickformat && spec.log ? logTicks([{ y: values }])
       : share ? {} : placed(spec, values);
     return {
-      title: { text: share ? "share of a step" : spec.title },
+      title: spec.title ? { text: share ? "share of a step" : spec.title } : {}, // an empty one takes room as well
       tickformat: spec.tickformat || format, ticksuffix: suffix,
       type: spec.form === "name" ? "category" : spec.log ? "log" : "linear", minor: { showgrid: false },
       ...(spec.zero && !spec.log ? { rangemode: "tozero" } : {}), ...(spec.range ? { range: spec.range } : {}), ...ticks,
