@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 
 from paceline.cli import signals
-from paceline.settings.declare import VerbSettings
+from paceline.settings.declare import VerbSettings, is_argument
 from paceline.settings.typed_number import parse_typed
 
 _VALUES = {int: "N", float: "X"}
@@ -37,7 +37,7 @@ def command_from(
     parameters = []
     for field in dataclasses.fields(kind):
         plain, flag = types[field.name], kind.flag(field.name)
-        if field.default is dataclasses.MISSING:
+        if is_argument(field):
             info: Any = typer.Argument(metavar=flag, help=field.metadata["help"])
         else:
             info = _option(flag, plain, field, groups[field.name])

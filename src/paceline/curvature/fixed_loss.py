@@ -103,8 +103,7 @@ class FixedLoss:
         check_norms(model, batch_norm, self._chunks.smallest)
         affordable = _PIECES_BYTES // (max(1, self._weights.size) * self._weights.dtype.itemsize)
         pieces = min(_PIECES, len(self._chunks), max(8, affordable))
-        spans = [split(len(self._chunks), pieces, piece) for piece in range(pieces)]
-        self._pieces = [range(span.start, span.stop) for span in spans]
+        self._pieces = [split(len(self._chunks), pieces, piece) for piece in range(pieces)]
         self._metrics: dict[str, Metric] = {
             name: metric for name, metric in task.metrics.items() if not isinstance(metric, Gathered)
         }

@@ -73,7 +73,17 @@ def control(default: Any, text: str, legal: Legal | None = None, **more: Any) ->
 
 def argument(text: str) -> Any:
     """The field that is typed without a flag; it decides the result."""
-    return dataclasses.field(metadata={"help": text, "recipe": True})
+    return dataclasses.field(metadata={"help": text, "recipe": True, "argument": True})
+
+
+def is_argument(field: dataclasses.Field[Any]) -> bool:
+    """Whether a field is typed without a flag."""
+    return "argument" in field.metadata
+
+
+def required_of(kind: type[VerbSettings], name: str) -> Any:
+    """The field of a verb's settings without its default, for a subclass in which it is always known."""
+    return dataclasses.field(metadata=kind.__dataclass_fields__[name].metadata)
 
 
 def format_setting(group: str = "") -> Any:
@@ -98,7 +108,7 @@ class VerbSettings:
     def flag(cls, name: str) -> str:
         """How a setting is typed: `--global-batch`, or `TASK` for the argument."""
         field = cls.__dataclass_fields__[name]
-        if field.default is MISSING:
+        if is_argument(field):
             return name.upper()
         return "--" + (field.metadata["flag"] or name).replace("_", "-")
 
@@ -108,7 +118,7 @@ class VerbSettings:
         found: dict[str, list[str]] = {}
         group = ""
         for field in fields(cls):
-            if field.default is not MISSING:
+            if not is_argument(field):
                 group = field.metadata["group"] or group
                 found.setdefault(group, []).append(field.name)
         return found
@@ -137,7 +147,7 @@ class VerbSettings:
         """
         for field in fields(self):
             value, flag = getattr(self, field.name), self.flag(field.name)
-            if value is None or field.default is MISSING:
+            if value is None or is_argument(field):
                 continue
             legal = field.metadata["legal"]
             if isinstance(legal, Range):

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from paceline.parallel.partition import steps_per_epoch
 from paceline.parallel.placement import RankEnv
 from paceline.records.errors import PacelineError
+from paceline.settings.declare import required_of
 from paceline.settings.legal import one_of
 from paceline.tasks.table import Defaults
 from paceline.train.batch_plan import Plan, Stage, grow
@@ -26,15 +27,14 @@ from paceline.train.schedules import Duration, Schedule
 class ResolvedTraining(TrainConfig):
     """Settings of a run with the defaults of its task and optimizer filled in; run.json holds them."""
 
-    # field() takes away the default None of TrainConfig.
-    global_batch: int = field()
-    base_batch: int = field()
-    lr: float = field()
-    schedule: str = field()
-    warmup: str = field()
-    optimizer: str = field()
-    weight_decay: float = field()
-    momentum: float = field()
+    global_batch: int = required_of(TrainConfig, "global_batch")
+    base_batch: int = required_of(TrainConfig, "base_batch")
+    lr: float = required_of(TrainConfig, "lr")
+    schedule: str = required_of(TrainConfig, "schedule")
+    warmup: str = required_of(TrainConfig, "warmup")
+    optimizer: str = required_of(TrainConfig, "optimizer")
+    weight_decay: float = required_of(TrainConfig, "weight_decay")
+    momentum: float = required_of(TrainConfig, "momentum")
 
     @property
     def length(self) -> Duration:
