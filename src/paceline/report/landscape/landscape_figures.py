@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from paceline.report import words
 from paceline.report.landscape import tables
 from paceline.report.landscape.measurement import Landscape
 from paceline.report.page.figures import Axis, Choice, Figure, Series, evenly, label, values
-from paceline.report.page.theme import look
+from paceline.report.page.theme import Look, look
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -24,6 +25,28 @@ LOG_FROM = 30.0
 _MOST = 2000
 """Points of a drawn curve; what is finer is no wider than a pixel."""
 _LOSSES = ("surface_loss", "line_loss", "interpolation_loss")
+
+
+@dataclass(frozen=True)
+class _Drawn:
+    """A measurement as it is drawn."""
+
+    name: str
+    run: Landscape
+    look: Look
+    head: str
+    """What begins the text under the pointer, where several are told apart."""
+
+    @property
+    def style(self) -> dict[str, Any]:
+        """Of its lines."""
+        return {"paint": f"run-{self.look.colour}", "dash": self.look.dash if self.head else ""}
+
+
+def _drawn(runs: Mapping[str, Landscape]) -> list[_Drawn]:
+    heads = [f"<b>{label(name)}</b><br>" if len(runs) > 1 else "" for name in runs]
+    rows = enumerate(zip(runs.items(), heads, strict=True))
+    return [_Drawn(name, run, look(index), head) for index, ((name, run), head) in rows]
 
 
 def starts_logarithmic(runs: Mapping[str, Landscape]) -> bool | None:
@@ -43,13 +66,13 @@ def slice_figures(runs: Mapping[str, Landscape]) -> list[Figure]:
         directions = dict.fromkeys(run.result.line.directions for run in runs.values() if run.result.line is not None)
         note = f"Direction: {'; '.join(directions)}. t = 0 is the weights."
         across = Axis("t, along the first direction", tickformat=".3~g")
-        series = _slices(runs, "line")
+        series = _curves(runs, "line", ("t",), "t = %{x:.4~g}")
         found.append(Figure("plot-line", "Along one direction", note, across, _values_axis(runs), series, line))
     if between is not None:
         note = f"t = 0 is {_ends(runs)}. Dashed: the straight line between the losses of the two ends."
         across = Axis("t, from one run to the other", tickformat=".3~g")
         blends = [blend for run in runs.values() if (blend := _blend(run)) is not None]
-        series = [*blends, *_slices(runs, "interpolation")]
+        series = [*blends, *_curves(runs, "interpolation", ("t",), "t = %{x:.4~g}")]
         axis = _values_axis(runs)
         found.append(Figure("plot-interpolation", "Between two runs", note, across, axis, series, between))
     return found
@@ -57,7 +80,7 @@ def slice_figures(runs: Mapping[str, Landscape]) -> list[Figure]:
 
 def path_figure(run: Landscape, note: str) -> Figure:
     """The loss and metrics of the checkpoints of a path."""
-    series = _curve(run, ("", ""), 0, "trajectory", ("step", "xy", "variance"), "step %{x:,}")
+    series = _curves({"": run}, "trajectory", ("step", "xy", "variance"), "step %{x:,}")
     across = Axis("steps", tickformat=",")
     axis, table = _values_axis({"": run}), tables.path_table(run)
     note = f"At each checkpoint itself. {note}"
@@ -73,20 +96,19 @@ def curvature_figures(runs: Mapping[str, Landscape]) -> list[Figure]:
         note = "Whiskers: residual; an eigenvalue of the Hessian lies within it."
         if not converged:
             note += " Not all have converged: see the notes above."
-        across, axis = Axis("number", tickformat="", dtick=1), Axis("", tickformat=".3~g", zero=True)
-        series = [
-            one for at, (name, run) in enumerate(runs.items()) for one in _eigenvalues(run, _head(runs, name), at)
-        ]
+        across, axis = Axis("number", dtick=1), Axis("", tickformat=".3~g", zero=True)
+        series = [_eigenvalues(one) for one in _drawn(runs) if len(one.run.arrays.get("eigenvalues", ()))]
         place, heading = "plot-eigenvalues", "Largest eigenvalues"
         found.append(Figure(place, heading, note, across, axis, series, eigenvalues, grouped=True))
     if density is not None:
         note = "Of the Hessian; its integral is 1. Faint: one standard error over probes."
-        highest = max(float(np.nanmax(run.arrays["density_value"])) for run in runs.values() if _has_density(run))
+        having = [one for one in _drawn(runs) if "density_grid" in one.run.arrays]
+        highest = max(float(np.nanmax(one.run.arrays["density_value"])) for one in having)
         floor = highest * 1e-7
         ends = (math.log10(floor), math.log10(highest) + 0.3)
         axis = Axis("", log=True, tickformat=".0e", dtick=2, range=ends)
         across = Axis("eigenvalue", tickformat=".3~g")
-        series = [_density(runs, at, floor) for at, run in enumerate(runs.values()) if _has_density(run)]
+        series = [_density(one, floor) for one in having]
         found.append(Figure("plot-density", "Density of eigenvalues", note, across, axis, series, density))
     return found
 
@@ -97,40 +119,26 @@ def _values_axis(runs: Mapping[str, Landscape]) -> Axis:
     return Axis("", tickformat=".3~g", log=False if starts_logarithmic(runs) is None else wish)
 
 
-def _head(runs: Mapping[str, Landscape], name: str) -> str:
-    """What begins the text under the pointer, where runs are told apart."""
-    return f"<b>{label(name)}</b><br>" if len(runs) > 1 else ""
+def _curves(runs: Mapping[str, Landscape], prefix: str, axes: tuple[str, ...], said: str) -> list[Series]:
+    """The loss and the metrics along the first of the axes, chosen by a switch, of the runs that have them.
 
-
-def _slices(runs: Mapping[str, Landscape], prefix: str) -> list[Series]:
+    Args:
+        runs: by name.
+        prefix: of their arrays.
+        axes: arrays that are no values.
+        said: of a place along the axis, under the pointer.
+    """
     found = []
-    for index, (name, run) in enumerate(runs.items()):
-        found += _curve(run, (name, _head(runs, name)), index, prefix, ("t",), "t = %{x:.4~g}")
+    for one in _drawn(runs):
+        columns, along = one.run.columns(prefix, axes), one.run.arrays.get(f"{prefix}_{axes[0]}")
+        if along is None or not columns:
+            continue
+        kept = evenly(len(along), _MOST)
+        y = Choice("column", {name: column[kept] for name, column in columns.items()})
+        hover = Choice("column", {name: f"{one.head}{label(name)} %{{y:.4~g}}<br>{said}" for name in columns})
+        style = one.style | {"marker": one.look.marker, "sparse": 40, "hover": hover}
+        found.append(Series(one.name, values(along[kept]), y, **style))
     return found
-
-
-def _curve(
-    run: Landscape, names: tuple[str, str], index: int, prefix: str, axes: tuple[str, ...], said: str
-) -> list[Series]:
-    """The loss and the metrics along the first of the axes, chosen by a switch; none where the run lacks them."""
-    name, head = names
-    columns = run.columns(prefix, axes)
-    along = run.arrays.get(f"{prefix}_{axes[0]}")
-    if along is None or not columns:
-        return []
-    kept, style = evenly(len(along), _MOST), look(index)
-    hover = {column: f"{head}{label(column)} %{{y:.4~g}}<br>{said}" for column in columns}
-    drawn = Series(
-        name,
-        values(along[kept]),
-        Choice("column", {key: column[kept] for key, column in columns.items()}),
-        paint=f"run-{style.colour}",
-        dash=style.dash if head else "",
-        marker=style.marker,
-        sparse=40,
-        hover=Choice("column", hover),
-    )
-    return [drawn]
 
 
 def _ends(runs: Mapping[str, Landscape]) -> str:
@@ -154,39 +162,24 @@ def _blend(run: Landscape) -> Series | None:
     return Series("", values(inside), between, paint="soft", width=1.5, dash="5 4", hover=None)
 
 
-def _eigenvalues(run: Landscape, head: str, index: int) -> list[Series]:
-    found = run.arrays.get("eigenvalues", np.zeros(0))
-    residual = run.arrays.get("eigenvalues_residual", np.zeros_like(found))
+def _eigenvalues(one: _Drawn) -> Series:
+    """Bars with their residuals as whiskers."""
+    found = one.run.arrays["eigenvalues"]
+    residual = one.run.arrays.get("eigenvalues_residual", np.zeros_like(found))
     low, high = values(found - residual), values(found + residual)
-    at, hover = [float(number + 1) for number in range(len(found))], f"{head}eigenvalue %{{x}}: %{{y:.5~g}}"
-    bars = Series(
-        head, at, values(found), kind="bars", paint=f"run-{look(index).colour}", low=low, high=high, hover=hover
-    )
-    return [bars] if len(found) else []
+    at, hover = [float(number + 1) for number in range(len(found))], f"{one.head}eigenvalue %{{x}}: %{{y:.5~g}}"
+    return Series(one.name, at, values(found), "bars", **one.style, low=low, high=high, hover=hover)
 
 
-def _has_density(run: Landscape) -> bool:
-    return "density_grid" in run.arrays
-
-
-def _density(runs: Mapping[str, Landscape], index: int, floor: float) -> Series:
+def _density(one: _Drawn, floor: float) -> Series:
     """With one standard error on either side; nothing is drawn below the floor."""
-    name, run = list(runs.items())[index]
-    kept = evenly(len(run.arrays["density_grid"]), _MOST)
-    grid, value = run.arrays["density_grid"][kept], run.arrays["density_value"][kept]
-    error = run.arrays["density_error"][kept] if "density_error" in run.arrays else np.zeros_like(value)
+    arrays = one.run.arrays
+    kept = evenly(len(arrays["density_grid"]), _MOST)
+    grid, value = arrays["density_grid"][kept], arrays["density_value"][kept]
+    error = arrays["density_error"][kept] if "density_error" in arrays else np.zeros_like(value)
     low, high = (values(np.fmax(side, floor)) for side in (value - error, value + error))
-    style, head = look(index), _head(runs, name)
-    return Series(
-        name,
-        values(grid),
-        values(np.where(value > floor, value, np.nan)),
-        paint=f"run-{style.colour}",
-        dash=style.dash if head else "",
-        low=low,
-        high=high,
-        hover=f"{head}density %{{y:.3~g}}<br>at %{{x:.4~g}}",
-    )
+    y, hover = values(np.where(value > floor, value, np.nan)), f"{one.head}density %{{y:.3~g}}<br>at %{{x:.4~g}}"
+    return Series(one.name, values(grid), y, **one.style, low=low, high=high, hover=hover)
 
 
 def path_note(run: Landscape) -> str | None:
