@@ -235,7 +235,7 @@ def test_a_resumed_measurement_must_be_the_same(tmp_path: Path, trained: Path, p
     assert (facts["weights"], facts["other_weights"]) == (digest_of("A", 69), digest_of("A", 46))
     assert (result["weights"], result["interpolation"]["other_weights"]) == (facts["weights"], facts["other_weights"])
     assert [each.returncode for each in (other, verb, again, weights, end)] == [2, 2, 2, 2, 2]
-    assert "--points 3, not 5" in other.stderr
+    assert "--points 3, not --points 5" in other.stderr
     assert "a run of paceline train" in verb.stderr
     assert "already holds a run" in again.stderr
     assert "A has other weights" in weights.stderr
