@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from paceline.report import words
-from paceline.report.page.run_series import evenly
-from paceline.report.page.run_tables import Table
+from paceline.report.page.figures import Table, evenly
 from paceline.report.page.theme import Look, look
 from paceline_course.assess.grade import Curve, Grade
 from paceline_course.assess.held import reached

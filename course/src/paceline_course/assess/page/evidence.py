@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from paceline.report import words
-from paceline.report.page.run_tables import Table
+from paceline.report.page.figures import Table
 from paceline_course.assess.text import visible
 
 _FACTS = 40
