@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 from paceline.report import words
 from paceline.report.noise import Noise
-from paceline.report.page.figures import Table as Table
-from paceline.report.page.figures import evenly, table_of_runs
+from paceline.report.page.figures import Table, evenly, table_of_runs
 from paceline.report.run_record import Evaluations, Run
 
 if TYPE_CHECKING:
