@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import enum
 import json
 import sys
 import time
@@ -13,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from paceline.cli.output_format import Format, OutputFormat
 from paceline.tasks.data.catalog import CATALOG, DataSet, lookup
 from paceline.tasks.data.fetched_files import Progress, Tell
 from paceline.tasks.data.obtain import Obtained, Whereabouts, obtain, whereabouts
@@ -22,16 +22,6 @@ if TYPE_CHECKING:
 
 BAR_AFTER_S = 2.0
 """Nothing is drawn for what is over sooner."""
-
-
-class Format(enum.StrEnum):
-    """How results are printed."""
-
-    text = "text"
-    json = "json"
-
-
-FormatOption = Annotated[Format, typer.Option("--format", help="Output format.")]
 
 
 def fetch(
@@ -44,7 +34,7 @@ def fetch(
             help="Directory of the data set. Existing files are checked, never replaced.",
         ),
     ] = None,
-    output: FormatOption = Format.text,
+    output: OutputFormat = Format.TEXT,
 ) -> None:
     """Find a data set or fetch it, and check its sizes and checksums.
 
@@ -55,13 +45,13 @@ def fetch(
     dataset = lookup(name)
     with show_progress() as on_progress:
         obtained = obtain(name, data_dir, on_progress)
-    print(fetched_json(dataset, obtained) if output is Format.json else fetched_text(dataset, obtained))
+    print(fetched_json(dataset, obtained) if output is Format.JSON else fetched_text(dataset, obtained))
 
 
-def list_data(output: FormatOption = Format.text) -> None:
+def list_data(output: OutputFormat = Format.TEXT) -> None:
     """List the data sets with samples, size and location, without fetching anything."""
     rows = [(dataset, whereabouts(name)) for name, dataset in sorted(CATALOG.items())]
-    print(listed_json(rows) if output is Format.json else listed_text(rows))
+    print(listed_json(rows) if output is Format.JSON else listed_text(rows))
 
 
 def fetched_text(dataset: DataSet, obtained: Obtained) -> str:

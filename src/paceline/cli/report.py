@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
+from paceline.cli.output_format import Format
 
 # Everything else is imported when the verb runs: `paceline --help` has no use for numpy, jinja2 or rich.
 if TYPE_CHECKING:
@@ -15,13 +16,6 @@ if TYPE_CHECKING:
     from paceline.report.comparison import Comparison
     from paceline.report.run_record import Run
     from paceline.report.summary import Summary
-
-
-class Format(enum.StrEnum):
-    """How results are printed."""
-
-    TEXT = "text"
-    JSON = "json"
 
 
 def report(
