@@ -16,8 +16,8 @@ from paceline.records.schema import Evaluation, Measure, Note
 from paceline.records.target import parse_target
 from paceline.report import words
 from paceline.report.comparison import compare
+from paceline.report.page.figures import evenly
 from paceline.report.page.run_page import render_page, write_page
-from paceline.report.page.run_series import evenly
 from paceline.report.page.theme import DARK, LIGHT, look
 from paceline.report.quantities import quantities
 from paceline.report.run_record import load_run
