@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.main import call
+from paceline.records.findings import read_findings
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, read_info
 
@@ -226,6 +227,7 @@ def test_success_is_recorded_without_a_card(succeed):
     assert (ours.logs() / "attempt_0/1/stdout.log").read_text().startswith("words of rank 1")
     assert ours.err.count("\n") == 3  # one line of ours, and one of each worker
     assert "MALLOC_MMAP_MAX_=0" in ours.err.splitlines()[0]
+    assert run.findings.read_bytes() == b""
 
 
 @pytest.mark.serial
@@ -244,6 +246,9 @@ def test_a_raise_ends_in_a_card_instead_of_the_agents_traceback(raises):
     assert "ValueError: boom" in (ours.folder / log).read_text()
     assert [type(event).__name__ for event in ours.events()] == ["Start", "Attempt", "End"]
     assert ours.events()[1].cause.rank == 1
+    (finding,) = read_findings(ours.run().findings)[0]
+    assert (finding.code, finding.rank, finding.line) == ("DP180", 1, line)
+    assert finding.path.endswith("script.py")
 
 
 @pytest.mark.serial

@@ -45,6 +45,8 @@ def as_record(cause: RootCause) -> Cause:
         title=_title(cause),
         rank=None if cause.kind == "unknown" else rank,
         rows=[*_rows(cause), *_other_rows(cause), ("next", _next_step(cause))],
+        place=None if cause.first.raised is None else cause.first.raised.at,
+        sure=cause.sure,
     )
 
 

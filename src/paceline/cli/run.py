@@ -31,9 +31,13 @@ def run_command(argv: list[str]) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # as under torchrun; --signals-to-handle says otherwise
     # They need torch, which takes seconds: --help does not.
     from paceline.audits.cause_card import cause_of
+    from paceline.audits.job_findings import job_findings
     from paceline.launch.execute import execute, recorded_run
     from paceline.launch.plan import plan_launch
     from paceline.launch.tuning import describe
+    from paceline.records.errors import PacelineError
+    from paceline.records.findings import append_findings
+    from paceline.records.rundir import RunDir
 
     plan = plan_launch(argv)
     if plan.flags["dry_run"]:
@@ -44,6 +48,10 @@ def run_command(argv: list[str]) -> int:
         _say(f"paceline: run directory {plan.run_dir}; settings {describe(plan.settings)}{off}")
         os.environ.update(plan.added_environment)  # workers inherit it
         outcome = execute(plan, _say, cause_of)
+    try:
+        append_findings(RunDir(plan.run_dir).findings, job_findings(outcome.attempts))
+    except PacelineError as error:  # a full disk does not change how the job ended
+        _say(f"paceline: findings.jsonl was not written: {error.what}")
     if outcome.message:
         _say(outcome.message)
     if outcome.cause is not None:

@@ -36,7 +36,7 @@ from paceline.launch.stall import Script, read_script
 from paceline.launch.torchrun_flags import one_message
 from paceline.parallel.host import git_state
 from paceline.records.errors import Exit, PacelineError
-from paceline.records.launched import Cause
+from paceline.records.launched import Attempt, Cause
 from paceline.records.rundir import RunDir, make_dirs, make_run_dir, run_lock, write_info
 from paceline.records.schema import SCHEMA, End, RunInfo, Start
 from paceline.records.writer import EventWriter
@@ -54,6 +54,7 @@ class Outcome:
         message: for people; "" when there is nothing to say.
         title: the same in a line, for the record.
         cause: of a failure.
+        attempts: that ended, with their causes.
     """
 
     exit_code: int
@@ -61,6 +62,7 @@ class Outcome:
     message: str = ""
     title: str = ""
     cause: Cause | None = None
+    attempts: tuple[Attempt, ...] = ()
 
 
 @contextmanager
@@ -166,9 +168,9 @@ def _launch(plan: LaunchPlan, run: RunDir, events: EventWriter, say: Callable[[s
         with one_message("torch's launcher failed; the script may not have run", exit_code=Exit.FAILED):
             _elastic(config, plan.entrypoint, plan.arguments, job)
     except ChildFailedError as failed:
-        return _failed(job, failed, run, plan, judge)
+        return dataclasses.replace(_failed(job, failed, run, plan, judge), attempts=tuple(job.attempts))
     except (SignalException, KeyboardInterrupt, UnboundLocalError) as stopped:
-        outcome = _interrupted(job, stopped)
+        outcome = dataclasses.replace(_interrupted(job, stopped), attempts=tuple(job.attempts))
         before = dict.fromkeys(_SIGNALS, signal.SIG_IGN)  # it ends at once in any case, with its record complete
         return outcome
     finally:
@@ -176,7 +178,7 @@ def _launch(plan: LaunchPlan, run: RunDir, events: EventWriter, say: Callable[[s
             logs.stop()
         for number, handler in before.items():
             signal.signal(number, handler)
-    return Outcome(Exit.OK, "finished", _history(job, run, plan))
+    return Outcome(Exit.OK, "finished", _history(job, run, plan), attempts=tuple(job.attempts))
 
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)

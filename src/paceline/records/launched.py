@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from paceline.records.event import AttemptOutcome, CauseKind, Event
+from paceline.records.place import Place
 
 
 class RankExit(msgspec.Struct, frozen=True, kw_only=True):
@@ -34,6 +35,10 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True):
     """The rank that ended the job; None when not known."""
     rows: list[tuple[str, str]]
     """What belongs to it, as label and text; an empty label continues the row before."""
+    place: Place | None = None
+    """The line of the user's code that raised; None when not known."""
+    sure: bool = True
+    """False where the evidence allows another cause."""
 
 
 class Attempt(Event, frozen=True, kw_only=True, tag="attempt"):
