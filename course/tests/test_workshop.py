@@ -166,7 +166,8 @@ def test_the_assessments_notebook_runs_before_anything_was_written(
     said = "".join(output["text"] for output in outputs if output["output_type"] == "stream")
     assert [output for output in outputs if output["output_type"] == "error"] == []
     assert "2 processes would each do all of it" in said
-    assert "message everybody-sees-all" in said
+    # Processes that all save may also take each other's file away: an error, then, and the first mistake as well.
+    assert "message everybody-sees-all" in said or "in save)" in said
     assert "there is no final grading that passed yet" in said
     assert len(list((tmp_path / "assessment" / "graded").glob("*_practice/report.html"))) == 2
     assert (tmp_path / "assessment" / "comm.csv").is_file()
