@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.verbs import Group, every, find
-from tests.contracts.verbs import NOT_FOR_HELP, modules_of_help, target_modules
+from tests.contracts.verbs import HEAVY, NOT_FOR_HELP, modules_of_help, target_modules
 
 ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "paceline"
@@ -135,3 +135,12 @@ def test_no_module_imports_at_a_lower_layer_what_only_the_command_line_may() -> 
     ]
 
     assert drawing == []
+
+
+def test_a_training_rank_loads_no_library_that_only_some_trainings_need() -> None:
+    """scipy alone takes 0.2 s, on every rank, and a monitor of sharpness is rare."""
+    script = "import sys, paceline.train.worker; print(*sorted({name.split('.')[0] for name in sys.modules}))"
+
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=60)
+
+    assert set(done.stdout.split()) & (HEAVY - {"torch", "numpy", "safetensors"}) == set()

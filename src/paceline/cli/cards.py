@@ -9,23 +9,23 @@ import shlex
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.text import Text
 
 from paceline.cli.card_layout import NARROW, Block, Card, Grid, Row, Rows, Words
-from paceline.records.landscape import LandscapeResult, arrays_path
-from paceline.records.landscape import result_path as landscape_path
 from paceline.records.launched import Attempt
-from paceline.records.plan_results import AnyPlan, BatchResult, result_path
 from paceline.records.rundir import RunDir
 from paceline.records.schema import RunInfo
 from paceline.report import launch_view, words
 from paceline.report.comparison import Comparison
-from paceline.report.landscape.quantities import headline
-from paceline.report.landscape.quantities import quantities as landscape_quantities
-from paceline.report.plan.sections import content, warnings
 from paceline.report.quantities import Quantity, outcome_of, quantities
 from paceline.report.summary import Phase, Summary, newest_checkpoint
+
+# What only a plan or a measurement shows is imported for its card: a training waits for its own.
+if TYPE_CHECKING:
+    from paceline.records.landscape import LandscapeResult
+    from paceline.records.plan_results import AnyPlan
 
 _BAR = "█"
 _PARTS = " ▏▎▍▌▋▊▉"
@@ -113,6 +113,9 @@ def plan_card(result: AnyPlan, run: RunDir) -> Card:
         result: of the plan.
         run: its directory.
     """
+    from paceline.records.plan_results import BatchResult, result_path
+    from paceline.report.plan.sections import content, warnings
+
     what = content(result)
     opening = [Words(what.title, "bold"), Words(what.headline, "dim"), *_notes(warnings(result))]
     command = []
@@ -126,11 +129,14 @@ def plan_card(result: AnyPlan, run: RunDir) -> Card:
 
 def landscape_card(result: LandscapeResult, run: RunDir) -> Card:
     """Numbers with their errors, warnings, and where everything is."""
+    from paceline.records.landscape import arrays_path, result_path
+    from paceline.report.landscape.quantities import headline, quantities
+
     opening = [Words(f"{result.task}: landscape", "bold"), Words(headline(result), "dim")]
     opening.append(Words(f"batch norm: {result.batch_norm}", "dim"))
-    places = [("run", run.path), ("result", landscape_path(run)), ("arrays", arrays_path(run)), ("page", run.report)]
+    places = [("run", run.path), ("result", result_path(run)), ("arrays", arrays_path(run)), ("page", run.report)]
     ending = [_place_rows(places, run), *_notes(result.warnings)]
-    return Card([Words("")], opening, [_quantity_rows(landscape_quantities(result))], ending)
+    return Card([Words("")], opening, [_quantity_rows(quantities(result))], ending)
 
 
 def _notes(messages: Iterable[str]) -> list[Block]:

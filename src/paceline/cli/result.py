@@ -12,9 +12,7 @@ import msgspec
 from paceline.cli.card_layout import Card, card_console, show
 from paceline.cli.cards import landscape_card, run_card
 from paceline.cli.exits import numbers_first
-from paceline.records.landscape import read_result
 from paceline.records.rundir import RunDir
-from paceline.report.landscape.landscape_page import write_landscape
 from paceline.report.page.run_page import write_page
 from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
@@ -34,6 +32,9 @@ def show_result(run: RunDir, format_: str) -> None:
 
 def show_landscape(run: RunDir, format_: str) -> None:
     """Write page and pictures of a measurement, and show its numbers."""
+    from paceline.records.landscape import read_result
+    from paceline.report.landscape.landscape_page import write_landscape
+
     with numbers_first() as attempt:
         attempt(lambda: write_landscape(run.path))
         result = read_result(run)
