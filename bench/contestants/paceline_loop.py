@@ -98,7 +98,7 @@ class PacelineLoop:
 
     def module(self) -> nn.Module:
         """See `Contestant`."""
-        return self.job.model
+        return self.job.replica.model
 
     def close(self) -> None:
         """Removes its run directory."""

@@ -86,11 +86,11 @@ def trained(
     job = setup.build(TrainConfig.from_dict(config), context, RunDir(Path(run_dir)), StopRequest())
     outcome = train(job)
     job.recorder.close()
-    parameters = [p.detach() for p in job.model.parameters()]
+    parameters = [p.detach() for p in job.replica.model.parameters()]
     return {
         "parameters": [p.numpy().copy() for p in parameters],
-        "buffers": [b.numpy().copy() for b in job.model.buffers()],
-        "averaged": [p.numpy().copy() for p in job.average.model.parameters()] if job.average else [],
+        "buffers": [b.numpy().copy() for b in job.replica.model.buffers()],
+        "averaged": [p.numpy().copy() for p in job.replica.average.model.parameters()] if job.replica.average else [],
         "bit_equal": ranks_bit_equal(parameters),
         "outcome": outcome.reason,
         "step": job.progress.step,

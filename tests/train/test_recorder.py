@@ -147,7 +147,7 @@ def job_of(run: RunDir) -> SimpleNamespace:
     return SimpleNamespace(
         recorder=recorder,
         progress=SimpleNamespace(step=4, target_step=None),
-        schedule=SimpleNamespace(total_steps=9),
+        timetable=SimpleNamespace(schedule=SimpleNamespace(total_steps=9)),
         stop=SimpleNamespace(install=lambda save: None),
     )
 

@@ -28,53 +28,18 @@ from time import perf_counter
 from typing import Any, Literal
 
 import torch
-from torch import Tensor, nn
-from torch.nn.parallel import DistributedDataParallel
+from torch import Tensor
 
 from paceline.parallel.buffers import copy_counters
-from paceline.parallel.rank_context import StopRequest
 from paceline.parallel.reduce import sum_over_ranks
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.event import CheckpointReason
 from paceline.records.schema import Measure, Step
-from paceline.records.target import Target
-from paceline.tasks.task import Task
-from paceline.train.averaging import Average
-from paceline.train.batch_plan import Cadence, Plan
 from paceline.train.evaluate import evaluate
-from paceline.train.feed import Feed
-from paceline.train.gradients import NormWatch, clip_gradients, scale_gradients
-from paceline.train.monitor import Monitor
-from paceline.train.objective import Counts, LedgerReader, Objective, Totals, total_count
+from paceline.train.gradients import clip_gradients, scale_gradients
+from paceline.train.job import Job
+from paceline.train.objective import Counts, LedgerReader, Totals, total_count
 from paceline.train.recorder import Recorder
-from paceline.train.schedules import Schedule
-from paceline.train.training_state import Keeper, Progress
-
-
-@dataclass
-class Job:
-    """Everything that the loop needs, built by `setup`."""
-
-    task: Task
-    plan: Plan
-    model: nn.Module
-    objective: Objective
-    ddp: DistributedDataParallel
-    optimizer: torch.optim.Optimizer
-    schedule: Schedule
-    train_feed: Feed
-    eval_feed: Feed
-    recorder: Recorder
-    keeper: Keeper
-    stop: StopRequest
-    progress: Progress
-    eval_every: Cadence
-    checkpoint_every: Cadence
-    norms: NormWatch
-    target: Target | None
-    average: Average | None = None
-    clip_norm: float | None = None
-    monitor: Monitor | None = None
 
 
 @dataclass(frozen=True)
@@ -92,19 +57,20 @@ def train(job: Job) -> Outcome:
         PacelineError: the loss is not finite; weights are those before the step that would have spoiled them
             (on CUDA, two steps after it). Or the weights are not, or the loss at the end; they are not saved.
     """
-    plan, progress, recorder = job.plan, job.progress, job.recorder
-    counts_samples = job.task.count == "samples"
-    parameters = [p for group in job.optimizer.param_groups for p in group["params"]]
-    reader = LedgerReader(job.objective.ledger.device)
+    replica, data, timetable = job.replica, job.data, job.timetable
+    plan, progress, recorder = data.plan, job.progress, job.recorder
+    counts_samples = data.task.count == "samples"
+    parameters = [p for group in replica.optimizer.param_groups for p in group["params"]]
+    reader = LedgerReader(replica.objective.ledger.device)
     unread: deque[dict[str, Any]] = deque()
-    counts = Counts(job.task, progress.samples)
-    job.model.train()
+    counts = Counts(data.task, progress.samples)
+    replica.model.train()
     if progress.evaluation_due and make_up_evaluation(job):
         return Outcome("target" if progress.target_step is not None else "finished", Exit.OK)
 
-    while progress.step < job.schedule.total_steps:
+    while progress.step < timetable.schedule.total_steps:
         epoch, first = plan.locate(progress.step)
-        batches = job.train_feed.epoch(epoch, first)
+        batches = data.train_feed.epoch(epoch, first)
         for index in range(first, plan.steps_in(epoch)):
             # data
             began = perf_counter()
@@ -116,51 +82,51 @@ def train(job: Job) -> Outcome:
             # DDP divides by the world size; a mean divides by the count, so the world size is put back here.
             scale = plan.world / batch_size if counts_samples else 1.0
             wishes = (*job.stop.wishes(), job.stop.take_save())
-            watched = job.norms.begin(progress.step + 1)
+            watched = replica.norms.begin(progress.step + 1)
             forward_s = backward_s = 0.0
             for position, batch in enumerate(micro_batches):
                 last = position == len(micro_batches) - 1
-                if batch is None and job.objective.empty is None and not last:
+                if batch is None and replica.objective.empty is None and not last:
                     continue
-                with nullcontext() if last else job.ddp.no_sync():
+                with nullcontext() if last else replica.ddp.no_sync():
                     started = perf_counter()
-                    loss = job.ddp(batch, scale, wishes)
+                    loss = replica.ddp(batch, scale, wishes)
                     turned = perf_counter()
                     loss.backward()
                     ended = perf_counter()
                 if watched:
                     size = len(plan.micro_batches(epoch, index)[position])
-                    job.norms.micro_batch(size, size * scale if counts_samples else job.objective.counted)
+                    replica.norms.micro_batch(size, size * scale if counts_samples else replica.objective.counted)
                 forward_s += turned - started
                 backward_s += ended - turned
 
             # sync
-            ledger = job.objective.totals(plan.world)
+            ledger = replica.objective.totals(plan.world)
             totals = reader.push(ledger)
             require_finite(totals, unread, progress.step + 1)
-            job.objective.complete_gradients(plan.world)
+            replica.objective.complete_gradients(plan.world)
 
             # step
-            lr = job.schedule.at(progress.step)
-            for group in job.optimizer.param_groups:
+            lr = timetable.schedule.at(progress.step)
+            for group in replica.optimizer.param_groups:
                 group["lr"] = lr
             if not counts_samples:
                 count = total_count(ledger)
                 factor = torch.where(count > 0, plan.world / count, torch.zeros_like(count))
                 scale_gradients(parameters, factor)
             if watched:
-                job.norms.end(progress.step + 1, batch_size)
-            if job.clip_norm is not None:
-                clip_gradients(parameters, job.clip_norm)  # of the whole batch's gradient, so equal on all ranks
-            job.optimizer.step()
+                replica.norms.end(progress.step + 1, batch_size)
+            if replica.clip_norm is not None:
+                clip_gradients(parameters, replica.clip_norm)  # of the whole batch's gradient: equal on all ranks
+            replica.optimizer.step()
             if plan.leaves_ranks_idle(epoch, index):
-                copy_counters(job.model)
-            for parameter in (*parameters, job.objective.ledger):
+                copy_counters(replica.model)
+            for parameter in (*parameters, replica.objective.ledger):
                 parameter.grad = None
             progress.step += 1
             progress.samples += batch_size
-            if job.average is not None:
-                job.average.update(job.model, progress.step)
+            if replica.average is not None:
+                replica.average.update(replica.model, progress.step)
             stepped = perf_counter()
 
             # record
@@ -180,13 +146,13 @@ def train(job: Job) -> Outcome:
             record_steps(recorder, unread, totals, counts)
 
             # checkpoint, evaluate, decide
-            done = progress.step >= job.schedule.total_steps
-            evaluating = done or job.eval_every.due(progress.step)
+            done = progress.step >= timetable.schedule.total_steps
+            evaluating = done or timetable.eval_every.due(progress.step)
             stopping = any(t.terminate or t.interrupt for t in totals)
-            periodic = job.checkpoint_every.due(progress.step)
+            periodic = timetable.checkpoint_every.due(progress.step)
             saving = periodic or any(t.save for t in totals)
             if evaluating or stopping or saving:
-                job.norms.flush()
+                replica.norms.flush()
                 late = reader.drain()
                 require_finite(late, unread, progress.step)
                 record_steps(recorder, unread, late, counts)
@@ -199,7 +165,7 @@ def train(job: Job) -> Outcome:
                 progress.evaluation_due = evaluating
                 reason: CheckpointReason
                 reason = "final" if done else "interrupted" if stopping else "periodic" if periodic else "requested"
-                job.keeper.save(job.model, job.average, job.optimizer, progress, reason)
+                job.keeper.save(replica.model, replica.average, replica.optimizer, progress, reason)
                 job.stop.save = False  # asked for since this step began: this is that checkpoint
             if evaluating:
                 metrics = measure(job)
@@ -209,7 +175,7 @@ def train(job: Job) -> Outcome:
                     require_finite_end(metrics, progress.step)
             reached = progress.target_step is not None
             if reached and not saving:
-                job.keeper.save(job.model, job.average, job.optimizer, progress, "final")
+                job.keeper.save(replica.model, replica.average, replica.optimizer, progress, "final")
             if saving or reached:
                 job.keeper.prune(progress.step)
             if done or reached:
@@ -284,7 +250,7 @@ def make_up_evaluation(job: Job) -> bool:
     recorded = job.recorder.has_evaluation(progress.step)
     metrics = measure(job, record=not recorded)
     progress.evaluation_due = False
-    over = progress.step >= job.schedule.total_steps
+    over = progress.step >= job.timetable.schedule.total_steps
     if over:
         require_finite_end(metrics, progress.step)
     over = over or progress.target_step is not None
@@ -300,20 +266,22 @@ def measure(job: Job, *, record: bool = True) -> dict[str, Measure]:
     """Evaluate, record, and decide whether the target is met: on reduced values, so equally on all ranks."""
     progress = job.progress
     began = perf_counter()
-    metrics = evaluate(job.objective, job.task, job.eval_feed, job.recorder.note_once)
-    if job.average is not None and job.average.begun:
-        averaged = job.average.evaluate(job.task, job.eval_feed)
+    metrics = evaluate(job.replica.objective, job.data.task, job.data.eval_feed, job.recorder.note_once)
+    if job.replica.average is not None and job.replica.average.begun:
+        averaged = job.replica.average.evaluate(job.data.task, job.data.eval_feed)
         metrics = averaged | {f"raw_{name}": measure for name, measure in metrics.items()}
     if job.monitor is not None:
-        measured, doubt = job.monitor.measure(job.schedule.at(progress.step - 1))
+        measured, doubt = job.monitor.measure(job.timetable.schedule.at(progress.step - 1))
         metrics |= measured
         if doubt:
             job.recorder.note(f"step {progress.step}: {doubt}", "warning")
-    epochs = job.plan.epochs_done(progress.step)
+    epochs = job.data.plan.epochs_done(progress.step)
     if record:
         job.recorder.evaluation(progress.step, epochs, progress.samples, began, metrics)
-    if job.target is not None:
-        progress.reached = progress.reached + 1 if job.target.reached(metrics[job.target.metric].value) else 0
-        if progress.reached >= job.target.patience:
+    if job.timetable.target is not None:
+        progress.reached = (
+            progress.reached + 1 if job.timetable.target.reached(metrics[job.timetable.target.metric].value) else 0
+        )
+        if progress.reached >= job.timetable.target.patience:
             progress.target_step = progress.step
     return metrics

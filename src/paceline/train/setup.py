@@ -27,7 +27,7 @@ from paceline.train.config import TrainConfig
 from paceline.train.ddp_warmup import warm_up_ddp
 from paceline.train.feed import Feed, make_feed
 from paceline.train.gradients import NormWatch
-from paceline.train.loop import Job
+from paceline.train.job import Job, Replica, Timetable, TrainingData
 from paceline.train.model import give_empty_batch, make_model, refuse_single_samples
 from paceline.train.monitor import Monitor
 from paceline.train.objective import Objective
@@ -97,26 +97,20 @@ def build(
     notes += validation.notes if validation is not None else []
     recorder = _open_recorder(run, context, progress, notes)
     trained = [parameter for group in optimizer.param_groups for parameter in group["params"]]
+    norms = NormWatch(trained, config.noise_every, recorder, reported=task.count == "reported")
     return Job(
-        task=task,
-        plan=plan,
-        model=model,
-        objective=objective,
-        ddp=ddp,
-        optimizer=optimizer,
-        schedule=schedule,
-        train_feed=train_feed,
-        eval_feed=eval_feed,
+        Replica(model, objective, ddp, optimizer, norms, average, config.clip_norm),
+        TrainingData(task, plan, train_feed, eval_feed),
+        Timetable(
+            schedule,
+            Cadence(Duration.parse(config.eval_every, "--eval-every"), plan),
+            Cadence(Duration.parse(config.checkpoint_every, "--checkpoint-every"), plan),
+            target,
+        ),
         recorder=recorder,
         keeper=training_state.Keeper(run, task.name, config.keep, recorder),
         stop=stop,
         progress=progress,
-        eval_every=Cadence(Duration.parse(config.eval_every, "--eval-every"), plan),
-        checkpoint_every=Cadence(Duration.parse(config.checkpoint_every, "--checkpoint-every"), plan),
-        target=target,
-        norms=NormWatch(trained, config.noise_every, recorder, reported=task.count == "reported"),
-        average=average,
-        clip_norm=config.clip_norm,
         monitor=monitor,
     )
 

@@ -22,7 +22,8 @@ from paceline.records.schema import End
 from paceline.records.validation import Validation
 from paceline.train.choices import SAVE_SIGNALS
 from paceline.train.config import TrainConfig
-from paceline.train.loop import ALREADY_OVER, Job, Outcome, train
+from paceline.train.job import Job
+from paceline.train.loop import ALREADY_OVER, Outcome, train
 from paceline.train.setup import build
 
 HANDOVER = "PACELINE_TRAIN"
@@ -55,7 +56,7 @@ def finish(job: Job, save: signal.Signals | None) -> int:
     recorder, progress = job.recorder, job.progress
     job.stop.install(save)  # from here on there is something to save
     try:
-        over = progress.target_step is not None or progress.step >= job.schedule.total_steps
+        over = progress.target_step is not None or progress.step >= job.timetable.schedule.total_steps
         if over and not progress.evaluation_due:
             recorder.note(ALREADY_OVER)
             outcome = Outcome("target" if progress.target_step is not None else "finished", Exit.OK)
