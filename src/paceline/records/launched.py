@@ -25,7 +25,7 @@ class RankExit(msgspec.Struct, frozen=True, kw_only=True):
     """It ended after the launcher had told it to stop; None when that is not known."""
 
 
-class Cause(msgspec.Struct, frozen=True, kw_only=True):
+class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Why an attempt failed."""
 
     kind: CauseKind
