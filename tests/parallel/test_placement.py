@@ -128,3 +128,10 @@ def test_more_workers_than_memory_are_refused_with_what_that_rests_on() -> None:
         require_memory(500, 300_000_000, 25_000_000_000)
 
     assert "at most --workers 83" in caught.value.hint
+
+
+def test_a_rank_of_a_restarted_job_knows_how_often() -> None:
+    """As torch elastic counts: 0 for the first start."""
+    told = {"RANK": "0", "WORLD_SIZE": "1"}
+
+    assert [RankEnv.read(told | more).restarts for more in ({}, {"TORCHELASTIC_RESTART_COUNT": "2"})] == [0, 2]

@@ -442,3 +442,15 @@ def test_memory_does_not_grow_with_the_file(tmp_path: Path) -> None:
 
     assert peak_big < 2 * MB
     assert peak_big < peak_small + MB // 4
+
+
+def test_events_of_a_restarted_job_carry_their_attempt_and_others_none(tmp_path: Path) -> None:
+    """Each event, also where the writer of the event knows nothing of attempts."""
+    for path, attempt in ((tmp_path / "first.jsonl", msgspec.UNSET), (tmp_path / "second.jsonl", 3)):
+        with EventWriter(path, attempt=attempt) as writer:
+            writer.write(note("hello"))
+
+    lines = [json.loads((tmp_path / name).read_text()) for name in ("first.jsonl", "second.jsonl")]
+
+    assert "attempt" not in lines[0]
+    assert lines[1] == lines[0] | {"attempt": 3}

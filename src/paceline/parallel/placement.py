@@ -31,13 +31,14 @@ class Placement:
 
 @dataclass(frozen=True)
 class RankEnv:
-    """A rank's place in the job, as torchrun's environment tells it."""
+    """A rank's place in the job, as torchrun's environment tells it; `restarts` is how often the job was restarted."""
 
     rank: int
     local_rank: int
     world: int
     local_world: int
     nodes: int
+    restarts: int = 0
 
     @classmethod
     def read(cls, env: Mapping[str, str]) -> RankEnv | None:
@@ -54,13 +55,14 @@ class RankEnv:
             rank = int(env["RANK"])
             local_rank = int(env.get("LOCAL_RANK", rank))
             nodes = int(env.get("GROUP_WORLD_SIZE", max(1, world // max(1, local_world))))
+            restarts = int(env.get("TORCHELASTIC_RESTART_COUNT", 0))
         except ValueError as error:
             raise PacelineError(
                 "RANK and WORLD_SIZE are set, but not as torchrun sets them",
                 why=str(error),
                 hint="unset them to start a job here, or start this under torchrun",
             ) from error
-        return cls(rank, local_rank, world, local_world, nodes)
+        return cls(rank, local_rank, world, local_world, nodes, restarts)
 
 
 def usable_cores() -> int:

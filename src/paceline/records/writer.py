@@ -15,6 +15,7 @@ from types import TracebackType
 
 import msgspec
 
+from paceline.records.event import Event
 from paceline.records.rundir import make_dirs, write_error
 
 
@@ -23,13 +24,15 @@ class EventWriter:
 
     Args:
         path: the file; made with its directories when missing.
+        attempt: written into every event: which start of a restarted job this is, 2 for the first restart.
 
     Attributes:
         dropped_bytes: the size of a torn last line that was found and dropped, 0 if there was none.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, attempt: int | msgspec.UnsetType = msgspec.UNSET) -> None:
         self.path = path
+        self._attempt = attempt
         self._encoder = msgspec.json.Encoder()
         make_dirs(path.parent)
         try:
@@ -48,6 +51,8 @@ class EventWriter:
         Raises:
             PacelineError: the disk is full; the file still ends with a whole line.
         """
+        if self._attempt is not msgspec.UNSET and isinstance(event, Event):
+            event = msgspec.structs.replace(event, attempt=self._attempt)
         data = self._encoder.encode(event) + b"\n"
         done = 0
         try:

@@ -39,13 +39,19 @@ from paceline.train.resolve import TrainingPlan
 
 
 class Recorder:
-    """Events of one rank. It is the rank's only clock, so that all times of a run mean the same."""
+    """Events of one rank. It is the rank's only clock, so that all times of a run mean the same.
 
-    def __init__(self, run: RunDir, rank: int, world: int) -> None:
+    Args:
+        run: its directory.
+        rank, world: of this process.
+        restarts: how often the job was restarted; its events then carry the attempt.
+    """
+
+    def __init__(self, run: RunDir, rank: int, world: int, restarts: int = 0) -> None:
         self.run = run
         self.rank = rank
         self.world = world
-        self.writer = EventWriter(run.events(rank))
+        self.writer = EventWriter(run.events(rank), attempt=restarts + 1 if restarts else msgspec.UNSET)
         self._began = 0.0
         self._before_s = 0.0
         self._said: set[str] = set()

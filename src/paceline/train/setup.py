@@ -177,7 +177,7 @@ def _shared(task: Task, context: RankContext) -> Task:
 
 
 def _open_recorder(run: RunDir, context: RankContext, progress: training_state.Progress, notes: list[str]) -> Recorder:
-    recorder = Recorder(run, context.env.rank, context.env.world)
+    recorder = Recorder(run, context.env.rank, context.env.world, context.env.restarts)
     recorder.start(progress.session, progress.step, progress.elapsed_s)
     dropped = recorder.writer.dropped_bytes
     torn = (f"dropped a torn last line of {dropped} bytes from {recorder.writer.path.name}",) if dropped else ()
