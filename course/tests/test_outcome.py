@@ -1,4 +1,4 @@
-"""What a check says, as text."""
+"""The text output of a check."""
 
 from __future__ import annotations
 

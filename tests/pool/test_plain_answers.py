@@ -45,7 +45,7 @@ def _explode(path: str, maker: int) -> ValueError:
 
 
 def give_back(value: Any) -> Any:
-    """What it was given."""
+    """Return the argument."""
     return value
 
 

@@ -17,7 +17,7 @@ from paceline_course.sandbox.limits import Limits
 
 
 def give_back(value: Any) -> Any:
-    """What it was given."""
+    """Return the argument."""
     return value
 
 
@@ -62,7 +62,7 @@ def test_a_link_in_a_folder_is_removed_and_not_what_it_leads_to(folder: Path) ->
 
 
 def rights() -> dict[str, str]:
-    """What the kernel says of this process, and where its temporary files go."""
+    """Read this process's rights and OOM score from /proc, and its temporary directory."""
     status = dict(line.split(":\t", 1) for line in Path("/proc/self/status").read_text().splitlines() if ":\t" in line)
     return {
         "no new rights": status["NoNewPrivs"],

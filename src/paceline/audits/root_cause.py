@@ -207,7 +207,7 @@ def _kind(
 
 
 def _stopped(end: RankExit, code: int, *, alone: bool) -> bool:
-    """Whether the launcher ended the rank. Where that was not seen: it sends SIGTERM once another rank has failed."""
+    """Whether the launcher ended the rank. If that was not recorded, SIGTERM among failures counts."""
     if end.stopped is None or end.after_s is None:
         return not alone and code in (-signal.SIGTERM, 128 + signal.SIGTERM)
     return end.stopped and (code < 0 or code in (128 + signal.SIGTERM, 128 + signal.SIGINT))

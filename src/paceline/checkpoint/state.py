@@ -54,7 +54,7 @@ def restore_random(state: Mapping[str, Any]) -> None:
 
 
 def same_random(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
-    """Whether two states that `capture_random` returned are the same."""
+    """Return whether two random states from `capture_random` are equal."""
     common = first.keys() & second.keys()  # CUDA may have been initialized between the two
     pairs = zip(
         *(_pytree.tree_leaves([state[key] for key in sorted(common)]) for state in (first, second)), strict=True

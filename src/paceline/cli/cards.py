@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _BAR = "█"
 _PARTS = " ▏▎▍▌▋▊▉"
 _EARLIER = ("raised", "at", "ended", "log")
-"""What the card shows of the cause of an attempt that was followed by another."""
+"""Rows of the cause that the card shows for every attempt but the last."""
 _MAX_RANKS = 8
 
 
@@ -88,7 +88,7 @@ def propose(summary: Summary, info: RunInfo) -> list[NextStep]:
 
 
 def comparison_card(comparison: Comparison) -> Card:
-    """What differs between runs, and their numbers with ratios to the first."""
+    """The settings that differ between runs, and each run's numbers with their ratio to the first run's."""
     settings = [[setting.name, *setting.values] for setting in comparison.settings]
     if not settings:
         settings = [["no recorded setting", *("" for _ in comparison.runs)]]

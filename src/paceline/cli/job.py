@@ -150,7 +150,7 @@ def follow_job(
 
 
 def what_next(verb: str, run: RunDir, kept: str, nothing: str) -> str:
-    """What there is to go on from, and the command that does.
+    """Describe what can be resumed, with the command that resumes it.
 
     Args:
         verb: of the run.

@@ -1,4 +1,4 @@
-"""What a verb shows when it has done its work: the card and the report page's path, or one JSON object."""
+"""Print the result of a verb: a card and the path of the report page, or one JSON object."""
 
 from __future__ import annotations
 

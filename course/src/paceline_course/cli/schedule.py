@@ -22,7 +22,7 @@ HELP = "Plan the day: times, labs, breaks, slides, and what to leave out if it d
 
 @dataclass(frozen=True)
 class ScheduleSettings(VerbSettings):
-    """What a day is planned from."""
+    """Settings of `paceline learn instructor schedule`."""
 
     noun = "schedule"
 
