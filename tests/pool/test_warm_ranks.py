@@ -1,15 +1,12 @@
 """The pool of warm ranks: results, failures, limits, and nothing left behind."""
 
-import contextlib
 import ctypes
-import multiprocessing
 import os
 import pickle
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,8 +14,8 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.pool import warm_ranks as pool
-from paceline.pool.rank import Job, load_function, serve
+from paceline.pool.processes import Session, fork_server
+from paceline.pool.rank import Job, load_function, rank_environment
 from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
 
 
@@ -305,66 +302,34 @@ def test_a_function_of_an_importable_module_is_the_imported_one():
     assert load_function("json", json.__file__, "JSONEncoder.encode") is json.JSONEncoder.encode
 
 
-def place() -> str:
-    """Returns at once."""
-    return os.environ["RANK"]
-
-
 def test_a_rank_0_that_returns_at_once_does_not_leave_the_others_searching(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a group nothing holds it until they have come, but the store that they look for is in it."""
+    """Without a group nothing holds it until they have come; the store that they look for is in no rank."""
+    start = Session.start
 
-    @contextlib.contextmanager
-    def slowly() -> Iterator[None]:
+    def slowly(*args: object, **kwargs: object) -> int:
         """Half a second from rank to rank."""
-        yield
+        pid = start(*args, **kwargs)
         time.sleep(0.5)
+        return pid
 
-    monkeypatch.setattr(pool, "_plain_main", slowly)
-    assert run_ranks(place, 3, group=False, timeout_s=10) == ["0", "1", "2"]
+    monkeypatch.setattr(Session, "start", slowly)
+    assert run_ranks(joins_late, 3, group=False, timeout_s=30) == ["0", "1", "2"]
+
+
+def joins_late() -> str:
+    """All ranks but 0 look for the store."""
+    if os.environ["RANK"] != "0":
+        dist.TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False)
+    return os.environ["RANK"]
 
 
 def test_a_rank_whose_caller_was_stopped_meanwhile_goes_without_a_word(tmp_path, capfd):
     """Ctrl-C between the start of a rank and its first step: what it was to write into is gone."""
-    job = Job("math", None, "sqrt", pickle.dumps((4.0,)), dict(os.environ), 5.0, str(tmp_path / "cleared-up"))
-    context = multiprocessing.get_context("fork")
-    _, theirs = context.Pipe()
-    process = context.Process(target=serve, args=(theirs, job, 0, 1, 1))
-    process.start()
-    process.join(30)
+    job = Job("math", None, "sqrt", pickle.dumps((4.0,)), 5.0, str(tmp_path / "cleared-up"))
+    with fork_server().session() as session:
+        environment = {**os.environ, **rank_environment(0, 1, 1)}
+        pid = session.start("paceline.pool.rank:serve", pickle.dumps(job), env=environment, handles=(0,))
+        session.wait(30)
 
-    assert process.exitcode == 1
+    assert session.codes == {pid: 1}
     assert capfd.readouterr().err == ""
-
-
-INTERRUPTED = """
-import os, signal, sys, time
-from multiprocessing import reduction
-from paceline.pool import warm_ranks
-from paceline.pool.warm_ranks import run_ranks
-
-real, kill = reduction.sendfds, warm_ranks._kill
-def late(ranks):
-    time.sleep(1.0)  # by then the rank is at work
-    kill(ranks)
-
-def interrupted(*args):
-    reduction.sendfds = real
-    os.kill(os.getpid(), signal.SIGINT)
-    return real(*args)
-
-run_ranks(time.sleep, 1, 0)
-reduction.sendfds = interrupted
-warm_ranks._kill = late
-try:
-    run_ranks(time.sleep, 1, 600, timeout_s=900)
-except KeyboardInterrupt:
-    time.sleep(0.5)  # what the fork server has to say, it says now
-    sys.exit("interrupted")
-"""
-
-
-def test_an_interrupt_while_a_rank_is_handed_over_leaves_no_traceback_and_no_rank() -> None:
-    """It comes when the fork server has the whole message and the caller knows the rank, which is then ended."""
-    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
-
-    assert (done.returncode, done.stderr) == (1, "interrupted\n")

@@ -6,7 +6,7 @@ import signal
 
 import pytest
 
-from paceline.launch.elastic import Ended
+from paceline.launch.local_job import Ended
 from paceline.plan.network import fit_link
 from paceline.records.errors import PacelineError
 from paceline.studies.probe import probe
@@ -38,7 +38,7 @@ def test_one_worker_has_no_network() -> None:
 @pytest.mark.parametrize(("number", "arguments"), [(signal.SIGINT, ()), (signal.SIGTERM, (15,)), (signal.SIGHUP, (1,))])
 def test_a_probe_that_is_stopped_says_by_which_signal(number, arguments, monkeypatch) -> None:
     """Ctrl-C as Python does; another signal with its number, from which the exit code is known."""
-    monkeypatch.setattr("paceline.launch.elastic.run_job", lambda job: Ended(number, None, None))
+    monkeypatch.setattr("paceline.launch.local_job.run_job", lambda job: Ended(number, None, None))
 
     with pytest.raises(KeyboardInterrupt) as stopped:
         probe([2], {})

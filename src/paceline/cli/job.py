@@ -20,7 +20,7 @@ from paceline.tasks.table import BUILT_IN
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from paceline.launch.elastic import Job
+    from paceline.launch.local_job import Job
     from paceline.records.schema import AnyEvent, End
 
 
@@ -78,30 +78,26 @@ def obtain_data(task: str, data_dir: str | None) -> None:
 
 def worker_environment(workers: str, flag: str = "--workers") -> tuple[dict[str, str], int]:
     """Variables for ranks of this machine, and how many ranks there are; `flag` is what `workers` was given with."""
-    from paceline.launch.forked import cuda_devices
-    from paceline.launch.tuning import cpu_settings
+    from paceline.launch.local_machine import cuda_devices, job_environment
     from paceline.parallel.placement import Machine, place, usable_cores
-    from paceline.parallel.rank_context import LAUNCHER_PID
 
     placement = place(Machine(cuda_devices(), usable_cores()), workers, flag)
     _require_memory(placement.workers, flag)
-    env = {LAUNCHER_PID: str(os.getpid())}
-    cpu = placement.device == "cpu"
-    settings = cpu_settings(os.environ, threads=1 if cpu else None, allocator=cpu)
-    env.update({setting.name: setting.value for setting in settings})
-    return env, placement.workers
+    return job_environment(placement.device), placement.workers
 
 
 def _require_memory(workers: int, flag: str) -> None:
     import psutil
 
+    from paceline.launch.local_machine import job_server
     from paceline.parallel.placement import require_memory
 
     total = psutil.virtual_memory().total
     with contextlib.suppress(OSError, ValueError):  # "max", or no such file: no limit of a container
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     if workers > 1:
-        require_memory(workers, psutil.Process().memory_full_info().uss, total, flag)
+        with job_server().session() as session:
+            require_memory(workers, session.ready.own_bytes, total, flag)
 
 
 def follow_job(
@@ -131,7 +127,7 @@ def follow_job(
     from paceline.cli.follow import Follower
 
     with Follower(run, console, extra) as follower:
-        from paceline.launch.elastic import run_job
+        from paceline.launch.local_job import run_job
 
         ended = run_job(job)
     end = follower.end if follower.end is not None and follower.end.reason == "interrupted" else None

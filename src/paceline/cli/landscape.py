@@ -114,9 +114,9 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
             return what_next("landscape", run, "what was computed is kept", "nothing had been computed")
 
         with MeasureProgress(console) as progress:
-            from paceline.launch.elastic import Job
+            from paceline.launch.local_job import Job
 
-            job = Job("paceline.landscape.worker", workers, run.logs, env, stands=stands)
+            job = Job("paceline.landscape.worker:main", workers, run.logs, env, stands=stands)
             stopped = follow_job("landscape", job, run, console, progress, lambda end: stands())
         if stopped is not None:
             return stopped

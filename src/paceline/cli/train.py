@@ -16,6 +16,7 @@ from paceline.records.errors import Exit
 from paceline.records.rundir import RunDir, run_lock
 from paceline.train.choices import SAVE_SIGNALS
 from paceline.train.config import TrainConfig
+from paceline.train.handover import HANDOVER, RANK, RANK_MODULES, Handover
 
 if TYPE_CHECKING:
     from paceline.records.schema import End
@@ -45,15 +46,17 @@ COMMAND = command_from(TrainConfig, run_train, HELP)
 
 def _launch(config: TrainConfig, run: RunDir) -> int:
     from paceline.cli.follow import console_for
+    from paceline.launch.local_machine import job_server
 
     with run_lock(run), tidy(run):
+        job_server(RANK_MODULES)  # loads torch while this process does the rest
         obtain_data(config.task, config.data_dir)
         env, workers = _worker_environment(config, run)
         with tensorboard_export(config, run) as extra:
-            from paceline.launch.elastic import Job
+            from paceline.launch.local_job import Job
 
             job = Job(
-                module="paceline.train.worker",
+                target=RANK,
                 workers=workers,
                 logs=run.logs,
                 env=env,
@@ -76,10 +79,11 @@ def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str
 
     from paceline.cli.validate_task import validate_task
     from paceline.parallel.placement import RankEnv
-    from paceline.train.worker import HANDOVER, Handover
+    from paceline.pool.processes import fork_server
 
     env, workers = worker_environment(config.workers)
-    validation = validate_task(config, RankEnv(0, 0, workers, workers, 1), run)
+    place = RankEnv(0, 0, workers, workers, 1)
+    validation = validate_task(config, place, run, server=fork_server(env), environment=env)
     handover = Handover(
         config=dataclasses.asdict(config),
         run_dir=str(run.path.absolute()),

@@ -18,6 +18,7 @@ from paceline.parallel.exit import leave
 from paceline.parallel.placement import RankEnv
 from paceline.parallel.rank_context import StopRequest, init_rank_context, report_failure
 from paceline.parallel.rank_context import join as join_group
+from paceline.pool.processes import fork_server_of_this
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir, run_lock
 from paceline.records.validation import Validation
@@ -46,7 +47,7 @@ def join(given: dict[str, Any]) -> NoReturn:
 
 
 def _run(given: dict[str, Any], stop: StopRequest) -> int:
-    # Before this rank has a process group, threads or CUDA: the task is tried in a fork.
+    # Before this rank has a process group, threads or CUDA: the task is tried in a fork of it.
     outcome = _settled(given) if os.environ.get("RANK") == "0" else None
     context = init_rank_context(["paceline", *sys.argv[1:]])
     join_group(context, max(PATIENCE_S, given.get("grace", TrainConfig.grace)))
@@ -73,7 +74,11 @@ def _settled(given: dict[str, Any]) -> Settled | PacelineError:
         assert env is not None
         config, run = settle_request(given)
         with tidy(run):
-            return config, run, validate_task(config, env, run)
+            server = fork_server_of_this()
+            try:
+                return config, run, validate_task(config, env, run, server=server, environment=os.environ)
+            finally:
+                server.close()
     except PacelineError as error:
         return error
 

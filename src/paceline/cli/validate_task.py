@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 import signal
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,8 +18,9 @@ from paceline.records.rundir import RunDir, write_atomic
 from paceline.records.validation import Validation
 
 if TYPE_CHECKING:
-    from paceline.launch.forked import Died
     from paceline.parallel.placement import RankEnv
+    from paceline.pool.processes import ForkServer
+    from paceline.pool.single_call import Died
     from paceline.train.config import TrainConfig
 
 _QUIET_S = 2.0
@@ -26,26 +28,28 @@ _QUIET_S = 2.0
 _TAIL_LINES = 6
 
 
-def validate_task(config: TrainConfig, env: RankEnv, run: RunDir | None) -> Validation:
-    """Try the task of a training in a fork of this process.
+def validate_task(
+    config: TrainConfig, env: RankEnv, run: RunDir | None, *, server: ForkServer, environment: Mapping[str, str]
+) -> Validation:
+    """Try the task of a training in a process of its own.
 
     Args:
         config: of the training.
         env: the place of its rank 0.
         run: where what the task printed is kept, as logs/validation.log; None keeps nothing.
+        server: starts the process.
+        environment: of the process.
 
     Raises:
         PacelineError: the task cannot be trained as asked, or ended the process that tried it.
     """
-    from paceline.launch.forked import Died, call_forked
-    from paceline.train.task_validation import validate
+    from paceline.pool.single_call import Died, call_apart
+    from paceline.train.handover import VALIDATION
 
-    def work(stage: Callable[[str], None]) -> bytes:
-        return msgspec.json.encode(validate(config, env, stage))
-
+    request = msgspec.json.encode((dataclasses.asdict(config), env))
     with tempfile.TemporaryFile() as output:
         with _StatusLine(config.format != "json") as line:
-            found = call_forked(work, output=output.fileno(), waiting=line.show)
+            found = call_apart(server, VALIDATION, request, output=output.fileno(), waiting=line.show, env=environment)
         if isinstance(found, Died):
             raise _death(found, _tail(output))
         validation = msgspec.json.decode(found, type=Validation)
@@ -68,14 +72,18 @@ def try_task(task: str, settings: Mapping[str, Any], format_: str, workers: str 
     Raises:
         PacelineError: see `validate_task`.
     """
-    from paceline.launch.forked import cuda_devices
+    from paceline.launch.local_machine import cuda_devices, job_environment, job_server
     from paceline.parallel.placement import RankEnv, parse_workers, usable_cores
     from paceline.train.config import TrainConfig
+    from paceline.train.handover import RANK_MODULES
 
+    job_server(RANK_MODULES)
     count = parse_workers(workers) or cuda_devices() or usable_cores()
     # Batches of trainings are the business of their plan: here only one that can be shared.
     config = TrainConfig(task, global_batch=max(64, 2 * count), format=format_, **settings)
-    validate_task(config, RankEnv(0, 0, count, count, 1), None)
+    device = "cuda" if cuda_devices() else "cpu"
+    server, environment = job_server(device=device), job_environment(device)
+    validate_task(config, RankEnv(0, 0, count, count, 1), None, server=server, environment=environment)
 
 
 class _StatusLine:

@@ -1,7 +1,7 @@
-"""One rank of a measurement: `python -m paceline.landscape.worker`, started by the launcher.
+"""One rank of a measurement, started by the launcher.
 
-The launcher hands over in the environment: PACELINE_LANDSCAPE (settings, command, run directory, as JSON) and
-PACELINE_LAUNCHER_PID. Nothing is drawn here.
+The launcher hands over in the environment: PACELINE_LANDSCAPE (settings, command, run directory, as JSON). Nothing is
+drawn here.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 import numpy as np
@@ -199,5 +199,7 @@ def _write(run: RunDir, result: LandscapeResult, outcomes: dict[str, Outcome]) -
     write_result(run, result)
 
 
-if __name__ == "__main__":
+def main(given: bytes) -> NoReturn:
+    """The whole life of a rank."""
+    del given
     run_as_rank(run_rank)

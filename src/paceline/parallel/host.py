@@ -6,6 +6,7 @@ import os
 import platform
 import socket
 import subprocess
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -38,6 +39,12 @@ def topology(context: RankContext) -> Topology:
         hostname=socket.gethostname(),
         cores=os.cpu_count(),
     )
+
+
+def count_cuda_devices(argument: bytes, stage: Callable[[str], None]) -> bytes:
+    """CUDA devices of this machine, for `pool.single_call`."""
+    del argument, stage
+    return str(torch.cuda.device_count()).encode()
 
 
 def device_name(device: torch.device) -> str:

@@ -22,11 +22,10 @@ from typing import Any, NoReturn
 import torch
 import torch.distributed as dist
 
-from paceline.parallel.exit import die_with_parent, leave
+from paceline.parallel.exit import leave
 from paceline.parallel.placement import Machine, Placement, RankEnv, place_rank, usable_cores
 from paceline.records.errors import Exit, PacelineError
 
-LAUNCHER_PID = "PACELINE_LAUNCHER_PID"
 SAVE_SIGNALS = (signal.SIGUSR1, signal.SIGUSR2)
 """Those that can ask for a checkpoint."""
 
@@ -101,9 +100,6 @@ class StopRequest:
 
 def run_as_rank(work: Callable[[StopRequest], int]) -> NoReturn:
     """Call `work` as this rank's whole life and leave with its exit code; failures are told to the launcher."""
-    launcher = os.environ.get(LAUNCHER_PID)
-    if launcher is not None:
-        die_with_parent(int(launcher))
     stop = StopRequest()
     stop.end_at_once()
     try:

@@ -1,7 +1,7 @@
 """Warm ranks: run a function on W ranks in a fraction of a second.
 
-Starting a rank costs about three seconds, nearly all of it `import torch`. Here a fork server imports torch once;
-every call forks its ranks from it, so each rank is fresh (no state of an earlier call) and ready at once.
+Ranks are forked from the fork server, which has imported torch (`processes.py`), so each is fresh (no state of an
+earlier call) and ready at once.
 
     def total(value):                       # on every rank, in a gloo group of W ranks
         tensor = torch.tensor([float(value + dist.get_rank())])
@@ -25,37 +25,32 @@ import multiprocessing
 import os
 import pickle
 import signal
-import socket
 import sys
 import tempfile
-import threading
 import time
-import types
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any, TypeVar
 
 from paceline.pool.answers import Answer, PlainReader, RankUse, Unreadable
 from paceline.pool.confinement import MARK, Confinement
-from paceline.pool.rank import Job, serve, stack_file, stack_signal
+from paceline.pool.processes import TORCH, ForkServer, Session, fork_server
+from paceline.pool.rank import Job, rank_environment, stack_file, stack_signal
+from paceline.pool.store import start_store
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.place import place_in_stacks, place_in_traceback
 
 T = TypeVar("T")
 
-_WARM = "paceline.pool.preload"
+_SERVE = "paceline.pool.rank:serve"
 _DEATH_NOTICE_S = 0.3
 """A rank that dies breaks the connections of the others. So long we wait for word of a death before we believe a
 rank that complains about its peers."""
 _STACK_S = 1.0
 _LEAVE_S, _LEAVE_PLAIN_S = 5.0, 1.0
 _STACK_CHARACTERS = 1 << 18
-
-_preload = [_WARM, "paceline.pool.rank"]
-_starting = threading.Lock()
 
 
 class RankFailure(PacelineError):  # noqa: N818  the word its readers use
@@ -122,7 +117,8 @@ class RankTimeout(PacelineError):  # noqa: N818
 @dataclass(frozen=True)
 class _Rank:
     rank: int
-    process: ForkServerProcess
+    pid: int
+    session: Session
     channel: Connection
     plain: PlainReader | None = None
 
@@ -152,7 +148,7 @@ def run_ranks(
         limits: for functions that run code which nobody has read; the function's own module is loaded before they
             begin.
         group: without, ranks are not joined in a group: they find what a script finds under torchrun.
-        plain: for a function that is not believed. Results are None, bool, int, float, str, list and dict only, and
+        plain: for a function that is not trusted. Results are None, bool, int, float, str, list and dict only, and
             travel as JSON, at most 16 MiB a rank; no exception travels as such.
         usage: filled with what each rank was seen to use, also when the call fails.
 
@@ -168,21 +164,23 @@ def run_ranks(
     deadline = began + timeout_s
     answers: dict[int, Answer] = {}
     with tempfile.TemporaryDirectory(prefix="paceline-pool-") as stacks:
-        job = replace(_job(function, args, env, timeout_s, stacks), limits=limits, group=group, plain=plain)
-        ranks: list[_Rank] = []
+        job = replace(_job(function, args, timeout_s, stacks), limits=limits, group=group, plain=plain)
+        environment = _environment(env)
         if limits is not None:
             limits.prepare()
-            job = replace(job, env={**job.env, MARK: Path(stacks).name})
+            environment[MARK] = Path(stacks).name
         try:
-            try:
-                _start(ranks, job, world)
-                _collect(answers, ranks, deadline, timeout_s, stacks)
-            finally:
-                if usage is not None:
-                    usage += [_use(each, answers.get(each.rank), began) for each in ranks]
-            _dismiss(ranks, _LEAVE_PLAIN_S if plain else _LEAVE_S)
+            with contextlib.ExitStack() as stack:
+                session = stack.enter_context(_server(environment).session())
+                ranks: list[_Rank] = []
+                try:
+                    _start(ranks, job, world, environment, session, stack)
+                    _collect(answers, ranks, deadline, timeout_s, stacks)
+                finally:
+                    if usage is not None:
+                        usage += [_use(each, answers.get(each.rank), began) for each in ranks]
+                _dismiss(ranks, session, _LEAVE_PLAIN_S if plain else _LEAVE_S)
         finally:
-            _kill(ranks)
             modest = limits is None or limits.sweep(Path(stacks).name)
     if not modest:
         raise RankFailure(0, "it left more files in its folder than are kept", "")
@@ -196,75 +194,58 @@ def warm_up(modules: Sequence[str] = ()) -> None:
     Args:
         modules: names; they must not start threads. Ignored when the server runs already.
     """
-    _preload.extend(name for name in modules if name not in _preload)
-    with _starting, _plain_main():
-        context = multiprocessing.get_context("forkserver")
-        context.set_forkserver_preload(_preload)
-        from multiprocessing import forkserver, util
-
-        # Python 3.11.0 gave the server a socket without a file, to which any user could say what it should run.
-        vars(util)["abstract_sockets_supported"] = False
-        forkserver.ensure_running()
+    _server(_environment(None), modules)
 
 
-def _job(
-    function: Callable[..., Any], args: Sequence[Any], env: Mapping[str, str] | None, timeout_s: float, stacks: str
-) -> Job:
+def _server(environment: Mapping[str, str], modules: Sequence[str] = ()) -> ForkServer:
+    return fork_server(environment, (TORCH, "paceline.pool.rank", "paceline.pool.store", *modules))
+
+
+def _environment(env: Mapping[str, str] | None) -> dict[str, str]:
+    """The whole environment of ranks, without what belongs to one of them."""
+    own = {"OMP_NUM_THREADS": "1"} | ({"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {})
+    return own | dict(os.environ) | dict(env or {})
+
+
+def _job(function: Callable[..., Any], args: Sequence[Any], timeout_s: float, stacks: str) -> Job:
     qualname = getattr(function, "__qualname__", "<locals>")
     name = getattr(function, "__module__", None)
     module = sys.modules.get(name) if name else None
     if "<" in qualname or module is None or name is None:
         raise TypeError(f"{function!r} cannot run on ranks: it must be a function at the top level of a module")
-    environment = {"GLOO_SOCKET_IFNAME": "lo"} if sys.platform == "linux" else {}
     return Job(
         module=name,
         path=getattr(module, "__file__", None),
         qualname=qualname,
         arguments=pickle.dumps(tuple(args)),
-        env=environment | dict(os.environ) | dict(env or {}),
         patience_s=timeout_s + 30.0,
         stacks=stacks,
     )
 
 
-def _start(ranks: list[_Rank], job: Job, world: int) -> None:
-    warm_up()
-    context = multiprocessing.get_context("forkserver")
-    with socket.create_server(("127.0.0.1", 0), backlog=max(16, 2 * world)) as endpoint:
-        port = endpoint.getsockname()[1]
-        for rank in range(world):
-            ours, theirs = context.Pipe()
-            process = context.Process(
-                target=serve, args=(theirs, job, rank, world, port if rank else endpoint), name=f"paceline-rank-{rank}"
+def _start(
+    ranks: list[_Rank],
+    job: Job,
+    world: int,
+    environment: Mapping[str, str],
+    session: Session,
+    stack: contextlib.ExitStack,
+) -> None:
+    port = start_store(session, world)
+    given = pickle.dumps(job)
+    for rank in range(world):
+        ours, theirs = multiprocessing.Pipe()
+        channel = stack.enter_context(ours)
+        with theirs:
+            pid = session.start(
+                _SERVE,
+                given,
+                env={**environment, **rank_environment(rank, world, port)},
+                handles=(theirs.fileno(),),
+                argv=sys.argv,
+                path=sys.path,
             )
-            with _held_signals():
-                with theirs, _starting, _plain_main():
-                    process.start()
-                ranks.append(_Rank(rank, process, ours, PlainReader(ours) if job.plain else None))
-
-
-@contextlib.contextmanager
-def _held_signals() -> Iterator[None]:
-    """Ctrl-C in the middle of a message to the fork server would leave half of it there, and a traceback on stderr.
-
-    Right after that it would leave a rank that nobody ends, and for which multiprocessing waits at exit.
-    """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGINT, signal.SIGTERM))
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
-
-
-@contextlib.contextmanager
-def _plain_main() -> Iterator[None]:
-    """Hide the caller's `__main__` while a process starts: multiprocessing would run it again in every rank."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = types.ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+        ranks.append(_Rank(rank, pid, session, channel, PlainReader(channel) if job.plain else None))
 
 
 def _collect(
@@ -289,8 +270,8 @@ def _take(waiting: dict[int, _Rank], answers: dict[int, Answer], stacks: str) ->
         try:
             answer = _answer_of(each)
         except (EOFError, OSError):
-            ended = _how_it_ended(each.process)
-            if each.plain is not None and each.process.exitcode is None:
+            ended = _how_it_ended(each)
+            if each.plain is not None and each.pid not in each.session.codes:
                 raise RankFailure(rank, f"it sent no answer that can be read: it {ended}", "") from None
             raise RankFailure(rank, f"it {ended} before it answered", "", _written(stack_file(stacks, rank))) from None
         except Unreadable as why:
@@ -314,7 +295,7 @@ def _use(each: _Rank, answer: Answer | None, began: float) -> RankUse:
     """What a rank has used so far: fields 14 to 17 of its line in /proc, with those of its children that have ended."""
     cpu_s = None
     with contextlib.suppress(OSError):
-        fields = Path(f"/proc/{each.process.pid}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{each.pid}/stat").read_text().rpartition(")")[2].split()
         cpu_s = sum(int(field) for field in fields[11:15]) / os.sysconf("SC_CLK_TCK")
     return RankUse(each.rank, cpu_s, None if answer is None else answer.at_s - began)
 
@@ -335,9 +316,11 @@ def _blame(failed: Mapping[int, Answer], waiting: dict[int, _Rank], answers: dic
     raise failure from (pickle.loads(first.exception) if first.exception else None)
 
 
-def _how_it_ended(process: ForkServerProcess) -> str:
-    process.join(_DEATH_NOTICE_S)
-    code = process.exitcode
+def _how_it_ended(each: _Rank) -> str:
+    end = time.monotonic() + _DEATH_NOTICE_S
+    while each.pid not in each.session.codes and (left := end - time.monotonic()) > 0:
+        each.session.wait(left)
+    code = each.session.codes.get(each.pid)
     if code is None:
         return "closed its channel"
     if code >= 0:
@@ -352,10 +335,10 @@ def _stack(each: _Rank, stacks: str) -> str:
     """Ask a rank for the stack of all its threads."""
     path = stack_file(stacks, each.rank)
     # Before a rank has opened the file it has no handler yet, and the signal would kill it.
-    if not path.exists() or each.process.pid is None:
+    if not path.exists():
         return "(it had not started yet)"
     with contextlib.suppress(ProcessLookupError):
-        os.kill(each.process.pid, stack_signal())
+        os.kill(each.pid, stack_signal())
     end = time.monotonic() + _STACK_S
     size = -1
     while time.monotonic() < end:
@@ -376,24 +359,11 @@ def _written(stack: Path) -> str:
         return ""
 
 
-def _dismiss(ranks: Sequence[_Rank], patience_s: float) -> None:
+def _dismiss(ranks: Sequence[_Rank], session: Session, patience_s: float) -> None:
     """All have answered: let them go, and wait until they are gone."""
     for each in ranks:
         with contextlib.suppress(OSError):
             each.channel.send_bytes(b"leave")
     end = time.monotonic() + patience_s
-    for each in ranks:
-        each.process.join(max(0.0, end - time.monotonic()))
-
-
-def _kill(ranks: Sequence[_Rank]) -> None:
-    """Kill what is left, with everything it started, and wait for the kernel to have done so."""
-    for each in ranks:
-        if each.process.pid is not None and each.process.is_alive():
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(each.process.pid, signal.SIGKILL)
-            each.process.kill()  # it may not have made its group yet
-    for each in ranks:
-        each.process.join()
-        each.process.close()
-        each.channel.close()
+    while any(each.pid not in session.codes for each in ranks) and (left := end - time.monotonic()) > 0:
+        session.wait(left)

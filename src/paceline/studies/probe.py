@@ -44,7 +44,7 @@ def probe(
             result = Path(scratch) / "result.json"
             handover = {"sizes": list(sizes), "seconds": seconds / len(counts), "result": str(result)}
             _run(
-                "paceline.studies.probe_worker",
+                "paceline.studies.probe_worker:main",
                 count,
                 Path(scratch) / "logs",
                 {**env, "PACELINE_PROBE": msgspec.json.encode(handover).decode()},
@@ -61,17 +61,17 @@ def probe(
     return rows
 
 
-def _run(module: str, workers: int, logs: Path, env: Mapping[str, str]) -> None:
-    """Run `python -m module` on so many ranks of this machine, whose output goes to `logs`.
+def _run(target: str, workers: int, logs: Path, env: Mapping[str, str]) -> None:
+    """Call `target` on so many ranks of this machine, whose output goes to `logs`.
 
     Raises:
         PacelineError: a rank failed; its own words are the reason.
         KeyboardInterrupt: stopped by Ctrl-C, or by another signal, whose number is then its argument.
     """
     from paceline.audits.job_failure import failure_of
-    from paceline.launch.elastic import Job, run_job
+    from paceline.launch.local_job import Job, run_job
 
-    ended = run_job(Job(module=module, workers=workers, logs=logs, env=env))
+    ended = run_job(Job(target=target, workers=workers, logs=logs, env=env))
     if ended.stopped_by == signal.SIGINT:
         raise KeyboardInterrupt
     if ended.stopped_by is not None:

@@ -11,6 +11,7 @@ import statistics
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 import msgspec
 import torch
@@ -76,5 +77,7 @@ def _one(tensor: torch.Tensor, device: torch.device) -> float:
     return float(slowest)
 
 
-if __name__ == "__main__":
+def main(given: bytes) -> NoReturn:
+    """The whole life of a rank."""
+    del given
     run_as_rank(run_rank)

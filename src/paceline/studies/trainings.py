@@ -23,6 +23,7 @@ from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, make_dirs, read_info
 from paceline.records.schema import End, Evaluation, Start
 from paceline.records.validation import Refusal
+from paceline.train.handover import RANK_MODULES
 
 PROGRAM = (sys.executable, "-m", "paceline")
 PATIENCE_S = 45.0
@@ -173,19 +174,23 @@ def _call(command: Sequence[str], refused: Path) -> tuple[int, str]:
     Raises:
         KeyboardInterrupt: when it has ended.
     """
+    from paceline.launch.local_machine import job_server
+
     with _signals_taken() as passed_on:
-        # A group of its own: the terminal sends Ctrl-C to whole groups, and a training that hears it twice, from the
-        # terminal and from us, does not wait for its checkpoint.
-        process = subprocess.Popen(
-            command,
-            env=os.environ | {REFUSAL_FILE: str(refused)},
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            process_group=0,
-        )
+        with job_server(RANK_MODULES).lent() as (lent, handles):
+            # A group of its own: the terminal sends Ctrl-C to whole groups, and a training that hears it twice, from
+            # the terminal and from us, does not wait for its checkpoint.
+            process = subprocess.Popen(
+                command,
+                env=os.environ | lent | {REFUSAL_FILE: str(refused)},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                errors="replace",
+                process_group=0,
+                pass_fds=handles,
+            )
         passed_on(process)
         try:
             _, stderr = process.communicate()

@@ -22,6 +22,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, NoReturn
 
+import msgspec
 import numpy as np
 import torch
 
@@ -112,6 +113,12 @@ def validate(config: TrainConfig, env: RankEnv, stage: Callable[[str], None] = l
         return Validation(refusal=Refusal.of(error))
     facts = {**attempt.facts, "duration_s": round(time.perf_counter() - began, 4)}
     return Validation(notes=attempt.notes, facts=facts)
+
+
+def validate_request(request: bytes, stage: Callable[[str], None]) -> bytes:
+    """`validate` for a process of its own: settings and place come, and the result goes, as JSON."""
+    settings, env = msgspec.json.decode(request, type=tuple[dict[str, Any], RankEnv])
+    return msgspec.json.encode(validate(TrainConfig.from_dict(settings), env, stage))
 
 
 class _Attempt:

@@ -1,7 +1,7 @@
-"""One rank of a training job: `python -m paceline.train.worker`, started by the launcher or by torchrun.
+"""One rank of a training job, started by the launcher.
 
-The launcher hands over in the environment: PACELINE_TRAIN (settings, command, run directory, as JSON) and
-PACELINE_LAUNCHER_PID. Nothing is drawn here; a failure is left in torch elastic's error file.
+The launcher hands over in the environment: PACELINE_TRAIN (`handover.py`). Nothing is drawn here; a failure is left in
+torch elastic's error file.
 """
 
 from __future__ import annotations
@@ -9,8 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NoReturn
 
 import msgspec
 
@@ -19,26 +18,15 @@ from paceline.parallel.rank_context import StopRequest, init_rank_context, join,
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.rundir import RunDir
 from paceline.records.schema import End
-from paceline.records.validation import Validation
 from paceline.train.choices import SAVE_SIGNALS
 from paceline.train.config import TrainConfig
+from paceline.train.handover import HANDOVER, Handover
 from paceline.train.job import Job
 from paceline.train.loop import ALREADY_OVER, Outcome, train
 from paceline.train.setup import build
 
-HANDOVER = "PACELINE_TRAIN"
 PATIENCE_S = 600.0
 """Generous: evaluation and checkpoints of the slowest rank count against it."""
-
-
-@dataclass(frozen=True)
-class Handover:
-    """What a launcher tells its ranks."""
-
-    config: dict[str, Any]
-    run_dir: str
-    command: list[str]
-    validation: Validation = field(default_factory=Validation)
 
 
 def run_rank(stop: StopRequest) -> int:
@@ -97,5 +85,7 @@ def _end(job: Job, reason: Any, code: int, message: str = "") -> None:
     job.recorder.write(event)
 
 
-if __name__ == "__main__":
+def main(given: bytes) -> NoReturn:
+    """The whole life of a rank."""
+    del given
     run_as_rank(run_rank)

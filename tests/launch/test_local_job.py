@@ -10,13 +10,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+import psutil
 import pytest
-from torch.distributed.elastic.agent.server.local_elastic_agent import LocalElasticAgent
-from torch.distributed.elastic.rendezvous import dynamic_rendezvous
 
-from paceline.launch.elastic import Job, run_job
-
-ROOT = str(Path(__file__).parents[2])
+from paceline.launch.local_job import Job, run_job
+from paceline.pool.processes import ServerGone, Session
 
 
 @pytest.fixture
@@ -24,12 +22,11 @@ def job(tmp_path: Path) -> Callable[..., Job]:
     """Makes a job of two ranks that only wait; they leave marks in `tmp_path`."""
 
     def make(**env: str) -> Job:
-        path = os.pathsep.join([ROOT, *filter(None, [os.environ.get("PYTHONPATH")])])
         return Job(
-            "tests.pool.idle_rank",
+            "tests.pool.idle_rank:main",
             2,
             tmp_path / "logs",
-            env={"IDLE_FOLDER": str(tmp_path), "PYTHONPATH": path, **env},
+            env={"IDLE_FOLDER": str(tmp_path), **env},
             grace_s=10.0,
             save_signal=signal.SIGUSR1,
         )
@@ -54,39 +51,22 @@ def test_a_signal_where_exceptions_are_swallowed_stops_the_job_all_the_same(
     number: signal.Signals, job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As in a destructor, a logging call, or torch's own `finally`: a handler that raises would be lost there."""
-    monitor = LocalElasticAgent._monitor_workers
+    wait, sent = Session.wait, []
 
-    def interrupted(agent: LocalElasticAgent, group: object) -> object:
+    def interrupted(session: Session, seconds: float) -> None:
         with contextlib.suppress(Exception):
-            if len(list(tmp_path.glob("ready-*"))) == 2:
+            if not sent and len(list(tmp_path.glob("ready-*"))) == 2:
+                sent.append(number)
                 os.kill(os.getpid(), number)
-        return monitor(agent, group)
+        wait(session, seconds)
 
-    monkeypatch.setattr(LocalElasticAgent, "_monitor_workers", interrupted)
+    monkeypatch.setattr(Session, "wait", interrupted)
     began = time.monotonic()
 
     ended = run_job(job())
 
     assert ended.stopped_by is number
     assert time.monotonic() - began < 15
-
-
-def test_the_launcher_does_not_read_torchs_source_once_its_ranks_run(
-    job: Callable[..., Job], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The rendezvous names its methods by walking through all loaded modules, every 5 s and at its end: seconds of
-    processor time, a minute on a busy machine, in which a stopped job does not end."""
-    walks = []
-
-    def walk(depth: int = 2) -> str:
-        walks.append(len(list(tmp_path.glob("ready-*"))))
-        return ""
-
-    monkeypatch.setattr(dynamic_rendezvous, "get_method_name", walk)
-
-    run_job(job(IDLE_FOR_S="6"))
-
-    assert 2 not in walks
 
 
 def test_handlers_of_the_caller_are_back_after_a_job(job: Callable[..., Job]) -> None:
@@ -115,3 +95,32 @@ def test_a_save_signal_that_comes_before_the_ranks_listen_is_not_lost_and_ends_n
 
     assert saved()
     assert ended.stopped_by is signal.SIGTERM
+
+
+def test_a_rank_that_fails_stops_the_others_and_the_record_says_which_was_which(job: Callable[..., Job]) -> None:
+    """Exit codes as they are; the layout of logs is torchrun's."""
+    ended = run_job(job(IDLE_FOR_S="0.2", IDLE_CODE_1="7", IDLE_CODE_0="0"))
+
+    assert ended.stopped_by is None
+    assert ended.failure is not None
+    assert {each.rank: each.exit_code for each in ended.failure.ranks}[1] == 7
+    assert ended.logs is not None
+    assert sorted(str(path.relative_to(ended.logs)) for path in ended.logs.glob("*/*.log")) == [
+        f"{rank}/{name}.log" for rank in range(2) for name in ("stderr", "stdout")
+    ]
+
+
+def test_a_killed_fork_server_ends_the_job_and_its_ranks(job: Callable[..., Job], tmp_path: Path) -> None:
+    """As by the kernel, for memory: the ranks die with it, and the next job has another server."""
+    when(lambda: len(list(tmp_path.glob("ready-*"))) == 2, kill_the_server)
+
+    with pytest.raises(ServerGone, match="fork server of this command has ended"):
+        run_job(job())
+
+    assert run_job(job(IDLE_FOR_S="0")).failure is None
+
+
+def kill_the_server() -> None:
+    """That of this process."""
+    (server,) = (each for each in psutil.Process().children() if "paceline.pool.fork_server" in each.cmdline())
+    server.kill()
