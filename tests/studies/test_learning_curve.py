@@ -11,8 +11,11 @@ import pytest
 from paceline.plan.data_config import DataConfig
 from paceline.records.errors import PacelineError
 from paceline.studies import trainings
-from paceline.studies.learning_curve import prepare
+from paceline.studies.learning_curve import LearningCurveStudy, asked_of_trainings, prepare
 from paceline.studies.trainings import carry_out
+from paceline.tasks.description import describe
+from paceline.tasks.holdout import hold_out
+from paceline.tasks.task_loader import load_task
 from tests.studies.stand_in import error_of
 
 TASK_FILE = """
@@ -36,6 +39,13 @@ def made(tmp_path: Path) -> str:
     return str(path)
 
 
+def prepared(config: DataConfig) -> LearningCurveStudy:
+    """With what another process would say of the task."""
+    return prepare(
+        config, describe(hold_out(load_task(config.task, asked_of_trainings(config).task_options), config.holdout))
+    )
+
+
 def flags_of(training: Any) -> dict[str, str]:
     """`--name value` pairs."""
     return dict(zip(training.flags[::2], training.flags[1::2], strict=True))
@@ -43,7 +53,7 @@ def flags_of(training: Any) -> dict[str, str]:
 
 def test_every_size_takes_the_steps_and_the_warm_up_of_the_largest(made: str) -> None:
     """4 epochs of 10 steps are 40, half an epoch of warm-up 5, for 125 samples as for 1,000."""
-    study = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=2))
+    study = prepared(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=2))
 
     each = [flags_of(training) for training in study.trainings.values()]
 
@@ -55,7 +65,7 @@ def test_every_size_takes_the_steps_and_the_warm_up_of_the_largest(made: str) ->
 
 def test_a_largest_size_below_the_whole_sets_the_steps(made: str) -> None:
     """Half the data, after a holdout of 200: 400 samples, 4 steps an epoch."""
-    study = prepare(DataConfig(task=made, fractions="1/16,1/8,1/4,1/2", holdout=200, epochs=3))
+    study = prepared(DataConfig(task=made, fractions="1/16,1/8,1/4,1/2", holdout=200, epochs=3))
 
     flags = flags_of(list(study.trainings.values())[-1])
 
@@ -66,7 +76,7 @@ def test_a_largest_size_below_the_whole_sets_the_steps(made: str) -> None:
 
 def test_with_the_same_epochs_steps_and_warm_up_follow_the_size(made: str) -> None:
     """They are left to the training, in epochs."""
-    study = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", length="epochs"))
+    study = prepared(DataConfig(task=made, fractions="1/8,1/4,1/2,1", length="epochs"))
 
     each = [flags_of(training) for training in study.trainings.values()]
 
@@ -79,7 +89,7 @@ def test_flags_of_the_training_reach_every_training(made: str) -> None:
     """And a warm-up among them is that of all sizes, in steps."""
     config = DataConfig(task=made, lr=0.3, global_batch=50, train_flags="--optimizer adamw --warmup 1ep --clip-norm 2")
 
-    flags = flags_of(next(iter(prepare(config).trainings.values())))
+    flags = flags_of(next(iter(prepared(config).trainings.values())))
 
     assert (flags["--lr"], flags["--global-batch"], flags["--optimizer"], flags["--clip-norm"]) == (
         "0.3", "50", "adamw", "2.0",
@@ -104,7 +114,7 @@ def test_flags_of_the_training_reach_every_training(made: str) -> None:
 def test_what_no_training_could_do_is_refused_before_any(made: str, given: dict[str, Any], message: str) -> None:
     """In the words of the training where they are its own."""
     with pytest.raises(PacelineError) as refused:
-        prepare(DataConfig(**({"task": made} | given)))
+        prepared(DataConfig(**({"task": made} | given)))
 
     assert message in str(refused.value)
     assert refused.value.hint
@@ -112,10 +122,10 @@ def test_what_no_training_could_do_is_refused_before_any(made: str, given: dict[
 
 def test_the_metric_is_accuracy_where_there_is_one(made: str) -> None:
     """Else the loss; a metric that counts down is taken when it is asked for."""
-    assert prepare(DataConfig(task=made)).metric == "accuracy"
-    assert prepare(DataConfig(task=made, target="loss=1")).metric == "loss"
-    assert prepare(DataConfig(task=made, metric="word_error")).metric == "word_error"
-    assert prepare(DataConfig(task="linear")).metric == "loss"
+    assert prepared(DataConfig(task=made)).metric == "accuracy"
+    assert prepared(DataConfig(task=made, target="loss=1")).metric == "loss"
+    assert prepared(DataConfig(task=made, metric="word_error")).metric == "word_error"
+    assert prepared(DataConfig(task="linear")).metric == "loss"
 
 
 @pytest.mark.parametrize(("metric", "factor"), [("accuracy", 1), ("loss", 2)])
@@ -125,8 +135,8 @@ def test_points_are_the_errors_of_the_last_evaluation(
     """One minus an accuracy, or a loss as it is; with steps, by size and seed; null for one that diverged."""
     monkeypatch.setenv("STAND_IN_LOG", str(tmp_path / "calls"))
     monkeypatch.setattr(trainings, "PROGRAM", (sys.executable, str(Path(__file__).with_name("stand_in.py"))))
-    study = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, metric=metric))
-    diverging = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, metric=metric, lr=99))
+    study = prepared(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, metric=metric))
+    diverging = prepared(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, metric=metric, lr=99))
 
     runs = carry_out(study.trainings.values(), tmp_path / "a", made, tell=lambda done, total, what: None)
     lost = carry_out(list(diverging.trainings.values())[:1], tmp_path / "b", made, tell=lambda done, total, what: None)
@@ -139,8 +149,8 @@ def test_points_are_the_errors_of_the_last_evaluation(
 
 def test_the_cost_is_said_in_a_line(made: str) -> None:
     """Sizes, seeds and how long each is trained."""
-    equal = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=3))
-    short = prepare(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, length="epochs"))
+    equal = prepared(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=3))
+    short = prepared(DataConfig(task=made, fractions="1/8,1/4,1/2,1", seeds=1, length="epochs"))
 
     sizes = "4 sizes from 125 to 1,000 samples, with"
     assert equal.cost == f"{sizes} 3 seeds: trainings of 40 steps, 100 samples a step"

@@ -13,7 +13,10 @@ from paceline.plan.batch_config import BatchConfig
 from paceline.records.errors import PacelineError
 from paceline.studies.batch_sweep import check_sweep, prepare_sweep, require_workers, sweep
 from paceline.studies.train_flags import recipe_flags
-from paceline.tasks.table import BUILT_IN
+from paceline.studies.trainings import Grid
+from paceline.tasks.description import describe
+from paceline.tasks.table import BUILT_IN, TaskOptions
+from paceline.tasks.task_loader import load_task
 from paceline.train.checks import check
 from paceline.train.config import TrainConfig
 from paceline.train.resolve import recipe, resolve
@@ -39,6 +42,11 @@ def parsed(flags: tuple[str, ...]) -> TrainConfig:
 def asked(**settings: Any) -> BatchConfig:
     """A plan of digits."""
     return BatchConfig(targets=["digits"], **{"target": "accuracy=0.9", "train_workers": "1", **settings})
+
+
+def _prepared(config: BatchConfig) -> Grid:
+    """With what another process would say of digits."""
+    return prepare_sweep(config, describe(load_task("digits", TaskOptions())))
 
 
 def test_a_recipe_comes_back_as_the_flags_that_make_it() -> None:
@@ -88,7 +96,7 @@ def test_a_sweep_has_every_batch_with_every_seed_seed_by_seed() -> None:
 @pytest.mark.parametrize("rule", ["none", "linear", "sqrt", "legw"])
 def test_every_training_of_a_sweep_is_one_that_paceline_train_takes(rule: str) -> None:
     """Its flags go through the parser and the checks of the training, with the rule's rate at each batch."""
-    found = prepare_sweep(asked(lr_rule=rule, warmup="0.5ep", epochs=4, seeds=1)).values()
+    found = _prepared(asked(lr_rule=rule, warmup="0.5ep", epochs=4, seeds=1)).values()
 
     assert [one.name for one in found] == [f"batch-{batch}-seed-0" for batch in (16, 64, 256)]
     rates = [recipe(resolve(parsed(one.flags), BUILT_IN["digits"].defaults)).optimizer.lr for one in found]
@@ -121,12 +129,12 @@ def test_wrong_flags_are_refused_before_the_task_is_loaded(settings: dict[str, A
 def test_what_only_the_task_tells_is_refused_before_anything_is_trained(settings: dict[str, Any], message: str) -> None:
     """Its metrics, its optimizer, its samples."""
     with pytest.raises(PacelineError, match=message):
-        prepare_sweep(asked(**settings))
+        _prepared(asked(**settings))
 
 
 def test_workers_are_counted_as_the_trainings_count_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """auto is one a CUDA device, else one a core; more than there are devices are refused, all under their own flag."""
-    monkeypatch.setattr("torch.cuda.device_count", lambda: 4)
+    monkeypatch.setattr("paceline.studies.batch_sweep.cuda_devices", lambda: 4)
 
     require_workers(4, "auto")
     for smallest, workers, message in (

@@ -5,13 +5,14 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
-
-from torch import Tensor, nn
+from typing import TYPE_CHECKING
 
 from paceline.checkpoint import manifest
-from paceline.checkpoint.state import load_model
 from paceline.records.errors import PacelineError, choices
 from paceline.records.rundir import RunDir, read_info
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
 
 
 def find_checkpoint(run: Path, step: int | None) -> tuple[int, Path]:
@@ -75,6 +76,8 @@ def initialize(model: nn.Module, path: Path) -> Path:
     Raises:
         PacelineError: there is none, or it does not fit.
     """
+    from paceline.checkpoint.state import load_model  # torch: whoever only looks for a checkpoint does without
+
     checkpoint = path if (path / manifest.MANIFEST).exists() else find_checkpoint(path, None)[1]
     manifest.require(checkpoint)
     load_into(model, load_model(checkpoint), checkpoint)

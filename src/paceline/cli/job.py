@@ -65,6 +65,14 @@ def remove_litter(run: RunDir, ours: Collection[str] = _FIRST_FILES) -> None:
             DEFAULT_ROOT.rmdir()  # ours too, when this was the first run; refused when it is not empty
 
 
+def begin_trainings() -> None:
+    """Start the fork server for trainings: it loads torch while this process goes on."""
+    from paceline.launch.local_machine import job_server
+    from paceline.train.handover import RANK_MODULES
+
+    job_server(RANK_MODULES)
+
+
 def obtain_data(task: str, data_dir: str | None) -> None:
     """Fetch what a built-in task needs, with a bar, before any worker waits for it."""
     entry = BUILT_IN.get(task)

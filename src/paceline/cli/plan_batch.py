@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from paceline.cli.job import obtain_data, refuse_torchrun
+from paceline.cli.job import begin_trainings, obtain_data, refuse_torchrun
 from paceline.cli.options import command_from
 from paceline.cli.plan_frame import make_plan, settled, train_all
 from paceline.plan.batch_config import BatchConfig, check
@@ -34,9 +34,10 @@ def run_batch(given: dict[str, Any]) -> int:
     """Carry out `paceline plan batch` with what the user gave, and return the exit code."""
     named: dict[str, Any] = {} if "resume" in given else {"targets": []}
     config = settled("batch", BatchConfig, {**named, **given})
-    check(config)
     if config.trains:
         refuse_torchrun("paceline plan batch")
+        begin_trainings()
+    check(config)
     name, answer = _prepared(config)
     return make_plan("batch", name, config, answer)
 
@@ -83,8 +84,8 @@ def _of_task(config: BatchConfig, task: str, question: Question) -> tuple[str, A
 
     check_sweep(config)
     obtain_data(task, config.data_dir)
-    try_task(task, {"data_dir": config.data_dir, "target": config.target}, config.format, config.train_workers)
-    trainings = prepare_sweep(config)
+    settings = {"data_dir": config.data_dir, "target": config.target}
+    trainings = prepare_sweep(config, try_task(task, settings, config.format, config.train_workers))
 
     def answer(run: RunDir) -> BatchResult:
         runs = train_all(trainings, run, task, config.format, workers=config.train_workers, data_dir=config.data_dir)

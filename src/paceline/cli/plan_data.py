@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from paceline.cli.job import obtain_data, refuse_torchrun
+from paceline.cli.job import begin_trainings, obtain_data, refuse_torchrun
 from paceline.cli.options import command_from
 from paceline.cli.plan_frame import make_plan, settled, train_all
 from paceline.plan.data_config import DataConfig, check
@@ -31,11 +31,13 @@ def run_data(given: dict[str, Any]) -> int:
 
     refuse_torchrun("paceline plan data")
     config = _settled(given)
-    obtain_data(config.task, config.data_dir)
-    try_task(config.task, {"data_dir": config.data_dir, "holdout": config.holdout}, config.format, config.workers)
-    from paceline.studies.learning_curve import prepare
+    begin_trainings()
+    from paceline.studies.learning_curve import asked_of_trainings, prepare
 
-    study = prepare(config)
+    obtain_data(config.task, config.data_dir)
+    settings = {"data_dir": config.data_dir, "holdout": config.holdout, "width": asked_of_trainings(config).width}
+    task = try_task(config.task, settings, config.format, config.workers)
+    study = prepare(config, task)
     return make_plan("data", Path(config.task).stem, config, lambda run: _learn(config, study, run))
 
 
@@ -58,11 +60,11 @@ def _settled(given: dict[str, Any]) -> DataConfig:
 
 
 def _learn(config: DataConfig, study: LearningCurveStudy, run: RunDir) -> DataResult:
+    from paceline.cli.validate_task import forward_flop
     from paceline.plan.data_needs import Question, learn
-    from paceline.studies.flops import forward_flop
     from paceline.studies.learning_curve import as_error
 
-    forward = forward_flop(study.task)
+    forward = forward_flop(config.task, config.data_dir, config.holdout)
     if config.format == "text":
         sys.stderr.write(f"{study.cost}\n")
     runs = train_all(study.trainings, run, config.task, config.format, workers=config.workers, data_dir=config.data_dir)

@@ -9,6 +9,7 @@ import platform
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -118,10 +119,12 @@ def train_all(
     Returns:
         run directories by name.
     """
+    from paceline.report.plan.plan_page import prepare_page
     from paceline.studies.trainings import carry_out
 
     shared = ["--workers", workers, *(["--data-dir", data_dir] if data_dir is not None else [])]
-    with progress_of_trainings(len(trainings), format_) as tell:
+    with progress_of_trainings(len(trainings), format_) as tell, ThreadPoolExecutor(1) as beside:
+        beside.submit(prepare_page)  # for the end, while the trainings run
         return carry_out(trainings.values(), run.path / "runs", task, shared, tell=tell)
 
 

@@ -13,7 +13,7 @@ from paceline.cli.card_layout import Card, card_console, show
 from paceline.cli.cards import landscape_card, run_card
 from paceline.cli.exits import numbers_first
 from paceline.records.rundir import RunDir
-from paceline.report.page.run_page import write_page
+from paceline.report.page.run_page import prepare_page, write_page
 from paceline.report.run_record import load_run
 from paceline.report.summary import summarise
 
@@ -61,3 +61,6 @@ def print_cards(cards: Iterable[tuple[Card, Path | None]]) -> None:
 def print_document(**document: Any) -> None:
     """Print one JSON document."""
     sys.stdout.write(msgspec.json.format(msgspec.json.encode({"schema": 1} | document), indent=2).decode() + "\n")
+
+
+__all__ = ["page_path", "prepare_page", "print_cards", "print_document", "show_landscape", "show_result"]

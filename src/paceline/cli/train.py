@@ -5,10 +5,12 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from paceline.checkpoint.manifest import standing
-from paceline.cli.job import follow_job, obtain_data, tidy, what_next, worker_environment
+from paceline.cli.job import begin_trainings, follow_job, obtain_data, tidy, what_next, worker_environment
 from paceline.cli.options import command_from
 from paceline.cli.run_directory import resume_command
 from paceline.cli.train_request import settle_request, tensorboard_export
@@ -16,7 +18,7 @@ from paceline.records.errors import Exit
 from paceline.records.rundir import RunDir, run_lock
 from paceline.train.choices import SAVE_SIGNALS
 from paceline.train.config import TrainConfig
-from paceline.train.handover import HANDOVER, RANK, RANK_MODULES, Handover
+from paceline.train.handover import HANDOVER, RANK, Handover
 
 if TYPE_CHECKING:
     from paceline.records.schema import End
@@ -46,10 +48,10 @@ COMMAND = command_from(TrainConfig, run_train, HELP)
 
 def _launch(config: TrainConfig, run: RunDir) -> int:
     from paceline.cli.follow import console_for
-    from paceline.launch.local_machine import job_server
 
-    with run_lock(run), tidy(run):
-        job_server(RANK_MODULES)  # loads torch while this process does the rest
+    with run_lock(run), tidy(run), ThreadPoolExecutor(1) as beside:
+        begin_trainings()
+        prepared = beside.submit(_prepare_result)
         obtain_data(config.task, config.data_dir)
         env, workers = _worker_environment(config, run)
         with tensorboard_export(config, run) as extra:
@@ -67,10 +69,16 @@ def _launch(config: TrainConfig, run: RunDir) -> int:
             stopped = follow_job("train", job, run, console_for(config.format), extra, lambda end: _saved(run, end))
         if stopped is not None:
             return stopped
-        from paceline.cli.result import show_result
-
-        show_result(run, config.format)
+        prepared.result()(run, config.format)
         return int(Exit.OK)
+
+
+def _prepare_result() -> Callable[[RunDir, str], None]:
+    """Load what shows the result, while the fork server loads torch or the ranks train."""
+    from paceline.cli.result import prepare_page, show_result
+
+    prepare_page()
+    return show_result
 
 
 def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str], int]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from paceline.parallel.placement import RankEnv
     from paceline.pool.processes import ForkServer
     from paceline.pool.single_call import Died
+    from paceline.tasks.description import TaskDescription
     from paceline.train.config import TrainConfig
 
 _QUIET_S = 2.0
@@ -60,7 +61,7 @@ def validate_task(
     return validation
 
 
-def try_task(task: str, settings: Mapping[str, Any], format_: str, workers: str = "1") -> None:
+def try_task(task: str, settings: Mapping[str, Any], format_: str, workers: str = "1") -> TaskDescription:
     """Try the task of a plan or a measurement before its first training.
 
     Args:
@@ -69,21 +70,43 @@ def try_task(task: str, settings: Mapping[str, Any], format_: str, workers: str 
         format_: of the verb; json keeps the status line away.
         workers: of the trainings, auto or a number.
 
+    Returns:
+        what its process found out about the task.
+
     Raises:
         PacelineError: see `validate_task`.
     """
     from paceline.launch.local_machine import cuda_devices, job_environment, job_server
     from paceline.parallel.placement import RankEnv, parse_workers, usable_cores
+    from paceline.tasks.description import TaskDescription
     from paceline.train.config import TrainConfig
-    from paceline.train.handover import RANK_MODULES
 
-    job_server(RANK_MODULES)
     count = parse_workers(workers) or cuda_devices() or usable_cores()
     # Batches of trainings are the business of their plan: here only one that can be shared.
     config = TrainConfig(task, global_batch=max(64, 2 * count), format=format_, **settings)
     device = "cuda" if cuda_devices() else "cpu"
     server, environment = job_server(device=device), job_environment(device)
-    validate_task(config, RankEnv(0, 0, count, count, 1), None, server=server, environment=environment)
+    found = validate_task(config, RankEnv(0, 0, count, count, 1), None, server=server, environment=environment)
+    return msgspec.convert(found.task, TaskDescription)
+
+
+def forward_flop(task: str, data_dir: str | None, holdout: int) -> float | None:
+    """FLOP of the forward pass of one sample of a task that was tried; None where they cannot be counted.
+
+    Args:
+        task: a built-in name or a file.
+        data_dir: where its data are.
+        holdout: samples of its training data that are evaluated on.
+    """
+    from paceline.launch.local_machine import job_environment, job_server
+    from paceline.pool.single_call import call_apart
+
+    function, request = "paceline.studies.flops:answer", msgspec.json.encode((task, data_dir, holdout))
+    with tempfile.TemporaryFile() as output:
+        found = call_apart(
+            job_server(device="cpu"), function, request, output=output.fileno(), env=job_environment("cpu")
+        )
+    return msgspec.json.decode(found, type=float | None) if isinstance(found, bytes) else None
 
 
 class _StatusLine:

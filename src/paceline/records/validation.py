@@ -49,3 +49,5 @@ class Validation(msgspec.Struct, frozen=True, kw_only=True):
     """For people, beside the run."""
     facts: dict[str, Any] = {}
     """For run.json: samples, loss, additivity, metrics, duration_s."""
+    task: dict[str, Any] = {}
+    """A `tasks.description.TaskDescription`; empty where the task could not be loaded."""

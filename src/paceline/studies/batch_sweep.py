@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from paceline.launch.local_machine import cuda_devices
 from paceline.parallel.placement import parse_workers, usable_cores
 from paceline.plan.batch_config import BatchConfig
 from paceline.plan.batch_sizes import sizes_of_sweep
 from paceline.records.errors import PacelineError, choices
 from paceline.settings.flag_text import as_flags
 from paceline.studies.trainings import Grid, grid
-from paceline.tasks.table import Defaults, TaskOptions
+from paceline.tasks.description import TaskDescription
+from paceline.tasks.table import Defaults
 from paceline.train.checks import check
 from paceline.train.config import TrainConfig
 from paceline.train.resolve import recipe, resolve
-
-if TYPE_CHECKING:
-    from paceline.tasks.task import Task
 
 
 def settings_of_sweep(config: BatchConfig, batch: int, seed: int) -> dict[str, Any]:
@@ -63,26 +62,23 @@ def check_sweep(config: BatchConfig) -> None:
         check(TrainConfig(task=str(config.task), **settings_of_sweep(config, batch, 0)))
 
 
-def prepare_sweep(config: BatchConfig) -> Grid:
-    """Load the task, and settle what is trained; nothing is started.
+def prepare_sweep(config: BatchConfig, task: TaskDescription) -> Grid:
+    """Settle what is trained; nothing is started.
 
     Args:
         config: of a task, checked by `check_sweep`.
+        task: that one.
 
     Raises:
-        PacelineError: the task cannot be loaded, does not measure the target, has too few samples for a batch; a
-            scaling rule does not reach to one; or there are more workers than samples in one.
+        PacelineError: the task does not measure the target, or has too few samples for a batch; a scaling rule does
+            not reach to one; or there are more workers than samples in one.
     """
-    from paceline.tasks.task_loader import load_task
-
-    name = str(config.task)
-    task = load_task(name, TaskOptions(data_dir=config.data_dir))
     if config.goal is not None:
         require_measured(config.goal.metric, task, "--target ")
-    sizes = sizes_of_sweep(task.defaults.global_batch, len(task.train_data), config.batch_sizes)
+    sizes = sizes_of_sweep(task.defaults.global_batch, task.train_samples, config.batch_sizes)
     require_workers(sizes[0], config.train_workers)
     for batch in sizes:
-        check_training(name, batch, settings_of_sweep(config, batch, 0), task.defaults)
+        check_training(str(config.task), batch, settings_of_sweep(config, batch, 0), task.defaults)
     return sweep(config, sizes)
 
 
@@ -113,9 +109,7 @@ def require_workers(smallest: int, workers: str) -> None:
     Raises:
         PacelineError: naming that flag.
     """
-    import torch
-
-    devices = torch.cuda.device_count()
+    devices = cuda_devices()
     asked = parse_workers(workers, flag="--train-workers")
     if asked is not None and 0 < devices < asked:
         raise PacelineError(
@@ -132,7 +126,7 @@ def require_workers(smallest: int, workers: str) -> None:
         )
 
 
-def require_measured(metric: str, task: Task, flag: str = "") -> None:
+def require_measured(metric: str, task: TaskDescription, flag: str = "") -> None:
     """Refuse a metric that the task does not measure; `flag`, with a space behind it, is what named it."""
     measured = ("loss", *task.metrics)
     if metric not in measured:

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import msgspec
 import torch
 from torch import nn
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -19,11 +20,22 @@ from torch.utils.flop_counter import FlopCounterMode
 from paceline.curvature.chunks import Chunks
 from paceline.curvature.side_effects import untouched
 from paceline.tasks.data.arrays import Like
+from paceline.tasks.holdout import hold_out
+from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Loss, Task
+from paceline.tasks.task_loader import load_task
 
 SAMPLES = 8
 """In the batch that is counted. Where samples differ in length, it is their mean."""
 _CPU = torch.device("cpu")
+
+
+def answer(request: bytes, stage: Callable[[str], None]) -> bytes:
+    """`forward_flop` for a process of its own: task, its data and holdout come, and the number goes, as JSON."""
+    del stage
+    name, data_dir, holdout = msgspec.json.decode(request, type=tuple[str, str | None, int])
+    task = hold_out(load_task(name, TaskOptions(data_dir=data_dir)), holdout)
+    return msgspec.json.encode(forward_flop(task))
 
 
 def forward_flop(task: Task) -> float | None:

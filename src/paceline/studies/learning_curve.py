@@ -22,9 +22,7 @@ from paceline.records.target import less_is_better
 from paceline.settings.flag_text import as_flags, parse_flags
 from paceline.studies.batch_sweep import require_measured
 from paceline.studies.trainings import Grid, grid, last_end, last_evaluation
-from paceline.tasks.holdout import hold_out
-from paceline.tasks.task import Task
-from paceline.tasks.task_loader import load_task
+from paceline.tasks.description import TaskDescription
 from paceline.train.checks import check
 from paceline.train.config import TrainConfig
 from paceline.train.resolve import resolve
@@ -53,7 +51,7 @@ class LearningCurveStudy:
         cost: what is about to be trained, in a line.
     """
 
-    task: Task
+    task: TaskDescription
     batch: int
     epochs: int
     length: str
@@ -73,27 +71,45 @@ class LearningCurveStudy:
         return [_point(runs[training.name], *key, self.metric) for key, training in sorted(self.trainings.items())]
 
 
-def prepare(config: DataConfig) -> LearningCurveStudy:
-    """Load the task, and settle what is trained; nothing is started.
+def asked_of_trainings(config: DataConfig) -> TrainConfig:
+    """What every training is asked for, whatever its size.
 
     Raises:
-        PacelineError: the task cannot be loaded, does not measure the metric, has too few samples; or a flag is wrong.
+        PacelineError: a flag is wrong.
     """
-    given = parse_flags(TrainConfig, config.train_flags or "", "--train-flags", _OWN)
-    asked_for = {"holdout": config.holdout or None, "global_batch": config.global_batch, "lr": config.lr}
-    own: dict[str, Any] = {field: value for field, value in asked_for.items() if value is not None}
+    own, given = _given(config)
     asked = TrainConfig(task=config.task, epochs=config.epochs, data_dir=config.data_dir, **own, **given)
     check(asked)
-    task = hold_out(load_task(config.task, asked.task_options), config.holdout)
-    resolved = resolve(asked, task.defaults)
+    return asked
+
+
+def _given(config: DataConfig) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Settings that were given for all trainings: by flags of the plan, and by --train-flags."""
+    own = {"holdout": config.holdout or None, "global_batch": config.global_batch, "lr": config.lr}
+    given = parse_flags(TrainConfig, config.train_flags or "", "--train-flags", _OWN)
+    return {field: value for field, value in own.items() if value is not None}, given
+
+
+def prepare(config: DataConfig, task: TaskDescription) -> LearningCurveStudy:
+    """Settle what is trained; nothing is started.
+
+    Args:
+        config: checked.
+        task: without what is held out.
+
+    Raises:
+        PacelineError: the task does not measure the metric, or has too few samples; or a flag is wrong.
+    """
+    resolved = resolve(asked_of_trainings(config), task.defaults)
     batch, epochs = resolved.global_batch, int(resolved.length.value)
-    sizes = _sizes(config, len(task.train_data))
+    sizes = _sizes(config, task.train_samples)
     length, each = {"epochs": epochs}, f"{epochs} epochs"
     if config.length == "steps":
         epoch = steps_per_epoch(sizes[-1], batch)
         # A warm-up in epochs would shrink with the size.
         warmup = Duration.parse(resolved.warmup, "--warmup").steps(epoch)
         length, each = {"steps": epochs * epoch, "warmup": warmup}, f"{epochs * epoch:,} steps"
+    own, given = _given(config)
     shared = as_flags(TrainConfig, own | {"global_batch": batch} | given)
     shared += as_flags(TrainConfig, length | {"eval_every": _NEVER, "checkpoint_every": _NEVER, "keep": 1})
     return LearningCurveStudy(
@@ -130,7 +146,7 @@ def _sizes(config: DataConfig, total: int) -> list[int]:
     return sizes
 
 
-def _metric(asked: str | None, task: Task) -> str:
+def _metric(asked: str | None, task: TaskDescription) -> str:
     """The metric of the curve.
 
     Raises:

@@ -40,6 +40,7 @@ from paceline.tasks.contract import (
     model_problem,
     words,
 )
+from paceline.tasks.description import describe
 from paceline.tasks.holdout import Part, narrow
 from paceline.tasks.table import BUILT_IN, Defaults
 from paceline.tasks.targets import FRACTION, require_reachable
@@ -112,7 +113,7 @@ def validate(config: TrainConfig, env: RankEnv, stage: Callable[[str], None] = l
     except PacelineError as error:
         return Validation(refusal=Refusal.of(error))
     facts = {**attempt.facts, "duration_s": round(time.perf_counter() - began, 4)}
-    return Validation(notes=attempt.notes, facts=facts)
+    return Validation(notes=attempt.notes, facts=facts, task=attempt.task)
 
 
 def validate_request(request: bytes, stage: Callable[[str], None]) -> bytes:
@@ -128,12 +129,14 @@ class _Attempt:
         self.config, self.env, self.source, self.stage = config, env, source, stage
         self.notes: list[str] = []
         self.facts: dict[str, Any] = {}
+        self.task: dict[str, Any] = {}
         self.shown = ""  # the batch at hand, for messages
 
     def run(self) -> None:
         self.stage("task()")
         task = load_part(self.config)
         check_defaults(task, self.source)
+        self.task = dataclasses.asdict(describe(task))
         planned = plan_training(self.config, task.defaults, len(task.train_data), self.env)
         target_of(self.config, task)
         if self.config.deterministic:

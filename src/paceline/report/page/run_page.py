@@ -11,13 +11,21 @@ from paceline.report import launch_view, words
 from paceline.report.comparison import Comparison, compare
 from paceline.report.page.figures import payload, tabulate
 from paceline.report.page.run_figures import run_figures
-from paceline.report.page.shell import Parts, render, write_html
+from paceline.report.page.shell import Parts, plotly_script, render, template, write_html
 from paceline.report.page.theme import look
 from paceline.report.quantities import goal, outcome_of, quantities
 from paceline.report.run_record import Run
 from paceline.report.summary import Summary, newest_checkpoint, summarise
 
 _PARTS = Parts(Path(__file__).parent, "page.html.j2", "page.js")
+
+
+def prepare_page() -> None:
+    """Load what a page needs and no run decides, so that writing one takes a tenth of a second."""
+    import scipy.special  # noqa: F401  # for the intervals of speeds
+
+    template(_PARTS)
+    plotly_script()
 
 
 def render_page(runs: Sequence[Run], summaries: Sequence[Summary], comparison: Comparison | None = None) -> str:

@@ -58,14 +58,7 @@ def render(parts: Parts, title: str, data: object, **context: Any) -> str:
     script = "\n".join(_read(path) for path in (_HERE / "frame.js", parts.folder / parts.script))
     styles = [_HERE / "page.css"] + ([parts.folder / parts.style] if parts.style else [])
     scripts = [plotly_script(), script]
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader([parts.folder, _HERE]),
-        autoescape=True,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        undefined=jinja2.StrictUndefined,
-    )
-    return environment.get_template(parts.template).render(
+    return template(parts).render(
         title=title,
         kind=parts.kind,
         version=__version__,
@@ -75,6 +68,19 @@ def render(parts: Parts, title: str, data: object, **context: Any) -> str:
         data=Markup(safe_json(data)),
         **context,
     )
+
+
+@functools.cache
+def template(parts: Parts) -> jinja2.Template:
+    """The compiled template of a page."""
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader([parts.folder, _HERE]),
+        autoescape=True,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        undefined=jinja2.StrictUndefined,
+    )
+    return environment.get_template(parts.template)
 
 
 def write_html(html: str, path: Path) -> None:

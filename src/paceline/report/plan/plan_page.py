@@ -23,7 +23,7 @@ from paceline.records.schema import RunInfo
 from paceline.report import words
 from paceline.report.page.figures import payload, tabulate
 from paceline.report.page.png_figures import draw, write_png
-from paceline.report.page.shell import Parts, render, write_html
+from paceline.report.page.shell import Parts, plotly_script, render, template, write_html
 from paceline.report.plan.batch_section import rows_of
 from paceline.report.plan.evidence import checked, held_out_table
 from paceline.report.plan.numbers import about, step_time
@@ -60,6 +60,15 @@ def load_plan(path: Path | str) -> LoadedPlan:
     if info.verb != "plan":
         raise PacelineError(f"{path} is a run of paceline {info.verb}, not of paceline plan")
     return LoadedPlan(run.path, info, read_plan(run.path))
+
+
+def prepare_page() -> None:
+    """Load what a page and its pictures need and no plan decides; takes about a second."""
+    import matplotlib.backends.backend_agg
+    import matplotlib.figure  # noqa: F401
+
+    template(_PARTS)
+    plotly_script()
 
 
 def render_plan(loaded: LoadedPlan) -> str:
