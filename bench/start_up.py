@@ -141,40 +141,54 @@ def row(what: str, top: Sequence[float], bottom: Sequence[float]) -> str:
     return line
 
 
+def compared(runs: Runs, what: str, ours: str, theirs: str) -> list[str]:
+    """Lines of the table for wall and processor time of whole commands."""
+    measured = (("wall", runs.wall_s), ("processor", runs.cpu_s))
+    return [row(f"{which} time, {what}", found[ours], found[theirs]) for which, found in measured]
+
+
+def short_training(runs: Runs, rounds: int, workers: int) -> list[str]:
+    """Digits for an epoch, beside the plain script."""
+    ours, theirs = f"paceline train, {workers}", f"torchrun, {workers}"
+    training = ("train", "digits", "--epochs", "1", "--workers", str(workers), "--run-dir", "run")
+    commands = {theirs: torchrun("plain.py", workers), ours: paceline(*training)}
+    interleave(list(commands), rounds, lambda name: runs.whole(name, commands[name]))
+    return compared(runs, f"{workers} worker(s), against torchrun", ours, theirs)
+
+
+def first_step(runs: Runs, rounds: int) -> list[str]:
+    """Fashion-MNIST with two workers, beside a plain script with torchvision's data set."""
+    ours, theirs = "paceline train, first step", "torchrun, first step"
+    training = ("train", "fashion-mnist", "--steps", "200", "--workers", "2", "--run-dir", "run")
+    seen = {
+        theirs: (torchrun("images.py", 2), "first-step", b""),
+        ours: (paceline(*training), "run/events/rank-00000.jsonl", b'"type":"step"'),
+    }
+    interleave(list(seen), rounds, lambda name: runs.first_step(name, *seen[name]))
+    return [row("first step on Fashion-MNIST, 2 workers, against torchrun", runs.wall_s[ours], runs.wall_s[theirs])]
+
+
+def plans(runs: Runs, rounds: int, revision: str) -> list[str]:
+    """Six trainings of `paceline plan batch`, beside an earlier revision."""
+    trees = {"plan, before": runs.scratch / "before", "plan": HERE}
+    git = ["git", "-C", str(HERE), "worktree"]
+    subprocess.run([*git, "add", "--quiet", "--detach", str(trees["plan, before"]), revision], check=True)
+    try:
+        interleave(list(trees), rounds, lambda name: runs.whole(name, paceline(*PLAN), trees[name]))
+    finally:
+        subprocess.run([*git, "remove", "--force", str(trees["plan, before"])], check=True)
+    return compared(runs, f"plan batch, against {revision}", "plan", "plan, before")
+
+
 def measure(arguments: argparse.Namespace, scratch: Path) -> tuple[dict[str, Any], list[str]]:
     """Every figure, and the rows of the table."""
     runs, rows = Runs(scratch), ["| what | before (s) | paceline (s) | ratio |", "|---|---|---|---|"]
     for count in arguments.workers:
-        contestants = {
-            "torchrun": torchrun("plain.py", count),
-            "paceline train": paceline("train", "digits", "--epochs", "1", "--workers", str(count), "--run-dir", "run"),
-        }
-        interleave(list(contestants), arguments.rounds, lambda n: runs.whole(f"{n}, {count}", contestants[n]))
-        for what, found in (("wall", runs.wall_s), ("processor", runs.cpu_s)):
-            ours, theirs = (found[f"{name}, {count}"] for name in ("paceline train", "torchrun"))
-            rows.append(row(f"{what} time, {count} worker(s), against torchrun", ours, theirs))
+        rows += short_training(runs, arguments.rounds, count)
     if arguments.images:
-        ours = paceline("train", "fashion-mnist", "--steps", "200", "--workers", "2", "--run-dir", "run")
-        marks = {
-            "torchrun, first step": (torchrun("images.py", 2), "first-step", b""),
-            "paceline train, first step": (ours, "run/events/rank-0.jsonl", b'"type":"step"'),
-        }
-        interleave(list(marks), arguments.rounds, lambda name: runs.first_step(name, *marks[name]))
-        first = [runs.wall_s[name] for name in reversed(marks)]
-        rows.append(row("first step on Fashion-MNIST, 2 workers, against torchrun", *first))
+        rows += first_step(runs, arguments.rounds)
     if arguments.plan:
-        trees = {"plan, before": scratch / "before", "plan": HERE}
-        git = ["git", "-C", str(HERE), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(trees["plan, before"]), arguments.plan], check=True)
-        try:
-            plans = max(3, arguments.rounds // 4)
-            interleave(list(trees), plans, lambda name: runs.whole(name, paceline(*PLAN), trees[name]))
-        finally:
-            subprocess.run([*git, "remove", "--force", str(trees["plan, before"])], check=True)
-        for what, found in (("wall", runs.wall_s), ("processor", runs.cpu_s)):
-            rows.append(
-                row(f"{what} time of plan batch, against {arguments.plan}", *(found[n] for n in reversed(trees)))
-            )
+        rows += plans(runs, max(4, arguments.rounds // 3), arguments.plan)
     return {"wall_s": runs.wall_s, "cpu_s": runs.cpu_s}, rows
 
 
