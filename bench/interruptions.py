@@ -3,8 +3,8 @@
     python bench/interruptions.py [--count 30] [--seed 0]
     python bench/interruptions.py --stops 300 [--at-once 2] [--seed 0]
 
-Each case starts `paceline train`, waits for a random step, and then kills one rank, the launcher, or all of them
-with SIGKILL, or sends SIGTERM to the launcher. It then looks for processes that are left, resumes with
+Each case starts `paceline train`, waits for a random step, and then kills one rank, the fork server, the launcher, or
+all of them with SIGKILL, or sends SIGTERM to the launcher. It then looks for processes that are left, resumes with
 `--resume auto`, and compares the final weights, buffers and optimizer state with those of an undisturbed run, bit
 for bit. Cases go round over digits (fp32) and fashion-mnist (bf16), at 2 and 3 workers.
 
@@ -30,7 +30,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -40,7 +40,7 @@ import torch
 
 from harness import command_line, environment, record_folder, write_record
 
-ACTIONS = ("kill a rank", "kill the launcher", "kill all", "SIGTERM")
+ACTIONS = ("kill a rank", "kill the launcher", "kill all", "SIGTERM", "kill the server")
 MOMENTS = ("start-up", "training", "evaluation", "save")
 PATIENCE_S = 180.0
 GRACE_S = 30.0
@@ -125,16 +125,23 @@ def identical(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 
 
 def processes_of(run: Path) -> list[psutil.Process]:
-    """Every live process that works for the run: its launcher and ranks."""
+    """Every live process that works for the run: its launcher, and its ranks, which write to its logs."""
     mark = str(run)
     found = []
     for process in psutil.process_iter():
-        with contextlib.suppress(psutil.Error):
+        with contextlib.suppress(psutil.Error, OSError):
             if process.status() == psutil.STATUS_ZOMBIE or process.pid == os.getpid():
                 continue
-            if mark in " ".join(process.cmdline()) or mark in process.environ().get("PACELINE_TRAIN", ""):
+            if mark in " ".join(process.cmdline()) or mark in str(Path(f"/proc/{process.pid}/fd/2").readlink()):
                 found.append(process)
     return found
+
+
+def below(launcher: subprocess.Popen[bytes]) -> list[psutil.Process]:
+    """All processes that the launcher and its processes have started: the fork server first, then its children."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return psutil.Process(launcher.pid).children(recursive=True)
+    return []
 
 
 def steps_written(run: Path) -> int:
@@ -164,22 +171,32 @@ def act(action: str, run: Path, launcher: subprocess.Popen[bytes], chance: rando
         launcher.send_signal(signal.SIGTERM)
         return
     ranks = [p for p in processes_of(run) if p.pid != launcher.pid]
-    victims = {"kill a rank": [chance.choice(ranks)] if ranks else [], "kill the launcher": [], "kill all": ranks}[
-        action
-    ]
+    victims = {
+        "kill a rank": [chance.choice(ranks)] if ranks else [],
+        "kill the launcher": [],
+        "kill all": ranks,
+        "kill the server": below(launcher)[:1],
+    }[action]
     for victim in victims:
         with contextlib.suppress(psutil.NoSuchProcess):
             victim.send_signal(signal.SIGKILL)
-    if action != "kill a rank":
+    if action in ("kill the launcher", "kill all"):
         launcher.kill()
 
 
-def left_over(run: Path, patience_s: float = 5.0) -> list[psutil.Process]:
-    """Processes that are still there after a fair time."""
+def left_over(run: Path, patience_s: float = 5.0, known: Sequence[psutil.Process] = ()) -> list[psutil.Process]:
+    """Processes of the run, or of those that were known, that are still there after a fair time."""
     deadline = time.monotonic() + patience_s
-    while (found := processes_of(run)) and time.monotonic() < deadline:
+    while (found := [*processes_of(run), *filter(_lives, known)]) and time.monotonic() < deadline:
         time.sleep(0.1)
     return found
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def run_case(setting: Setting, action: str, root: Path, reference: Path, chance: random.Random) -> Case:
@@ -190,9 +207,10 @@ def run_case(setting: Setting, action: str, root: Path, reference: Path, chance:
     process = subprocess.Popen(command(setting, run), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     wait_for_step(run, at_step, process)
     time.sleep(chance.uniform(0.0, 0.1))
+    known = below(process)
     act(action, run, process, chance)
     code = process.wait(PATIENCE_S)
-    left = left_over(run)
+    left = left_over(run, known=known)
     resumed = subprocess.run(
         command(setting, run, "--resume", "auto"), capture_output=True, text=True, timeout=PATIENCE_S
     )
@@ -296,6 +314,7 @@ def stop_case(moment: str, root: Path, seed: int) -> Stop:
             wait_for_moment(moment, run, process, chance)
         except TimeoutError as error:  # stuck without a signal, or a very busy machine
             stacks = f"{error}\n{stacks_of(processes_of(run))}\n"
+        known = below(process)
         sent = time.monotonic()
         process.send_signal(signal.SIGTERM)
         code: int | None = None
@@ -306,7 +325,7 @@ def stop_case(moment: str, root: Path, seed: int) -> Stop:
             except subprocess.TimeoutExpired:
                 stacks += stacks_of(processes_of(run)) if looks else ""
         end_s = time.monotonic() - sent
-        left = left_over(run)
+        left = left_over(run, known=known)
         for survivor in [*left, *([psutil.Process(process.pid)] if code is None else [])]:
             with contextlib.suppress(psutil.Error):
                 survivor.kill()

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from interruptions import processes_of, wait_for_step
+from interruptions import below, processes_of, wait_for_step
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Checkpoint, End
@@ -45,8 +45,9 @@ def test_a_save_signal_writes_a_checkpoint_and_the_training_goes_on(whom: str, t
     run = tmp_path / "r"
     process = start(run, "--epochs", "60", "--checkpoint-every", "1000000")
     wait_for_step(run, 9, process)
-    ranks = [each for each in processes_of(run) if each.pid != process.pid and each.ppid() == process.pid]
-    everybody = list(processes_of(run))
+    server = below(process)[0]
+    ranks = [each for each in processes_of(run) if each.ppid() == server.pid]
+    everybody = [process, *below(process)]
     chosen = {"launcher": [process], "one rank": ranks[:1], "all": everybody}[whom]
 
     deadline = time.monotonic() + 120

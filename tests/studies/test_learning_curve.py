@@ -41,9 +41,8 @@ def made(tmp_path: Path) -> str:
 
 def prepared(config: DataConfig) -> LearningCurveStudy:
     """With what another process would say of the task."""
-    return prepare(
-        config, describe(hold_out(load_task(config.task, asked_of_trainings(config).task_options), config.holdout))
-    )
+    task = load_task(config.task, asked_of_trainings(config).task_options)
+    return prepare(config, describe(hold_out(task, config.holdout)))
 
 
 def flags_of(training: Any) -> dict[str, str]:

@@ -103,9 +103,10 @@ def _require_memory(workers: int, flag: str) -> None:
     total = psutil.virtual_memory().total
     with contextlib.suppress(OSError, ValueError):  # "max", or no such file: no limit of a container
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
+    with job_server().session() as session:
+        own_bytes = session.ready.own_bytes
     if workers > 1:
-        with job_server().session() as session:
-            require_memory(workers, session.ready.own_bytes, total, flag)
+        require_memory(workers, own_bytes, total, flag)
 
 
 def follow_job(

@@ -9,10 +9,13 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
+import psutil
+
 from paceline.checkpoint.manifest import standing
 from paceline.cli.job import begin_trainings, follow_job, obtain_data, tidy, what_next, worker_environment
 from paceline.cli.options import command_from
 from paceline.cli.run_directory import resume_command
+from paceline.cli.timings import ENDED, LOADED, READ, SHOWN, TRIED, Timings
 from paceline.cli.train_request import settle_request, tensorboard_export
 from paceline.records.errors import Exit
 from paceline.records.rundir import RunDir, run_lock
@@ -49,11 +52,13 @@ COMMAND = command_from(TrainConfig, run_train, HELP)
 def _launch(config: TrainConfig, run: RunDir) -> int:
     from paceline.cli.follow import console_for
 
+    timings = Timings(psutil.Process().create_time())
     with run_lock(run), tidy(run), ThreadPoolExecutor(1) as beside:
         begin_trainings()
+        timings.mark(READ)
         prepared = beside.submit(_prepare_result)
         obtain_data(config.task, config.data_dir)
-        env, workers = _worker_environment(config, run)
+        env, workers = _worker_environment(config, run, timings)
         with tensorboard_export(config, run) as extra:
             from paceline.launch.local_job import Job
 
@@ -69,7 +74,11 @@ def _launch(config: TrainConfig, run: RunDir) -> int:
             stopped = follow_job("train", job, run, console_for(config.format), extra, lambda end: _saved(run, end))
         if stopped is not None:
             return stopped
+        timings.mark(ENDED)
         prepared.result()(run, config.format)
+        timings.mark(SHOWN)
+        if config.timings:
+            sys.stderr.write(f"\n{timings.card(run)}\n")
         return int(Exit.OK)
 
 
@@ -81,7 +90,7 @@ def _prepare_result() -> Callable[[RunDir, str], None]:
     return show_result
 
 
-def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str], int]:
+def _worker_environment(config: TrainConfig, run: RunDir, timings: Timings) -> tuple[dict[str, str], int]:
     """Variables for ranks, once their task has been tried; and how many ranks there are."""
     import msgspec
 
@@ -90,8 +99,10 @@ def _worker_environment(config: TrainConfig, run: RunDir) -> tuple[dict[str, str
     from paceline.pool.processes import fork_server
 
     env, workers = worker_environment(config.workers)
+    timings.mark(LOADED)
     place = RankEnv(0, 0, workers, workers, 1)
     validation = validate_task(config, place, run, server=fork_server(env), environment=env)
+    timings.mark(TRIED)
     handover = Handover(
         config=dataclasses.asdict(config),
         run_dir=str(run.path.absolute()),

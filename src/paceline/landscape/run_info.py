@@ -11,7 +11,7 @@ from paceline.landscape.choices import BATCH_NORM_WORDS
 from paceline.landscape.config import LandscapeConfig
 from paceline.landscape.session import Session
 from paceline.landscape.subject import Subject
-from paceline.parallel.host import git_state, memory_settings, topology, versions
+from paceline.parallel.host import git_state, memory_settings, started_by, topology, versions
 from paceline.parallel.rank_context import RankContext
 from paceline.records.schema import SCHEMA, RunInfo
 
@@ -67,6 +67,7 @@ def run_info(session: Session, context: RankContext) -> RunInfo:
             "data_source": subject.task.data_source,
             "channels_last": subject.like.channels_last,
             "malloc": memory_settings(),
+            "started_by": started_by(),
             "other_weights": session.other_weights,
         },
     )

@@ -22,13 +22,12 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from paceline.parallel.placement import STARTED_BY
 from paceline.pool.processes import Session, fork_server
 from paceline.pool.rank import rank_environment
 from paceline.pool.store import start_store
 from paceline.records.launched import Attempt, RankExit
 
-STARTED_BY = "PACELINE_STARTED_BY"
-"""The variable that tells ranks how they were started: `fork`, or `spawn: REASON`."""
 _STOPS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 _SAVES = (signal.SIGUSR1, signal.SIGUSR2)
 _POLL_S = 0.05
@@ -138,6 +137,7 @@ class _Ranks:
                 job.target,
                 env={**env, "TORCHELASTIC_ERROR_FILE": str(folder / "error.json")},
                 output=(out.fileno(), err.fileno()),
+                name=f"paceline rank{rank}",
                 blocked=_SAVES,  # one that comes before the rank listens stays pending
             )
 

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 import paceline
-from paceline.parallel.placement import cpu_info
+from paceline.parallel.placement import STARTED_BY, cpu_info
 from paceline.parallel.rank_context import RankContext
 from paceline.records.schema import Git, Topology
 
@@ -58,6 +58,11 @@ def device_name(device: torch.device) -> str:
 def memory_settings() -> dict[str, str]:
     """Variables that decide how malloc and OpenMP behave."""
     return {k: v for k, v in os.environ.items() if k.startswith(("MALLOC_", "GLIBC_TUNABLES", "OMP_"))}
+
+
+def started_by() -> str:
+    """How this rank was started: `fork` from the fork server, `spawn: REASON`, or `torchrun`."""
+    return os.environ.get(STARTED_BY, "torchrun")
 
 
 def git_state() -> Git | None:

@@ -10,6 +10,9 @@ from typing import Literal
 
 from paceline.records.errors import PacelineError
 
+STARTED_BY = "PACELINE_STARTED_BY"
+"""The variable that tells ranks how they were started: `fork`, or `spawn: REASON`; torchrun does not set it."""
+
 
 @dataclass(frozen=True)
 class Machine:

@@ -29,6 +29,7 @@ import time
 import traceback
 import types
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from paceline.parallel.exit import die_with_parent, leave
@@ -37,7 +38,7 @@ from paceline.pool.wire import Connect, Ended, Kill, Killed, Ready, Start, Start
 
 START_METHOD = "PACELINE_START_METHOD"
 """The variable that forces fresh interpreters: `spawn`."""
-_FOR_CHILDREN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
+FOR_CHILDREN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Schedulers send these to every process of a job. The server leaves them to its children and ends with its owner."""
 _READ_WHEN_LOADED = (
     *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "MALLOC_", "GLIBC_TUNABLES", "LD_"),
@@ -53,7 +54,6 @@ def settings_of(env: dict[str, str]) -> dict[str, str]:
 def main() -> NoReturn:
     """Serve the connection whose number is the first argument, with the modules that the others name."""
     handle, modules = int(sys.argv[1]), sys.argv[2:]
-    signal.pthread_sigmask(signal.SIG_BLOCK, _FOR_CHILDREN)
     Server(socket.socket(fileno=handle), load(modules)).run()
 
 
@@ -100,6 +100,7 @@ class Server:
         for end in (self._wake, wake):
             end.setblocking(False)
         self._wakes = wake
+        signal.pthread_sigmask(signal.SIG_BLOCK, FOR_CHILDREN)
         adopt_orphans()  # so that `_kill` can wait for them as well
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.set_wakeup_fd(wake.fileno(), warn_on_full_buffer=False)
@@ -167,6 +168,8 @@ class Server:
             for target, handle in enumerate(handles[:3]):
                 os.dup2(handle, target)
                 os.close(handle)
+            with contextlib.suppress(OSError):
+                Path("/proc/self/comm").write_text(start.name or "paceline")
             os.chdir(start.cwd)
             if self.fresh:
                 _execute(start, handles[3:])
@@ -229,10 +232,11 @@ def _settle(start: Start) -> None:
     sys.path[:] = start.path if start.path is not None else (start.cwd, *sys.path[1:])
     sys.modules["__main__"] = types.ModuleType("__main__")  # else loader processes would load the server's
     gc.enable()
-    # Python's own generator is seeded anew after a fork; torch's starts from a constant in every process.
-    numpy = sys.modules.get("numpy")
-    if numpy is not None:
-        numpy.random.seed()
+    # Python's own generator is seeded anew after a fork; others would draw the same numbers in every process.
+    if "numpy" in sys.modules:
+        sys.modules["numpy"].random.seed()
+    if "torch" in sys.modules:
+        sys.modules["torch"].default_generator.seed()
 
 
 def _execute(start: Start, handles: Sequence[int]) -> NoReturn:

@@ -24,7 +24,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, Any, NoReturn
 
-from paceline.pool.fork_server import START_METHOD, Server, settings_of, unsafe
+from paceline.pool.fork_server import FOR_CHILDREN, START_METHOD, Server, settings_of, unsafe
 from paceline.pool.wire import Connect, Ended, Kill, Killed, Ready, Start, Started, receive, send
 from paceline.records.errors import Exit, PacelineError
 
@@ -32,8 +32,7 @@ LENT = "PACELINE_FORK_SERVER"
 """The variable that lends a server to a command: the number of an inherited connection and its inode."""
 TORCH = "paceline.pool.preload"
 """The module that imports what every rank needs."""
-_HELD = (signal.SIGINT, signal.SIGTERM)
-_TAIL = 1500
+_TAIL, _LAST_WORDS_S = 1500, 2.0
 
 
 class ServerGone(PacelineError):  # noqa: N818
@@ -87,6 +86,7 @@ class Session:
         argv: Sequence[str] = ("",),
         path: Sequence[str] | None = None,
         blocked: Sequence[signal.Signals] = (),
+        name: str = "",
     ) -> int:
         """Start a process.
 
@@ -99,6 +99,7 @@ class Session:
             argv: its `sys.argv`.
             path: its `sys.path`; None for that of `python -m` here.
             blocked: signals that are blocked when the function begins.
+            name: of the process, for `top` and `ps -o comm`; 15 characters at most.
 
         Returns:
             its number; it leads a session and a process group of that number.
@@ -110,7 +111,14 @@ class Session:
         environment = dict(os.environ if env is None else env)
         environment.pop(LENT, None)
         here = Start(
-            target, given, environment, _here(), tuple(argv), None if path is None else tuple(path), frozenset(blocked)
+            target=target,
+            given=given,
+            env=environment,
+            cwd=_here(),
+            argv=tuple(argv),
+            path=None if path is None else tuple(path),
+            blocked=frozenset(blocked),
+            name=name,
         )
         # Ctrl-C between the two messages would leave a process that nobody knows.
         with held(), open(os.devnull, "r+b", buffering=0) as nothing:  # noqa: PTH123
@@ -222,8 +230,10 @@ class ForkServer:
 
     def said(self) -> str:
         """The end of what the server printed."""
-        if self._log is None:
+        if self._log is None or self._process is None:
             return ""
+        with contextlib.suppress(subprocess.TimeoutExpired):  # it closes its connection before it says why
+            self._process.wait(_LAST_WORDS_S)
         self._log.seek(0)
         return self._log.read()[-_TAIL:].decode(errors="replace").strip()
 
@@ -309,7 +319,6 @@ def fork_server_of_this() -> ForkServer:
 
 
 def _be_server(connection: socket.socket) -> NoReturn:
-    signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     Server(connection, unsafe()).run()
 
 
@@ -331,8 +340,8 @@ def _borrow(lent: str) -> tuple[ForkServer, dict[str, str]] | None:
 
 @contextlib.contextmanager
 def held() -> Iterator[None]:
-    """Let stop signals wait: in the middle of a message they would leave half of it."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
+    """Let signals wait, which would leave half of a message; a process that is started begins with them blocked."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, FOR_CHILDREN)
     try:
         yield
     finally:

@@ -131,10 +131,18 @@ def _join(job: Job) -> None:
     """One thread, and a gloo group of all ranks where one is asked for."""
     import torch
     import torch.distributed as dist
+    from torch.distributed.distributed_c10d import PrefixStore
 
     torch.set_num_threads(1)
     if job.group:
-        dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=job.patience_s))
+        timeout = datetime.timedelta(seconds=job.patience_s)
+        rank, world = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+        store = dist.TCPStore(  # type: ignore[attr-defined]  # re-exported without saying so
+            os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), is_master=False, timeout=timeout
+        )
+        # Under a name of its own: the function may leave the group and join one as scripts do.
+        scoped = PrefixStore("paceline", store)
+        dist.init_process_group("gloo", store=scoped, rank=rank, world_size=world, timeout=timeout)
 
 
 def load_function(module: str, path: str | None, qualname: str) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
 
@@ -20,8 +21,12 @@ def start_store(session: Session, world: int) -> int:
     Returns:
         its port; ranks can connect at once.
     """
-    with socket.create_server(("127.0.0.1", 0), backlog=max(16, 2 * world)) as listening:
-        session.start(_SERVE, handles=(listening.fileno(),))
+    with (
+        socket.create_server(("127.0.0.1", 0), backlog=max(16, 2 * world)) as listening,
+        open(os.devnull, "wb") as nowhere,  # noqa: PTH123
+    ):
+        # What the store prints of peers that have died is in no rank's log under torchrun either.
+        session.start(_SERVE, handles=(listening.fileno(),), output=(nowhere.fileno(), nowhere.fileno()))
         return int(listening.getsockname()[1])
 
 

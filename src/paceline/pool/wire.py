@@ -28,6 +28,7 @@ class Start:
         argv: `sys.argv`.
         path: `sys.path`; None for that of `python -m` in the working directory.
         blocked: signals that are blocked when the function begins.
+        name: of the process, for `top` and `ps -o comm`; 15 characters at most.
     """
 
     target: str
@@ -37,6 +38,7 @@ class Start:
     argv: tuple[str, ...]
     path: tuple[str, ...] | None = None
     blocked: frozenset[int] = frozenset()
+    name: str = ""
 
 
 @dataclass(frozen=True)

@@ -214,6 +214,7 @@ class TrainConfig(VerbSettings):
     run_dir: str | None = run_dir_setting("<task>")
     tensorboard: bool = control(False, "Also write TensorBoard event files into the run directory.")
     format: str = format_setting()
+    timings: bool = control(False, "Also show how long start, training and end took; not under torchrun.")
 
     @property
     def task_options(self) -> TaskOptions:

@@ -13,7 +13,7 @@ import msgspec
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from paceline.parallel.host import git_state, memory_settings, topology, versions
+from paceline.parallel.host import git_state, memory_settings, started_by, topology, versions
 from paceline.parallel.partition import largest_micro_batch
 from paceline.parallel.rank_context import RankContext
 from paceline.records.event import CheckpointReason, Event
@@ -189,6 +189,7 @@ def describe(
             **_strategy(of, model),
             "channels_last": convolutional(model),
             "malloc": memory_settings(),
+            "started_by": started_by(),
             **({"validation": validation.facts} if validation is not None else {}),
         },
     )
