@@ -12,6 +12,10 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from paceline.launch.local_machine import job_environment
+from paceline.pool.processes import TORCH, ForkServer, fork_server
+from paceline.train.handover import RANK_MODULES
+
 # The same examples each time: whoever runs the tests to see whether a change broke something isn't told by chance.
 # `pytest --hypothesis-profile=search` looks for new ones.
 settings.register_profile("repeat", deadline=None, derandomize=True)
@@ -22,7 +26,11 @@ Paceline = Callable[..., subprocess.CompletedProcess[str]]
 
 
 def pytest_configure() -> None:
-    """Tests that send signals work in the background as well, where shells start programs that ignore them."""
+    """Tests that send signals work in the background as well, where shells start programs that ignore them.
+
+    Commands and functions on ranks find the same settings of the allocator, so that one fork server does for all.
+    """
+    os.environ.update(job_environment("cpu"))
     for number, handler in (
         (signal.SIGINT, signal.default_int_handler),
         (signal.SIGQUIT, signal.SIG_DFL),
@@ -34,19 +42,26 @@ def pytest_configure() -> None:
 
 @pytest.fixture
 def paceline(tmp_path: Path) -> Paceline:
-    """Run `paceline ...` in `tmp_path`; environment variables may be added."""
+    """Run `paceline ...` in `tmp_path`, with the fork server of this process; environment variables may be added."""
 
     def run(*arguments: str, timeout_s: float = 120.0, env: dict[str, str] | None = None, before=None):
         environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        return subprocess.run(
-            [sys.executable, "-m", "paceline", *arguments],
-            cwd=tmp_path,
-            env=environment | (env or {}),
-            capture_output=True,
-            text=True,
-            timeout=timeout_s,
-            preexec_fn=before,
-            check=False,
-        )
+        with rank_server().lent() as (lent, handles):
+            return subprocess.run(
+                [sys.executable, "-m", "paceline", *arguments],
+                cwd=tmp_path,
+                env=environment | lent | (env or {}),
+                capture_output=True,
+                text=True,
+                timeout=timeout_s,
+                preexec_fn=before,
+                check=False,
+                pass_fds=handles,
+            )
 
     return run
+
+
+def rank_server() -> ForkServer:
+    """The fork server of this process, with everything loaded that ranks and functions on ranks need."""
+    return fork_server(None, (TORCH, "paceline.pool.rank", "paceline.pool.store", *RANK_MODULES))
