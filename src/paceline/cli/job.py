@@ -94,6 +94,10 @@ def worker_environment(workers: str, flag: str = "--workers") -> tuple[dict[str,
     return job_environment(placement.device), placement.workers
 
 
+_FORKED_BYTES = 25_000_000
+"""What a worker that trains digits has of its own; the rest it shares with the fork server."""
+
+
 def _require_memory(workers: int, flag: str) -> None:
     import psutil
 
@@ -104,9 +108,9 @@ def _require_memory(workers: int, flag: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # "max", or no such file: no limit of a container
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     with job_server().session() as session:
-        own_bytes = session.ready.own_bytes
+        each = session.ready.own_bytes if session.ready.fresh else _FORKED_BYTES
     if workers > 1:
-        require_memory(workers, own_bytes, total, flag)
+        require_memory(workers, each, total, flag)
 
 
 def follow_job(

@@ -35,12 +35,11 @@ def leave(code: int) -> NoReturn:
 def die_with_parent(expected_parent: int | None = None) -> None:
     """Ask the kernel to kill this process when its parent dies (Linux; elsewhere nothing happens).
 
-    torch elastic puts each rank in a session of its own, so that a kill of the launcher's group misses them.
+    A rank leads a session of its own, so that a kill of the launcher's group misses it.
 
     Args:
         expected_parent: the launcher's process id, to notice when it died before this call.
     """
-    _let_a_fork_server_end()
     if sys.platform != "linux":
         return
     import ctypes
@@ -50,16 +49,3 @@ def die_with_parent(expected_parent: int | None = None) -> None:
     ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
     if expected_parent is not None and os.getppid() != expected_parent:
         os._exit(1)
-
-
-def _let_a_fork_server_end() -> None:
-    """Close this process's copy of the pipe by which a fork server notices that its owner has died.
-
-    multiprocessing hands a copy to every child, so that the server outlives the owner as long as they live. Here it
-    is the other way round: owner dies, server ends, and with it its children (parent-death signal).
-    """
-    server = getattr(sys.modules.get("multiprocessing.forkserver"), "_forkserver", None)
-    handle = getattr(server, "_forkserver_alive_fd", None)
-    if server is not None and handle is not None:
-        os.close(handle)
-        server._forkserver_alive_fd = None

@@ -135,7 +135,7 @@ def require_memory(workers: int, each_bytes: int, total_bytes: int, flag: str = 
 
     Args:
         workers: on this machine.
-        each_bytes: what a process takes for itself once torch is loaded, without a model.
+        each_bytes: what a worker takes for itself, but for its model and data.
         total_bytes: the memory of the machine, or of the container.
         flag: that the number was given with.
 
@@ -148,7 +148,7 @@ def require_memory(workers: int, each_bytes: int, total_bytes: int, flag: str = 
     raise PacelineError(
         f"{flag} {workers} needs {workers * each_bytes / giga:,.0f} GB of memory, and there are "
         f"{total_bytes / giga:,.0f} GB",
-        why=f"each worker is a process of its own, which takes {each_bytes / giga:.2f} GB for torch alone",
+        why=f"each worker is a process of its own, which takes {each_bytes / giga:.3f} GB before its model and data",
         hint=f"at most {flag} {most}; one a core is fastest: {flag} auto",
     )
 

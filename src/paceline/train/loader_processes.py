@@ -142,6 +142,7 @@ def _import_once() -> None:
 def begin(worker: int) -> None:
     """First call in a loader process: end with the rank, and leave signals that mean the rank to the rank."""
     del worker
+    _let_the_fork_server_end()
     die_with_parent()
     parent = multiprocessing.parent_process()
     if parent is not None and not parent.is_alive():
@@ -149,3 +150,16 @@ def begin(worker: int) -> None:
     for number in _FOR_THE_RANK:
         signal.signal(number, signal.SIG_IGN)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, _FOR_THE_RANK)
+
+
+def _let_the_fork_server_end() -> None:
+    """Close this process's copy of the pipe by which multiprocessing's fork server notices that its owner has died.
+
+    It hands a copy to every child, so that the server outlives the owner as long as they live. Here it is the other way
+    round: the rank dies, the server ends, and with it its children (parent-death signal).
+    """
+    server = getattr(forkserver, "_forkserver", None)
+    handle = getattr(server, "_forkserver_alive_fd", None)
+    if server is not None and handle is not None:
+        os.close(handle)
+        server._forkserver_alive_fd = None

@@ -74,16 +74,12 @@ def run_program(start: Start) -> dict[str, Any]:
         for name in [name for name in os.environ if name.startswith(_OF_TORCHRUN)]:
             del os.environ[name]
     adopt_orphans()
-    # Sockets of loader workers belong into a folder of its own; that of the judge, which it inherited, is closed to it.
-    multiprocessing.current_process()._config.pop("tempdir", None)  # type: ignore[attr-defined]
-    multiprocessing.set_start_method(None, force=True)  # a rank inherits it; a program does not
     sys.argv = ["train.py", *start.arguments]
     for name in GIVEN:  # by their paths: a folder of the same name beside them would go before
         load_file(here / name, name.removesuffix(".py"))
     sys.path.insert(0, str(here))
     # All ranks would write the bytecode of the same module; a variable comes too late for a rank, which is forked.
     sys.dont_write_bytecode = True
-    np.random.seed()  # under torchrun processes do not begin with the same state of it either
     seen = here / SEEN
     seen.mkdir(exist_ok=True)
     steps = _Steps(seen / f"steps-{rank}.txt") if start.steps else None
