@@ -11,13 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from paceline.landscape.config import LandscapeConfig
-from paceline.landscape.subject import task_settings
+from paceline.landscape.target import task_settings
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import RunDir, write_info
 from paceline.records.schema import RunInfo
 from paceline.tasks.classify import cross_entropy
 from paceline.tasks.data.arrays import Arrays, Like
-from paceline.tasks.holdout import Part, hold_out, narrow, take
+from paceline.tasks.holdout import hold_out, narrow, take
+from paceline.tasks.table import Part
 from paceline.tasks.task import Task
 
 LIKE = Like(torch.device("cpu"), torch.float32, channels_last=False)

@@ -96,10 +96,12 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
     from paceline.cli.follow import console_for
     from paceline.cli.job import follow_job, obtain_data, tidy, what_next, worker_environment
     from paceline.cli.landscape_progress import MeasureProgress
-    from paceline.landscape.choices import HANDOVER
+    from paceline.landscape.choices import HANDOVER, RANK_MODULES
+    from paceline.launch.local_machine import job_server
 
     console = console_for(config.format)
     with run_lock(run), tidy(run):
+        job_server(RANK_MODULES)  # loads torch while this process goes on
         obtain_data(*_task_of(config))
         env, workers = worker_environment(config.workers)
         _try_task(config)
@@ -129,7 +131,7 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
 def _try_task(config: LandscapeConfig) -> None:
     """As before a training, in one process; how a batch would be cut over workers is no matter here."""
     from paceline.cli.validate_task import try_task
-    from paceline.landscape.subject import task_settings
+    from paceline.landscape.target import task_settings
 
     task, options, part = task_settings(config)
     settings = {"width": options.width, "data_dir": options.data_dir, "seed": part.seed}

@@ -35,7 +35,8 @@ from paceline.landscape.config import LandscapeConfig
 from paceline.landscape.kept_parts import blocks, mapped, save_rows
 from paceline.landscape.session import Outcome, Session, shown
 from paceline.landscape.slices import Floats, evaluate
-from paceline.landscape.subject import digest_of_checkpoint, flat_weights, task_settings, train_run
+from paceline.landscape.subject import digest_of_checkpoint, flat_weights
+from paceline.landscape.target import task_settings, train_run
 from paceline.parallel import agree
 from paceline.records.errors import PacelineError
 from paceline.records.landscape import Interpolation, finite, finites

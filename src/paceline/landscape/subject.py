@@ -19,14 +19,12 @@ from paceline.checkpoint.find import does_not_fit, find_checkpoint, load_into
 from paceline.checkpoint.state import MODEL_FILE, load_model
 from paceline.curvature.weights import Slice
 from paceline.landscape.config import LandscapeConfig
+from paceline.landscape.target import task_settings
 from paceline.parallel.rank_context import RankContext
 from paceline.records.errors import PacelineError
-from paceline.records.rundir import read_info
-from paceline.records.schema import RunInfo
 from paceline.tasks.data.arrays import Like
-from paceline.tasks.holdout import Part, narrow
+from paceline.tasks.holdout import narrow
 from paceline.tasks.names import is_run
-from paceline.tasks.table import TaskOptions
 from paceline.tasks.task import Task
 from paceline.tasks.task_loader import load_task
 
@@ -56,33 +54,6 @@ class Subject:
     step: int | None
     fingerprint: str
     batch_norm: bool
-
-
-def train_run(path: Path) -> RunInfo:
-    """run.json of a run whose weights can be looked at.
-
-    Raises:
-        PacelineError: not a run directory, or not one of `paceline train`.
-    """
-    info = read_info(path)
-    if info.verb != "train":
-        raise PacelineError(
-            f"{path} is a run of paceline {info.verb}",
-            why="only runs of paceline train have weights that can be looked at",
-            hint="paceline landscape RUN, with a run of paceline train",
-        )
-    return info
-
-
-def task_settings(config: LandscapeConfig) -> tuple[str, TaskOptions, Part]:
-    """The task of the target, its options, and which part of its training set the run had."""
-    path = Path(config.target)
-    if not is_run(config.target):
-        return config.target, TaskOptions(data_dir=config.data_dir), Part()
-    stored = train_run(path).config
-    options = TaskOptions(width=stored.get("width"), data_dir=config.data_dir or stored.get("data_dir"))
-    part = Part(int(stored.get("holdout") or 0), stored.get("train_samples"), int(stored.get("seed") or 0))
-    return str(stored.get("task")), options, part
 
 
 def load_subject(config: LandscapeConfig, context: RankContext) -> Subject:

@@ -23,7 +23,8 @@ from paceline.landscape.interpolation import move
 from paceline.landscape.kept_parts import KeptValues, blocks, mapped, save_rows
 from paceline.landscape.session import Outcome, Session, as_array
 from paceline.landscape.slices import Floats, evaluate
-from paceline.landscape.subject import flat_weights, task_settings
+from paceline.landscape.subject import flat_weights
+from paceline.landscape.target import task_settings
 from paceline.parallel import agree
 from paceline.records.errors import PacelineError
 from paceline.records.landscape import Trajectory, finites

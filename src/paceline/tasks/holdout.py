@@ -4,7 +4,6 @@ and fewer samples to train on, so that it can be seen what more of them give."""
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -13,26 +12,12 @@ from torch.utils.data import Subset
 
 from paceline.records.errors import PacelineError
 from paceline.tasks.data.arrays import Arrays
+from paceline.tasks.table import Part
 from paceline.tasks.task import Task
 
 _SEED = 20_170_615
 """Not the run's: all runs hold back the same samples, so that they compare and none of them is ever trained on."""
 _SUBSET = 3  # a key that keeps this stream of the run's seed apart from its others
-
-
-@dataclass(frozen=True)
-class Part:
-    """Which part of a task's training set a run has.
-
-    Attributes:
-        holdout: samples kept back for evaluation, the same in all runs.
-        samples: of the rest, to train on; None takes all.
-        seed: of the run; decides which `samples` they are.
-    """
-
-    holdout: int = 0
-    samples: int | None = None
-    seed: int = 0
 
 
 def narrow(task: Task, part: Part) -> Task:

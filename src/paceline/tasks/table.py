@@ -34,6 +34,21 @@ class Defaults:
 
 
 @dataclass(frozen=True)
+class Part:
+    """Which part of a task's training set a run has.
+
+    Attributes:
+        holdout: samples kept back for evaluation, the same in all runs.
+        samples: of the rest, to train on; None takes all.
+        seed: of the run; decides which `samples` they are.
+    """
+
+    holdout: int = 0
+    samples: int | None = None
+    seed: int = 0
+
+
+@dataclass(frozen=True)
 class TaskEntry:
     """One built-in task.
 

@@ -41,8 +41,8 @@ from paceline.tasks.contract import (
     words,
 )
 from paceline.tasks.description import describe
-from paceline.tasks.holdout import Part, narrow
-from paceline.tasks.table import BUILT_IN, Defaults
+from paceline.tasks.holdout import narrow
+from paceline.tasks.table import BUILT_IN, Defaults, Part
 from paceline.tasks.targets import FRACTION, require_reachable
 from paceline.tasks.task import Loss, Task, accuracy
 from paceline.tasks.task_loader import load_task
