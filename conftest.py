@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -42,11 +43,14 @@ def pytest_configure() -> None:
 
 @pytest.fixture
 def paceline(tmp_path: Path) -> Paceline:
-    """Run `paceline ...` in `tmp_path`, with the fork server of this process; environment variables may be added."""
+    """Run `paceline ...` in `tmp_path`, with the fork server of this process; environment variables may be added.
+
+    What `before` does to the command is to reach its ranks too, so it has a fork server of its own.
+    """
 
     def run(*arguments: str, timeout_s: float = 120.0, env: dict[str, str] | None = None, before=None):
         environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        with rank_server().lent() as (lent, handles):
+        with rank_server().lent() if before is None else contextlib.nullcontext(({}, ())) as (lent, handles):
             return subprocess.run(
                 [sys.executable, "-m", "paceline", *arguments],
                 cwd=tmp_path,

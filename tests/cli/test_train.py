@@ -145,6 +145,27 @@ def test_an_interrupted_run_ends_with_the_bits_of_an_undisturbed_one(
     assert case.exit_code == {"SIGTERM": 143, "kill a rank": 1, "kill the server": 1}.get(action, -9)
 
 
+@pytest.mark.parametrize(
+    "workers", [pytest.param(1, marks=pytest.mark.slow), 2, pytest.param(3, marks=pytest.mark.slow)]
+)
+def test_forked_workers_train_the_bits_of_fresh_ones(workers: int, tmp_path: Path, paceline: Paceline) -> None:
+    """What a fork copies decides nothing; run.json says how the workers were started."""
+    flags = ["train", "digits", "--steps", "30", "--workers", str(workers), "--run-dir"]
+
+    forked = paceline(*flags, "forked")
+    fresh = paceline(*flags, "fresh", env={"PACELINE_START_METHOD": "spawn"})
+
+    assert (forked.returncode, fresh.returncode) == (0, 0), fresh.stderr
+    assert identical(final_state(tmp_path / "forked", 30), final_state(tmp_path / "fresh", 30))
+    assert started_by(tmp_path / "forked") == "fork"
+    assert started_by(tmp_path / "fresh") == "spawn: PACELINE_START_METHOD=spawn"
+
+
+def started_by(run: Path) -> object:
+    """As run.json has it."""
+    return json.loads((run / "run.json").read_text())["facts"]["started_by"]
+
+
 @pytest.fixture(scope="module")
 def three_ranks(tmp_path_factory: pytest.TempPathFactory) -> tuple[Setting, Path]:
     """A training of the CNN on three ranks, and its undisturbed run."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import resource
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from conftest import rank_server
 
 from paceline.cli.verbs import Group, every, find
 from tests.contracts.verbs import HEAVY, NOT_FOR_HELP, modules_of_help, target_modules
@@ -135,6 +137,42 @@ def test_no_module_imports_at_a_lower_layer_what_only_the_command_line_may() -> 
     ]
 
     assert drawing == []
+
+
+COMMAND = """
+import sys
+from paceline.cli.main import call
+sys.argv[0] = "paceline"
+code = call(sys.argv[1:])
+print(code, "torch" in sys.modules, file=sys.stderr)
+"""
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "train digits --epochs 1 --workers 2",
+        "landscape digits --measure eigenvalues --curvature-samples 50 --workers 1",
+        "plan batch digits --target accuracy=0.3 --seeds 1 --train-workers 1",
+        "plan data digits --fractions 1/8,1/4,1/2,1 --epochs 1 --seeds 1 --workers 1",
+    ],
+)
+def test_a_command_that_starts_ranks_never_imports_torch(arguments: str, tmp_path: Path) -> None:
+    """It parses, checks and draws while the fork server loads torch; tasks are loaded in other processes."""
+    command = [sys.executable, "-c", COMMAND, *arguments.split(), "--run-dir", "r", "--format", "json"]
+    with rank_server().lent() as (lent, numbers):
+        done = subprocess.run(
+            command,
+            cwd=tmp_path,
+            env=os.environ | lent,
+            pass_fds=numbers,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=120,
+        )
+
+    assert done.stderr.splitlines()[-1] == "0 False", done.stderr
 
 
 def test_a_training_rank_loads_no_library_that_only_some_trainings_need() -> None:

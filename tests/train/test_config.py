@@ -92,6 +92,7 @@ VALUES: dict[str, st.SearchStrategy] = {
     "save_signal": st.sampled_from(sorted(SAVE_SIGNALS)),
     "tensorboard": st.booleans(),
     "format": st.sampled_from(FORMATS),
+    "timings": st.booleans(),
 }
 GIVEN = st.fixed_dictionaries({"task": VALUES["task"]}, optional={k: v for k, v in VALUES.items() if k != "task"})
 
@@ -458,6 +459,7 @@ OTHER = {
     "grace": 1.0,
     "tensorboard": True,
     "format": "json",
+    "timings": True,
 }
 
 

@@ -9,8 +9,6 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
-import psutil
-
 from paceline.checkpoint.manifest import standing
 from paceline.cli.job import begin_trainings, follow_job, obtain_data, tidy, what_next, worker_environment
 from paceline.cli.options import command_from
@@ -50,6 +48,8 @@ COMMAND = command_from(TrainConfig, run_train, HELP)
 
 
 def _launch(config: TrainConfig, run: RunDir) -> int:
+    import psutil
+
     from paceline.cli.follow import console_for
 
     timings = Timings(psutil.Process().create_time())

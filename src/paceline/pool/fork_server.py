@@ -42,7 +42,7 @@ FOR_CHILDREN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, si
 """Schedulers send these to every process of a job. The server leaves them to its children and ends with its owner."""
 _READ_WHEN_LOADED = (
     *("OMP_", "KMP_", "GOMP_", "MKL_", "OPENBLAS_", "MALLOC_", "GLIBC_TUNABLES", "LD_"),
-    *("TORCH_", "ATEN_", "ONEDNN_", "DNNL_", "PYTHONHASHSEED", "PYTHONPATH"),
+    *("TORCH_", "ATEN_", "ONEDNN_", "DNNL_", "PYTHONHASHSEED", "PYTHONPATH", START_METHOD),
 )
 
 
