@@ -27,6 +27,7 @@ from typing import Any, NoReturn
 from paceline.parallel.exit import leave
 from paceline.pool.answers import Answer, plain_bytes, plain_result
 from paceline.pool.confinement import Confinement
+from paceline.pool.store import host
 
 MAIN = "__mp_main__"
 """The name under which the caller's script is loaded here, as multiprocessing does; `__main__` means it too."""
@@ -69,12 +70,13 @@ def stack_file(stacks: str, rank: int) -> Path:
     return Path(stacks) / f"rank-{rank}.txt"
 
 
-def serve(given: bytes, handle: int) -> NoReturn:
+def serve(given: bytes, handle: int, listening: int | None = None) -> NoReturn:
     """Be one rank: join the group, call the function, answer, wait for the word, leave.
 
     Args:
         given: the job, pickled.
         handle: of the connection to the caller.
+        listening: rank 0 gets the socket of the store; it leaves when all have answered.
     """
     job: Job = pickle.loads(given)
     try:
@@ -84,10 +86,12 @@ def serve(given: bytes, handle: int) -> NoReturn:
     with stacks, Connection(handle) as channel:
         faulthandler.register(stack_signal(), file=stacks, all_threads=True)
         faulthandler.enable(file=stacks, all_threads=True)  # where it stood when a signal killed it
+        store = None if listening is None else host(listening)
         answer = _answer(job)
         with contextlib.suppress(OSError, EOFError):
             channel.send_bytes(plain_bytes(answer) if job.plain else pickle.dumps(answer))
             channel.recv_bytes()
+        del store
         leave(1 if answer.error else 0)
 
 

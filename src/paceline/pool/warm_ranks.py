@@ -38,7 +38,7 @@ from paceline.pool.answers import Answer, PlainReader, RankUse, Unreadable
 from paceline.pool.confinement import MARK, Confinement
 from paceline.pool.processes import TORCH, ForkServer, Session, fork_server
 from paceline.pool.rank import Job, rank_environment, stack_file, stack_signal
-from paceline.pool.store import start_store
+from paceline.pool.store import listen
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.place import place_in_stacks, place_in_traceback
 
@@ -231,21 +231,23 @@ def _start(
     session: Session,
     stack: contextlib.ExitStack,
 ) -> None:
-    port = start_store(session, world)
     given = pickle.dumps(job)
-    for rank in range(world):
-        ours, theirs = multiprocessing.Pipe()
-        channel = stack.enter_context(ours)
-        with theirs:
-            pid = session.start(
-                _SERVE,
-                given,
-                env={**environment, **rank_environment(rank, world, port)},
-                handles=(theirs.fileno(),),
-                argv=sys.argv,
-                path=sys.path,
-            )
-        ranks.append(_Rank(rank, pid, session, channel, PlainReader(channel) if job.plain else None))
+    with listen(world) as listening:
+        port = listening.getsockname()[1]
+        for rank in range(world):
+            ours, theirs = multiprocessing.Pipe()
+            channel = stack.enter_context(ours)
+            hosted = (listening.fileno(),) if rank == 0 else ()
+            with theirs:
+                pid = session.start(
+                    _SERVE,
+                    given,
+                    env={**environment, **rank_environment(rank, world, port)},
+                    handles=(theirs.fileno(), *hosted),
+                    argv=sys.argv,
+                    path=sys.path,
+                )
+            ranks.append(_Rank(rank, pid, session, channel, PlainReader(channel) if job.plain else None))
 
 
 def _collect(
