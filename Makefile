@@ -18,7 +18,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 export OMP_NUM_THREADS := 1
 
 .PHONY: demo course course-quick course-soak test test-course lint test-dist test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops \
-	bench-allocator bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
+	bench-allocator bench-start-up bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
 demo: $(READY)
@@ -84,6 +84,10 @@ bench-stops: $(READY)
 # BASE=REVISION: is this checkout slower than that one?
 bench-against: $(READY)
 	$(BIN)/python bench/against_revision.py $(BASE)
+
+# BASE=REVISION: also plan batch, beside that of the revision
+bench-start-up: $(READY)
+	$(BIN)/python bench/start_up.py --images $(if $(BASE),--plan $(BASE))
 
 bench-allocator: $(READY)
 	$(BIN)/python bench/allocator.py

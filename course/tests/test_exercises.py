@@ -117,7 +117,7 @@ def test_problems_stand_at_the_end_again(
 ) -> None:
     """Whoever sees only the last lines of a log sees them, not only how many there are."""
     monkeypatch.setattr("course.tests.proof.exercises.load_course", lambda: course)
-    assert main(["L1.1", "--quick"]) == 1
+    assert main(["L1.1", "--quick", "--jobs", "1"]) == 1
     *tried, count, again = capsys.readouterr().out.splitlines()
     assert count.startswith("1 problem in ")
     assert again in tried
@@ -180,7 +180,7 @@ def test_the_quick_proof_has_the_same_random_numbers_each_time(
 
     def drawn(*arguments: str) -> list[int | None]:
         seeds.clear()
-        main(["L1.1", *arguments])
+        main(["L1.1", "--jobs", "1", *arguments])
         return list(seeds)
 
     first = drawn("--quick")

@@ -333,3 +333,30 @@ def test_a_rank_whose_caller_was_stopped_meanwhile_goes_without_a_word(tmp_path,
 
     assert session.codes == {pid: 1}
     assert capfd.readouterr().err == ""
+
+
+INTERRUPTED = """
+import os, signal, sys, time
+import psutil
+from paceline.pool import processes
+from paceline.pool.warm_ranks import run_ranks
+
+def interrupted(connection, message, handles=(), real=processes.send):
+    if type(message).__name__ == "Start":
+        os.kill(os.getpid(), signal.SIGINT)
+    return real(connection, message, handles)
+
+run_ranks(time.sleep, 1, 0)
+processes.send = interrupted
+try:
+    run_ranks(time.sleep, 1, 600, timeout_s=900)
+except KeyboardInterrupt:
+    sys.exit(f"interrupted, {len(psutil.Process().children(recursive=True))} process left")
+"""
+
+
+def test_an_interrupt_while_a_rank_is_started_leaves_no_traceback_and_no_rank() -> None:
+    """It waits for the whole message and its answer; the rank is ended then, and only the fork server is left."""
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
+
+    assert (done.returncode, done.stderr) == (1, "interrupted, 1 process left\n")

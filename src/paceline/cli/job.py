@@ -94,8 +94,8 @@ def worker_environment(workers: str, flag: str = "--workers") -> tuple[dict[str,
     return job_environment(placement.device), placement.workers
 
 
-_FORKED_BYTES = 25_000_000
-"""What a worker that trains digits has of its own; the rest it shares with the fork server."""
+_FRESH_BYTES, _FORKED_BYTES = 370_000_000, 25_000_000
+"""What a worker that trains digits has of its own: torch's modules are in the first, and shared in the second."""
 
 
 def _require_memory(workers: int, flag: str) -> None:
@@ -108,7 +108,7 @@ def _require_memory(workers: int, flag: str) -> None:
     with contextlib.suppress(OSError, ValueError):  # "max", or no such file: no limit of a container
         total = min(total, int(Path("/sys/fs/cgroup/memory.max").read_text()))
     with job_server().session() as session:
-        each = session.ready.own_bytes if session.ready.fresh else _FORKED_BYTES
+        each = _FRESH_BYTES if session.ready.fresh else _FORKED_BYTES
     if workers > 1:
         require_memory(workers, each, total, flag)
 
@@ -141,8 +141,14 @@ def follow_job(
 
     with Follower(run, console, extra) as follower:
         from paceline.launch.local_job import run_job
+        from paceline.pool.processes import ServerGone
 
-        ended = run_job(job)
+        try:
+            ended = run_job(job)
+        except ServerGone as gone:
+            if run.exists():
+                gone.hint = resume_command(verb, run)
+            raise
     end = follower.end if follower.end is not None and follower.end.reason == "interrupted" else None
     code = end.exit_code if end is not None else None
     if ended.stopped_by is not None:

@@ -3,7 +3,7 @@
 While modules are imported there is nothing to put in order, and an exception from a handler could be swallowed there
 (an import runs callbacks whose exceptions Python prints and drops), so the process ends at once. Afterwards a signal
 raises KeyboardInterrupt with its number, so that a verb can leave nothing half-written; a second one ends at once.
-Ranks and the loop around them have handlers of their own (`parallel.rank_context`, `launch.elastic`).
+Ranks and the loop around them have handlers of their own (`parallel.rank_context`, `launch.local_job`).
 
 Nothing here imports more than the standard library: this runs before everything else.
 """

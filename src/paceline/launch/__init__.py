@@ -1,1 +1,1 @@
-"""Starting processes: jobs on torch elastic, and a pool of warm ranks for short checks."""
+"""Starting jobs: ours on forked ranks, users' scripts on torch elastic."""

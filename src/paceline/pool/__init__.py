@@ -1,1 +1,1 @@
-"""Warm ranks: functions run on fresh ranks in a fraction of a second."""
+"""Processes that start at once: a fork server, functions in processes of their own and on warm ranks."""

@@ -38,6 +38,7 @@ from paceline.pool.wire import Connect, Ended, Kill, Killed, Ready, Start, Start
 
 START_METHOD = "PACELINE_START_METHOD"
 """The variable that forces fresh interpreters: `spawn`."""
+DEVICE_FILES = ("/dev/nvidia", "/dev/kfd")
 FOR_CHILDREN = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)
 """Schedulers send these to every process of a job. The server leaves them to its children and ends with its owner."""
 _READ_WHEN_LOADED = (
@@ -73,12 +74,20 @@ def load(modules: Sequence[str]) -> str:
 def unsafe() -> str:
     """Why this process must not be forked; empty where it may."""
     torch = sys.modules.get("torch")
-    if torch is not None and torch.cuda.is_initialized():
+    if (torch is not None and torch.cuda.is_initialized()) or _holds_device():
         return "CUDA was initialized while modules were loaded"
     threads = threading.active_count()
     with contextlib.suppress(OSError):
         threads = max(threads, len(os.listdir("/proc/self/task")))  # noqa: PTH208  # those of C libraries too
     return f"loaded modules started {threads - 1} thread(s)" if threads > 1 else ""
+
+
+def _holds_device() -> bool:
+    """Whether this process has opened a GPU's driver, as counting devices does without torch's knowledge."""
+    with contextlib.suppress(OSError):
+        opened = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()]  # noqa: PTH115
+        return any(each.startswith(DEVICE_FILES) for each in opened)
+    return False
 
 
 class Server:
@@ -122,7 +131,7 @@ class Server:
         self._of[connection] = {}
         self._selector.register(connection, selectors.EVENT_READ)
         with contextlib.suppress(OSError):
-            send(connection, Ready(self.fresh, settings_of(dict(os.environ)), _own_bytes()))
+            send(connection, Ready(self.fresh, settings_of(dict(os.environ))))
 
     def _serve(self, connection: socket.socket) -> None:
         received = receive(connection)
@@ -251,15 +260,6 @@ def _execute(start: Start, handles: Sequence[int]) -> NoReturn:
         flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
         program = [sys.executable, *flags, "-u", "-m", "paceline.pool.fresh_process"]
         os.execve(sys.executable, [*program, *map(str, numbers)], start.env)
-
-
-def _own_bytes() -> int:
-    """Memory that a process like this one takes for itself: its anonymous pages."""
-    with contextlib.suppress(OSError, ValueError):
-        with open("/proc/self/status") as status:  # noqa: PTH123
-            fields = dict(line.split(":", 1) for line in status)
-        return int(fields["RssAnon"].split()[0]) * 1024
-    return 0
 
 
 if __name__ == "__main__":

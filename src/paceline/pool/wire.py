@@ -58,12 +58,10 @@ class Ready:
     Attributes:
         fresh: why processes are fresh interpreters; empty where they are forked.
         settings: variables of the server's environment that libraries read when they are loaded.
-        own_bytes: memory that only the server uses.
     """
 
     fresh: str
     settings: dict[str, str]
-    own_bytes: int
 
 
 @dataclass(frozen=True)
