@@ -188,6 +188,7 @@ def test_a_server_that_cannot_load_its_modules_says_so(others: None) -> None:
 
 def test_schedulers_signals_do_not_end_the_server(server: ForkServer) -> None:
     """Slurm sends them to every process of a job; a training has the grace time all the same."""
+    assert wait_for(servers)
     (process,) = servers()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         process.send_signal(number)
