@@ -129,6 +129,23 @@ def test_where_a_fork_is_unsafe_processes_are_fresh_interpreters(
     assert see("place", server, environment) == see_place_here()
 
 
+@pytest.mark.parametrize("modules", [(), ("tests.pool.without_waitid",)])
+def test_ends_are_told_with_their_codes_in_their_order(modules: Sequence[str], others: None) -> None:
+    """Also where a process has to be collected for its end to be seen."""
+    with fork_server(None, modules).session() as session:
+        first = session.start("tests.pool.test_fork_server:ends_with", b"3")
+        while first not in session.codes:
+            session.wait(10)
+        second, third = (session.start("tests.pool.test_fork_server:sleeps") for _ in range(2))
+        session.send_signal(second, signal.SIGKILL)
+        while second not in session.codes:
+            session.wait(10)
+        assert list(session.codes.items()) == [(first, 3), (second, -signal.SIGKILL)]
+        session.kill()
+        assert session.codes[third] == -signal.SIGKILL
+    assert not psutil.pid_exists(third)
+
+
 def test_a_process_runs_where_this_one_is_now(server: ForkServer, tmp_path: Path, monkeypatch: Any) -> None:
     """Not where the server was started; modules are looked for as by `python -m`."""
     see("threads", server)
@@ -194,6 +211,11 @@ def test_schedulers_signals_do_not_end_the_server(server: ForkServer) -> None:
         process.send_signal(number)
 
     assert see("threads", server) == int(os.environ["OMP_NUM_THREADS"])
+
+
+def ends_with(given: bytes) -> int:
+    """At once."""
+    return int(given)
 
 
 def sleeps(given: bytes) -> int:

@@ -192,22 +192,23 @@ class Server:
     def _note_ends(self) -> None:
         for connection, processes in list(self._of.items()):
             for pid in [pid for pid, ended in processes.items() if not ended]:
-                seen = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
-                if seen is None:
+                code = _end_of(pid)
+                if code is None:
                     continue
                 processes[pid] = True
-                code = seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
                 with contextlib.suppress(OSError):
                     send(connection, Ended(pid, code, time.time()))
 
     def _kill(self, connection: socket.socket) -> None:
         """Kill the processes of a connection, with what is left of their groups, and collect them."""
         processes = self._of[connection]
-        for pid in processes:
+        for pid in (pid for pid, ended in processes.items() if _keeps_ends() or not ended):
             for kill in (os.killpg, os.kill):  # it may not have made its group yet
                 with contextlib.suppress(ProcessLookupError, PermissionError):
                     kill(pid, signal.SIGKILL)
         for pid, ended in processes.items():
+            if ended and not _keeps_ends():
+                continue
             _, status = os.waitpid(pid, 0)
             with contextlib.suppress(ChildProcessError):
                 while True:
@@ -225,6 +226,22 @@ class Server:
         self._selector.unregister(connection)
         del self._of[connection]
         connection.close()
+
+
+def _keeps_ends() -> bool:
+    """Whether an end can be seen without collecting the process, after which another one may get its number."""
+    return hasattr(os, "waitid")  # Python has none on macOS before 3.13
+
+
+def _end_of(pid: int) -> int | None:
+    """The exit code of a process, below 0 the signal that killed it; None while it runs."""
+    if not _keeps_ends():
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        return os.waitstatus_to_exitcode(status) if ended else None
+    seen = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+    if seen is None:
+        return None
+    return seen.si_status if seen.si_code == os.CLD_EXITED else -seen.si_status
 
 
 def call(start: Start, handles: Sequence[int]) -> NoReturn:

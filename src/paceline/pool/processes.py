@@ -42,7 +42,7 @@ class ServerGone(PacelineError):  # noqa: N818
         super().__init__(
             "the fork server of this command has ended, and its processes with it",
             why=why or "it was killed, perhaps for memory (dmesg says whether the kernel did it)",
-            hint=f"start it again; {START_METHOD}=spawn does without a fork server",
+            hint=f"start it again; with {START_METHOD}=spawn workers are fresh processes",
             exit_code=Exit.FAILED,
         )
 
@@ -135,7 +135,9 @@ class Session:
         Raises:
             ServerGone: the server has ended.
         """
-        while select.select([self._connection], [], [], max(0.0, timeout_s))[0]:
+        poll = select.poll()
+        poll.register(self._connection, select.POLLIN)
+        while poll.poll(max(0.0, timeout_s) * 1000):
             self._note(self._next())
             timeout_s = 0.0
 
