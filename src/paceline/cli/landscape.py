@@ -96,12 +96,10 @@ def _launch(config: LandscapeConfig, run: RunDir) -> int:
     from paceline.cli.follow import console_for
     from paceline.cli.job import follow_job, obtain_data, tidy, what_next, worker_environment
     from paceline.cli.landscape_progress import MeasureProgress
-    from paceline.landscape.choices import HANDOVER, RANK_MODULES
-    from paceline.launch.local_machine import job_server
+    from paceline.landscape.choices import HANDOVER
 
     console = console_for(config.format)
     with run_lock(run), tidy(run):
-        job_server(RANK_MODULES)  # loads torch while this process goes on
         obtain_data(*_task_of(config))
         env, workers = worker_environment(config.workers)
         _try_task(config)

@@ -71,6 +71,8 @@ def _similar(word: str, group: Group) -> str:
 
 
 def _run(name: str, command: Command, rest: list[str], group: Group | None = None) -> int:
+    if not set(HELP) & set(rest) and "RANK" not in os.environ:  # a rank of torchrun's starts no others
+        command.start_server()
     run = command.load()
     if command.own_parser:
         code = run(rest)

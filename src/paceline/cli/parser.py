@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import typer
@@ -17,6 +18,22 @@ from paceline.records.errors import Exit, render
 
 HELP = ("-h", "--help")
 _OTHER = "Options"
+
+
+class _Stopped(BaseException):
+    """A signal, on its way past typer, which would make an exit code of it and forget which signal it was."""
+
+    def __init__(self, stop: KeyboardInterrupt) -> None:
+        super().__init__(stop)
+        self.stop = stop
+
+
+@contextlib.contextmanager
+def _past_typer() -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt as stop:
+        raise _Stopped(stop) from None
 
 
 def click_command(command: Command, run: Callable[..., object], group: Group | None = None) -> Any:
@@ -42,6 +59,14 @@ def click_command(command: Command, run: Callable[..., object], group: Group | N
         def get_help(self, ctx: Any) -> str:
             return _page(self, ctx, command, run, group)
 
+        def make_context(self, *arguments: Any, **settings: Any) -> Any:
+            with _past_typer():
+                return super().make_context(*arguments, **settings)
+
+        def invoke(self, ctx: Any) -> Any:
+            with _past_typer():
+                return super().invoke(ctx)
+
     app = typer.Typer(add_completion=False, rich_markup_mode=None, pretty_exceptions_enable=False)
     app.command(cls=Verb, context_settings={"help_option_names": list(HELP)})(run)
     return typer.main.get_command(app)
@@ -54,8 +79,10 @@ def parse_and_run(
     parser = click_command(command, run, group)
     try:
         code = parser(words, standalone_mode=False, prog_name=name)
+    except _Stopped as stopped:
+        raise stopped.stop from None
     except Exception as error:
-        if type(error).__name__ == "Abort":  # typer's word for Ctrl-C, and for the end of a terminal's input
+        if type(error).__name__ == "Abort":  # typer's word for the end of a terminal's input, and for Ctrl-C
             raise (error.__cause__ if isinstance(error.__cause__, KeyboardInterrupt) else KeyboardInterrupt) from None
         if not hasattr(error, "format_message"):
             raise

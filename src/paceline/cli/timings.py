@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import time
+from pathlib import Path
 
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
@@ -13,14 +15,10 @@ READ, LOADED, TRIED, ENDED, SHOWN = "command read", "torch loaded", "task tried"
 
 
 class Timings:
-    """Moments of a command, each named by what was done by then.
+    """Moments of a command, each named by what was done by then."""
 
-    Args:
-        began_unix_s: when the process was started.
-    """
-
-    def __init__(self, began_unix_s: float) -> None:
-        self._began = began_unix_s
+    def __init__(self) -> None:
+        self._began = time.time() - _age_s()
         self._moments: dict[str, float] = {}
 
     def mark(self, done: str) -> None:
@@ -49,6 +47,15 @@ class Timings:
             ("end", _row(at[SHOWN] - at[ENDED], whole, [(SHOWN, at[SHOWN] - at[ENDED])])),
         ]
         return text_card(f"{whole:.2f} s", rows, label=10)
+
+
+def _age_s() -> float:
+    """How long this process has been running, to a hundredth of a second; 0 where the system does not say."""
+    try:
+        fields = Path("/proc/self/stat").read_text().rpartition(")")[2].split()
+        return time.clock_gettime(time.CLOCK_BOOTTIME) - int(fields[19]) / os.sysconf("SC_CLK_TCK")
+    except (OSError, AttributeError):
+        return 0.0
 
 
 def _row(seconds: float, whole: float, parts: list[tuple[str, float]]) -> str:

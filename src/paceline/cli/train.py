@@ -10,7 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 from paceline.checkpoint.manifest import standing
-from paceline.cli.job import begin_trainings, follow_job, obtain_data, tidy, what_next, worker_environment
+from paceline.cli.job import follow_job, obtain_data, tidy, what_next, worker_environment
 from paceline.cli.options import command_from
 from paceline.cli.run_directory import resume_command
 from paceline.cli.timings import ENDED, LOADED, READ, SHOWN, TRIED, Timings
@@ -48,13 +48,10 @@ COMMAND = command_from(TrainConfig, run_train, HELP)
 
 
 def _launch(config: TrainConfig, run: RunDir) -> int:
-    import psutil
-
     from paceline.cli.follow import console_for
 
-    timings = Timings(psutil.Process().create_time())
+    timings = Timings()
     with run_lock(run), tidy(run), ThreadPoolExecutor(1) as beside:
-        begin_trainings()
         timings.mark(READ)
         prepared = beside.submit(_prepare_result)
         obtain_data(config.task, config.data_dir)

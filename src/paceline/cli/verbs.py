@@ -11,6 +11,10 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from paceline.records.errors import PacelineError
 
+TYPE_CHECKING = False  # typing itself would cost a tenth of the time that help may take
+if TYPE_CHECKING:
+    from typing import Any
+
 ENTRY_POINTS = "paceline.verbs"
 
 
@@ -22,21 +26,34 @@ class Command:
         summary: one sentence, which is also the first of its help.
         examples: commands as they are typed.
         own_parser: the function takes the words as they are and returns the exit code; else typer reads them.
+        ranks: `module:name` of the modules that its ranks need; the fork server loads them while the command is read.
     """
 
-    def __init__(self, target: str, summary: str, *examples: str, own_parser: bool = False) -> None:
+    def __init__(self, target: str, summary: str, *examples: str, own_parser: bool = False, ranks: str = "") -> None:
         self.target = target
         self.summary = summary
         self.examples = examples
         self.own_parser = own_parser
+        self.ranks = ranks
 
     def load(self) -> Callable[..., object]:
         """Import what carries it out."""
-        import importlib
-
-        module, _, function = self.target.partition(":")
-        run: Callable[..., object] = getattr(importlib.import_module(module), function)
+        run: Callable[..., object] = _named(self.target)
         return run
+
+    def start_server(self) -> None:
+        """Have the fork server begin to load what ranks need, if the command starts any."""
+        if self.ranks:
+            from paceline.launch.local_machine import job_server
+
+            job_server(_named(self.ranks))
+
+
+def _named(name: str) -> Any:
+    import importlib
+
+    module, _, attribute = name.partition(":")
+    return getattr(importlib.import_module(module), attribute)
 
 
 class Group:
@@ -158,6 +175,7 @@ PROGRAM = Group(
             "paceline train fashion-mnist --target accuracy=0.90 --patience 2",
             "paceline train my_task.py --workers 2 --global-batch 256 --lr 0.1 --warmup 1ep",
             "paceline train --resume runs/2026-01-31_12-00-00_digits",
+            ranks="paceline.train.handover:RANK_MODULES",
         ),
         "run": Command(
             "paceline.cli.run:run_command",
@@ -173,6 +191,7 @@ PROGRAM = Group(
             "paceline landscape RUN --with RUN2",
             "paceline landscape digits --measure eigenvalues,trace --precision fp64",
             "paceline landscape --resume runs/2026-01-31_12-30-00_landscape-fashion-mnist",
+            ranks="paceline.landscape.choices:RANK_MODULES",
         ),
         "report": Command(
             "paceline.cli.report:report",

@@ -32,13 +32,14 @@ def leave(code: int) -> NoReturn:
     os._exit(code)
 
 
-def die_with_parent(expected_parent: int | None = None) -> None:
+def die_with_parent(expected_parent: int | None = None, *, still: bool = True) -> None:
     """Ask the kernel to kill this process when its parent dies (Linux; elsewhere nothing happens).
 
     A rank leads a session of its own, so that a kill of the launcher's group misses it.
 
     Args:
         expected_parent: the launcher's process id, to notice when it died before this call.
+        still: False asks the kernel to leave this process alone from now on.
     """
     if sys.platform != "linux":
         return
@@ -46,6 +47,6 @@ def die_with_parent(expected_parent: int | None = None) -> None:
     import signal
 
     pr_set_pdeathsig = 1
-    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL, 0, 0, 0)
+    ctypes.CDLL(None, use_errno=True).prctl(pr_set_pdeathsig, signal.SIGKILL if still else 0, 0, 0, 0)
     if expected_parent is not None and os.getppid() != expected_parent:
         os._exit(1)

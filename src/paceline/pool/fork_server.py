@@ -53,9 +53,16 @@ def settings_of(env: dict[str, str]) -> dict[str, str]:
 
 
 def main() -> NoReturn:
-    """Serve the connection whose number is the first argument, with the modules that the others name."""
-    handle, modules = int(sys.argv[1]), sys.argv[2:]
-    Server(socket.socket(fileno=handle), load(modules)).run()
+    """Serve the connection whose number is the first argument, with the modules that further ones name.
+
+    The second is the owner's process number, or 0 where the thread that started this process may end before.
+    """
+    handle, owner, modules = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+    if owner:
+        die_with_parent(owner)  # meanwhile nobody looks at the connection
+    fresh = load(modules)
+    die_with_parent(still=False)  # the end of the connection is better: what ranks have started is killed as well
+    Server(socket.socket(fileno=handle), fresh).run()
 
 
 def load(modules: Sequence[str]) -> str:

@@ -294,7 +294,9 @@ def _start(env: dict[str, str], modules: Sequence[str]) -> ForkServer:
     ours, theirs = socket.socketpair()
     log = tempfile.TemporaryFile()  # noqa: SIM115  # as long as the server
     flags = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]  # as multiprocessing does
-    program = [sys.executable, *flags, "-u", "-m", "paceline.pool.fork_server", str(theirs.fileno()), *modules]
+    owner = os.getpid() if threading.current_thread() is threading.main_thread() else 0
+    numbers = (str(theirs.fileno()), str(owner))
+    program = [sys.executable, *flags, "-u", "-m", "paceline.pool.fork_server", *numbers, *modules]
     with theirs, held():
         process = subprocess.Popen(
             program,
