@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from paceline.landscape.choices import RANK_MODULES as LANDSCAPE
 from paceline.launch.local_machine import job_environment
 from paceline.pool.processes import TORCH, ForkServer, fork_server
 from paceline.train.handover import RANK_MODULES
@@ -39,6 +40,12 @@ def pytest_configure() -> None:
     ):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Load what ranks need while tests are collected; a process that only hands tests out needs no server."""
+    if hasattr(session.config, "workerinput") or not session.config.getoption("numprocesses", None):
+        rank_server()
 
 
 @pytest.fixture
@@ -68,4 +75,4 @@ def paceline(tmp_path: Path) -> Paceline:
 
 def rank_server() -> ForkServer:
     """The fork server of this process, with everything loaded that ranks and functions on ranks need."""
-    return fork_server(None, (TORCH, "paceline.pool.rank", "paceline.pool.store", *RANK_MODULES))
+    return fork_server(None, (TORCH, "paceline.pool.rank", "paceline.pool.store", *RANK_MODULES, *LANDSCAPE))

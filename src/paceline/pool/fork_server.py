@@ -71,7 +71,7 @@ def load(modules: Sequence[str]) -> str:
         return f"{START_METHOD}=spawn"
     if sys.platform != "linux":
         return f"{sys.platform} has no safe fork"
-    gc.disable()  # the collector would walk the growing heap again and again: a third of the time
+    gc.disable()  # the collector would walk the growing heap again and again: a quarter of the time
     for name in modules:
         importlib.import_module(name)
     gc.freeze()  # children's collectors leave these objects alone, so that their pages stay shared

@@ -186,14 +186,19 @@ class ForkServer:
 
     Args:
         connection: to it; the server of whoever started it ends when this closes.
-        process: the server; None for one that was lent.
+        process: the server; None for one that was lent, or that is a fork of this process.
         log: what it prints.
+        fork: its number, where it is a fork of this process.
     """
 
     def __init__(
-        self, connection: socket.socket, process: subprocess.Popen[bytes] | None = None, log: IO[bytes] | None = None
+        self,
+        connection: socket.socket,
+        process: subprocess.Popen[bytes] | None = None,
+        log: IO[bytes] | None = None,
+        fork: int | None = None,
     ) -> None:
-        self._connection, self._process, self._log = connection, process, log
+        self._connection, self._process, self._log, self._fork = connection, process, log, fork
         self._lock = threading.Lock()
         self.pid = os.getpid()
         """Of the process that this object belongs to: a fork of it must not use the same connection."""
@@ -223,6 +228,9 @@ class ForkServer:
         if self._process is not None:
             self._process.kill()  # while it loads modules it does not look; its children die with it
             self._process.wait()
+        if self._fork is not None:
+            os.waitpid(self._fork, 0)
+            self._fork = None
 
     def has_ended(self) -> bool:
         """Its end of the connection is closed."""
@@ -315,11 +323,12 @@ def fork_server_of_this() -> ForkServer:
     ours, theirs = socket.socketpair()
     sys.stdout.flush()
     sys.stderr.flush()
-    if os.fork() == 0:
+    child = os.fork()
+    if child == 0:
         ours.close()
         _be_server(theirs)
     theirs.close()
-    return ForkServer(ours)
+    return ForkServer(ours, fork=child)
 
 
 def _be_server(connection: socket.socket) -> NoReturn:
