@@ -8,13 +8,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
 
+from paceline.pool import processes
 from paceline.pool.fork_server import START_METHOD
 from paceline.pool.processes import TORCH, ForkServer, ServerGone, close_fork_server, fork_server
 from paceline.pool.single_call import call_apart
@@ -29,12 +30,13 @@ def server() -> ForkServer:
 
 
 @pytest.fixture
-def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Servers with other settings take its place for a test, and the next test has one like the first again."""
-    close_fork_server()
-    yield
+def others(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
+    """Servers with other settings take its place for a test; it lives on. Gives the numbers of servers that stay."""
+    kept, processes._current = processes._current, None
+    yield [each.pid for each in servers()]
     monkeypatch.undo()
     close_fork_server()
+    processes._current = kept
 
 
 def see(what: str, server: ForkServer | None = None, env: dict[str, str] | None = None) -> Any:
@@ -57,7 +59,7 @@ def test_each_process_draws_its_own_random_numbers(server: ForkServer) -> None:
         assert one != other
 
 
-def test_all_processes_of_a_server_have_its_hash_seed_and_a_given_one_is_kept(others: None) -> None:
+def test_all_processes_of_a_server_have_its_hash_seed_and_a_given_one_is_kept(others: list[int]) -> None:
     """Python reads it when it starts."""
     assert see("hash_of_a_word") == see("hash_of_a_word")
     seeded = {**os.environ, "PYTHONHASHSEED": "7"}
@@ -78,7 +80,7 @@ def test_signals_mean_what_they_mean_in_a_fresh_process(server: ForkServer) -> N
     assert see("signals", server) == fresh("signals")
 
 
-def test_functions_for_the_end_of_the_server_do_not_run_in_its_processes(others: None, tmp_path: Path) -> None:
+def test_functions_for_the_end_of_the_server_do_not_run_in_its_processes(others: list[int], tmp_path: Path) -> None:
     """What a library registers for the end of the interpreter belongs to the process that loaded it."""
     environment = {**os.environ, "MARK": str(tmp_path)}
     server = fork_server(environment, ("tests.pool.leaves_a_mark",))
@@ -87,15 +89,15 @@ def test_functions_for_the_end_of_the_server_do_not_run_in_its_processes(others:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_settings_that_are_read_when_libraries_load_bring_another_server(others: None) -> None:
+def test_settings_that_are_read_when_libraries_load_bring_another_server(others: list[int]) -> None:
     """OpenMP's threads, the allocator: a variable that comes after the fork would change nothing."""
     for count in ("2", "1"):
         environment = {**os.environ, "OMP_NUM_THREADS": count, "MALLOC_ARENA_MAX": count}
         see("place", env=environment)
-        (child,) = servers()
+        (child,) = servers(others)
         assert (child.environ()["OMP_NUM_THREADS"], child.environ()["MALLOC_ARENA_MAX"]) == (count, count)
     see("place", env={**environment, "OTHER": "1"})
-    assert servers() == [child]
+    assert servers(others) == [child]
 
 
 def test_pages_stay_shared(server: ForkServer) -> None:
@@ -115,7 +117,7 @@ def test_pages_stay_shared(server: ForkServer) -> None:
     ],
 )
 def test_where_a_fork_is_unsafe_processes_are_fresh_interpreters(
-    modules: Sequence[str], variables: dict[str, str], reason: str, others: None
+    modules: Sequence[str], variables: dict[str, str], reason: str, others: list[int]
 ) -> None:
     """A fork would copy locks that no thread releases, or a CUDA context that does not work."""
     environment = {**os.environ, **variables}
@@ -130,7 +132,7 @@ def test_where_a_fork_is_unsafe_processes_are_fresh_interpreters(
 
 
 @pytest.mark.parametrize("modules", [(), ("tests.pool.without_waitid",)])
-def test_ends_are_told_with_their_codes_in_their_order(modules: Sequence[str], others: None) -> None:
+def test_ends_are_told_with_their_codes_in_their_order(modules: Sequence[str], others: list[int]) -> None:
     """Also where a process has to be collected for its end to be seen."""
     with fork_server(None, modules).session() as session:
         first = session.start("tests.pool.test_fork_server:ends_with", b"3")
@@ -189,7 +191,7 @@ def test_a_server_can_be_lent_and_lives_on_when_the_borrower_is_killed(server: F
     assert not psutil.pid_exists(kept)
 
 
-def test_a_variable_that_lends_nothing_is_ignored(others: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_that_lends_nothing_is_ignored(others: list[int], monkeypatch: pytest.MonkeyPatch) -> None:
     """As where a command was started without the connection."""
     for lent in ("", "no number", "0:1", "999:5"):
         monkeypatch.setenv("PACELINE_FORK_SERVER", lent)
@@ -197,7 +199,7 @@ def test_a_variable_that_lends_nothing_is_ignored(others: None, monkeypatch: pyt
         assert "PACELINE_FORK_SERVER" not in os.environ
 
 
-def test_a_server_that_cannot_load_its_modules_says_so(others: None) -> None:
+def test_a_server_that_cannot_load_its_modules_says_so(others: list[int]) -> None:
     """With the end of what it printed."""
     with pytest.raises(ServerGone, match="No module named 'no_such_module'"):
         fork_server(None, ("no_such_module",)).session()
@@ -224,9 +226,10 @@ def sleeps(given: bytes) -> int:
     return 0
 
 
-def servers() -> list[psutil.Process]:
-    """Fork servers of this process."""
-    return [each for each in psutil.Process().children() if "paceline.pool.fork_server" in each.cmdline()]
+def servers(besides: Collection[int] = ()) -> list[psutil.Process]:
+    """Fork servers of this process, besides those with these numbers."""
+    found = [each for each in psutil.Process().children() if "paceline.pool.fork_server" in each.cmdline()]
+    return [each for each in found if each.pid not in besides]
 
 
 def wait_for(condition: Any, seconds: float = 10.0) -> bool:

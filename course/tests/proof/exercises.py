@@ -266,9 +266,10 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--repeats", type=int, help=f"of each solution [default: {REPEATS}, with --quick 1]")
     parser.add_argument("--seed", type=int, help="of all random numbers [default: fresh ones, with --quick 0]")
     parser.add_argument("--soak", type=float, metavar="SECONDS", help="try each exercise for so long")
-    parser.add_argument("--jobs", type=int, help="processes side by side [default: 1, with --quick one a core]")
+    parser.add_argument("--jobs", type=int, help="side by side [default: 1, with --quick one more than cores]")
     options = parser.parse_args(arguments)
-    options.jobs = options.jobs or (usable_cores() if options.quick else 1)
+    # One more than there are cores: ranks wait for each other a good part of their time.
+    options.jobs = options.jobs or (usable_cores() + 1 if options.quick else 1)
     if options.seed is None and options.quick:
         options.seed = 0
     options.repeats = options.repeats or (1 if options.quick else REPEATS)
