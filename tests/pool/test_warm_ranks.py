@@ -10,11 +10,12 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.pool.processes import Session, fork_server
+from paceline.pool.processes import Session, close_fork_server, fork_server
 from paceline.pool.rank import Job, load_function, rank_environment
 from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
 
@@ -360,3 +361,35 @@ def test_an_interrupt_while_a_rank_is_started_leaves_no_traceback_and_no_rank() 
     done = subprocess.run([sys.executable, "-c", INTERRUPTED], capture_output=True, text=True, timeout=60, check=False)
 
     assert (done.returncode, done.stderr) == (1, "interrupted, 1 process left\n")
+
+
+class Marked:
+    """A confinement that only remembers the mark of its call."""
+
+    mark = ""
+
+    def prepare(self) -> None:
+        """Nothing to make ready."""
+
+    def confine(self, rank: int) -> None:
+        """No limits."""
+
+    def sweep(self, mark: str) -> bool:
+        """Whoever carries the mark would be killed here."""
+        Marked.mark = mark
+        return True
+
+
+def test_the_fork_server_does_not_carry_the_mark_of_the_call_that_started_it() -> None:
+    """Whoever sweeps up after a confined call takes every process with its mark for a stray."""
+    close_fork_server()
+
+    assert run_ranks(os.getppid, 1, limits=Marked()) == [(server := fork_server_pid())]
+
+    assert Marked.mark.encode() not in Path(f"/proc/{server}/environ").read_bytes()
+
+
+def fork_server_pid() -> int:
+    """Of this process's server."""
+    (server,) = (each for each in psutil.Process().children() if "paceline.pool.fork_server" in each.cmdline())
+    return server.pid

@@ -166,12 +166,13 @@ def run_ranks(
     with tempfile.TemporaryDirectory(prefix="paceline-pool-") as stacks:
         job = replace(_job(function, args, timeout_s, stacks), limits=limits, group=group, plain=plain)
         environment = _environment(env)
+        server = _server(environment)  # without the mark, by which it would be taken for a stray process
         if limits is not None:
             limits.prepare()
             environment[MARK] = Path(stacks).name
         try:
             with contextlib.ExitStack() as stack:
-                session = stack.enter_context(_server(environment).session())
+                session = stack.enter_context(server.session())
                 ranks: list[_Rank] = []
                 try:
                     _start(ranks, job, world, environment, session, stack)
