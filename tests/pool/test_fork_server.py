@@ -17,7 +17,7 @@ import pytest
 
 from paceline.pool import processes
 from paceline.pool.fork_server import START_METHOD
-from paceline.pool.processes import TORCH, ForkServer, ServerGone, close_fork_server, fork_server
+from paceline.pool.processes import TORCH, ForkServer, ServerGone, Surroundings, close_fork_server, fork_server
 from paceline.pool.single_call import call_apart
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux forks")
@@ -125,7 +125,7 @@ def test_where_a_fork_is_unsafe_processes_are_fresh_interpreters(
 
     with server.session() as session:
         assert session.ready.fresh == reason
-        pid = session.start("tests.pool.test_fork_server:sleeps", env=environment)
+        pid = session.start("tests.pool.test_fork_server:sleeps", within=Surroundings(environment))
         assert wait_for(lambda: "paceline.pool.fresh_process" in psutil.Process(pid).cmdline())
     assert not psutil.pid_exists(pid)
     assert see("place", server, environment) == see_place_here()

@@ -15,7 +15,7 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from paceline.pool.processes import Session, close_fork_server, fork_server
+from paceline.pool.processes import Session, Surroundings, close_fork_server, fork_server
 from paceline.pool.rank import Job, load_function, rank_environment
 from paceline.pool.warm_ranks import RankFailure, RankTimeout, run_ranks
 
@@ -329,7 +329,9 @@ def test_a_rank_whose_caller_was_stopped_meanwhile_goes_without_a_word(tmp_path,
     job = Job("math", None, "sqrt", pickle.dumps((4.0,)), 5.0, str(tmp_path / "cleared-up"))
     with fork_server().session() as session:
         environment = {**os.environ, **rank_environment(0, 1, 1)}
-        pid = session.start("paceline.pool.rank:serve", pickle.dumps(job), env=environment, handles=(0,))
+        pid = session.start(
+            "paceline.pool.rank:serve", pickle.dumps(job), handles=(0,), within=Surroundings(environment)
+        )
         session.wait(30)
 
     assert session.codes == {pid: 1}

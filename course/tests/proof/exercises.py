@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _parts(lab: Lab, named: Sequence[str], options: argparse.Namespace) -> Iterator[str]:
-    """What is proved of a lab: what is in it, each exercise, the notebook."""
+    """Names of the proofs of a lab: its contents, each exercise, and its notebook."""
     yield lab.id
     yield from (each.id for each in lab.exercises if not named or lab.id in named or each.id in named)
     if options.notebooks:

@@ -95,7 +95,7 @@ def worker_environment(workers: str, flag: str = "--workers") -> tuple[dict[str,
 
 
 _FRESH_BYTES, _FORKED_BYTES = 370_000_000, 25_000_000
-"""What a worker that trains digits has of its own: torch's modules are in the first, and shared in the second."""
+"""Private memory of a worker that trains digits, as a fresh interpreter and as a fork, which shares torch's modules."""
 
 
 def _require_memory(workers: int, flag: str) -> None:

@@ -34,7 +34,7 @@ MEASURES: dict[str, Measure] = {
 HANDOVER = "PACELINE_LANDSCAPE"
 """The variable in which the launcher tells its ranks what to do."""
 RANK_MODULES = ("paceline.landscape.worker", "paceline.train.task_validation")
-"""What the fork server of measurements imports."""
+"""Modules that the fork server imports for measurements."""
 DATA = ("train", "eval")
 DIRECTIONS = ("filter", "raw")
 PLANES = ("random", "pca")

@@ -23,7 +23,7 @@ from types import FrameType
 from typing import Any, NoReturn
 
 from paceline.parallel.placement import STARTED_BY
-from paceline.pool.processes import Session, fork_server
+from paceline.pool.processes import Session, Surroundings, fork_server
 from paceline.pool.rank import rank_environment
 from paceline.pool.store import start_store
 from paceline.records.launched import Attempt, RankExit
@@ -37,7 +37,7 @@ _GATHER_S = 0.1
 
 @dataclass(frozen=True)
 class Job:
-    """What to start.
+    """A job of ranks on this machine.
 
     Attributes:
         target: `module:function`, called on every rank as `function(b"")`; it returns the exit code, or leaves with it.
@@ -74,7 +74,7 @@ class Ended:
 
 
 class _Orders:
-    """What signals told this process while a job runs. Handlers set a flag, or end everything at once."""
+    """Signals that this process received while a job runs. Handlers set a flag, or end the process at once."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -133,13 +133,12 @@ class _Ranks:
         folder = self.logs / str(rank)
         folder.mkdir(parents=True)
         with (folder / "stdout.log").open("wb") as out, (folder / "stderr.log").open("wb") as err:
-            return self.session.start(
-                job.target,
-                env={**env, "TORCHELASTIC_ERROR_FILE": str(folder / "error.json")},
-                output=(out.fileno(), err.fileno()),
-                name=f"paceline rank{rank}",
+            within = Surroundings(
+                {**env, "TORCHELASTIC_ERROR_FILE": str(folder / "error.json")},
                 blocked=_SAVES,  # one that comes before the rank listens stays pending
+                name=f"paceline rank{rank}",
             )
+            return self.session.start(job.target, output=(out.fileno(), err.fileno()), within=within)
 
     def send_signal(self, number: signal.Signals) -> None:
         """To every rank that runs."""

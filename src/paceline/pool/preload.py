@@ -1,4 +1,4 @@
-"""What the fork server imports once, so that no rank has to.
+"""Modules that the fork server imports once, so that no rank has to.
 
 Nothing here may start a thread: a thread does not survive a fork, but the locks that it held do. Importing torch starts
 none; its intra-op pool starts with the first big operation.

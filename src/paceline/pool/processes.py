@@ -22,6 +22,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import IO, Any, NoReturn
 
 from paceline.pool.fork_server import FOR_CHILDREN, START_METHOD, Server, settings_of, unsafe
@@ -45,6 +46,25 @@ class ServerGone(PacelineError):  # noqa: N818
             hint=f"start it again; with {START_METHOD}=spawn workers are fresh processes",
             exit_code=Exit.FAILED,
         )
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a new process finds around it.
+
+    Attributes:
+        env: the whole environment; None for this process's.
+        argv: `sys.argv`.
+        path: `sys.path`; None for that of `python -m` here.
+        blocked: signals that are blocked when its function begins.
+        name: of the process, for `top` and `ps -o comm`; 15 characters at most.
+    """
+
+    env: Mapping[str, str] | None = None
+    argv: Sequence[str] = ("",)
+    path: Sequence[str] | None = None
+    blocked: Sequence[signal.Signals] = ()
+    name: str = ""
 
 
 class Session:
@@ -80,26 +100,18 @@ class Session:
         target: str,
         given: bytes = b"",
         *,
-        env: Mapping[str, str] | None = None,
         handles: Sequence[int] = (),
         output: tuple[int, int] | None = None,
-        argv: Sequence[str] = ("",),
-        path: Sequence[str] | None = None,
-        blocked: Sequence[signal.Signals] = (),
-        name: str = "",
+        within: Surroundings | None = None,
     ) -> int:
         """Start a process.
 
         Args:
             target: `module:function`, called with `given` and the numbers of its handles; it returns the exit code.
             given: for the function.
-            env: its whole environment; by default this process's.
             handles: numbers of open files that it gets copies of.
             output: its standard output and error; by default this process's. Its standard input is empty.
-            argv: its `sys.argv`.
-            path: its `sys.path`; None for that of `python -m` here.
-            blocked: signals that are blocked when the function begins.
-            name: of the process, for `top` and `ps -o comm`; 15 characters at most.
+            within: its environment, arguments and signals.
 
         Returns:
             its number; it leads a session and a process group of that number.
@@ -108,17 +120,18 @@ class Session:
             OSError: the system refuses another process.
             ServerGone: the server has ended.
         """
-        environment = dict(os.environ if env is None else env)
+        within = within or Surroundings()
+        environment = dict(os.environ if within.env is None else within.env)
         environment.pop(LENT, None)
         here = Start(
             target=target,
             given=given,
             env=environment,
             cwd=_here(),
-            argv=tuple(argv),
-            path=None if path is None else tuple(path),
-            blocked=frozenset(blocked),
-            name=name,
+            argv=tuple(within.argv),
+            path=None if within.path is None else tuple(within.path),
+            blocked=frozenset(within.blocked),
+            name=within.name,
         )
         # Ctrl-C between the two messages would leave a process that nobody knows.
         with held(), open(os.devnull, "r+b", buffering=0) as nothing:  # noqa: PTH123

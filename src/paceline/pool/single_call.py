@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from multiprocessing.connection import wait
 
-from paceline.pool.processes import ForkServer
+from paceline.pool.processes import ForkServer, Surroundings
 
 _SERVE = "paceline.pool.single_call:serve"
 _POLL_S = 0.05
@@ -66,7 +66,9 @@ def call_apart(
         with server.session() as session:
             try:
                 given = pickle.dumps((function, argument))
-                pid = session.start(_SERVE, given, env=env, handles=(write_end,), output=(output, output))
+                pid = session.start(
+                    _SERVE, given, handles=(write_end,), output=(output, output), within=Surroundings(env)
+                )
             finally:
                 os.close(write_end)
             while True:

@@ -36,7 +36,7 @@ from typing import Any, TypeVar
 
 from paceline.pool.answers import Answer, PlainReader, RankUse, Unreadable
 from paceline.pool.confinement import MARK, Confinement
-from paceline.pool.processes import TORCH, ForkServer, Session, fork_server
+from paceline.pool.processes import TORCH, ForkServer, Session, Surroundings, fork_server
 from paceline.pool.rank import Job, rank_environment, stack_file, stack_signal
 from paceline.pool.store import listen
 from paceline.records.errors import Exit, PacelineError
@@ -243,10 +243,8 @@ def _start(
                 pid = session.start(
                     _SERVE,
                     given,
-                    env={**environment, **rank_environment(rank, world, port)},
                     handles=(theirs.fileno(), *hosted),
-                    argv=sys.argv,
-                    path=sys.path,
+                    within=Surroundings({**environment, **rank_environment(rank, world, port)}, sys.argv, sys.path),
                 )
             ranks.append(_Rank(rank, pid, session, channel, PlainReader(channel) if job.plain else None))
 

@@ -12,7 +12,7 @@ HANDOVER = "PACELINE_TRAIN"
 RANK = "paceline.train.worker:main"
 VALIDATION = "paceline.train.task_validation:validate_request"
 RANK_MODULES = ("paceline.train.worker", "paceline.train.task_validation")
-"""What the fork server of trainings imports."""
+"""Modules that the fork server imports for trainings."""
 
 
 @dataclass(frozen=True)
