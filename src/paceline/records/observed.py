@@ -30,6 +30,10 @@ class Collective(Event, frozen=True, kw_only=True, tag="collective"):
     """The line of the user's code that led to it; None when there is none on the stack."""
     by_backward: bool = False
     """Issued from within a backward pass, as DDP does with its buckets."""
+    on: str = ""
+    """What the tensors are where that was looked at: `gradients`, `parameters` or `other`."""
+    step: int | None = None
+    """Optimizer steps done, where they were counted."""
     issued_s: float = 0.0
     """On this machine's monotonic clock."""
 
@@ -93,4 +97,8 @@ class Fingerprint(Event, frozen=True, kw_only=True, tag="fingerprint"):
     step: int
     """Optimizer steps done."""
     digests: dict[str, str]
-    """By name: `parameter:<name>`, `buffer:<name>`, `optimizer:<parameter>:<key>`, `random:<generator>`."""
+    """By name: `parameter:<name>`, `buffer:<name>`, `gradient:<name>`, `optimizer:<parameter>:<key>`,
+    `random:<generator>`."""
+    moment: str = ""
+    """`start` (before the first step), `gradients` (as the optimizer takes them), `state` (before the next batch),
+    `evaluation` (before its first batch), `end`; empty where none was given."""

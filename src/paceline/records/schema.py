@@ -24,6 +24,7 @@ from paceline.records.observed import (
     NotObserved,
     StepTiming,
 )
+from paceline.records.observed_rank import RankEvent
 
 SCHEMA = 1
 
@@ -270,6 +271,7 @@ AnyEvent = (
     | NotObserved
     | StepTiming
     | Attempt
+    | RankEvent
 )
 
 

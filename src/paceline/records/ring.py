@@ -1,0 +1,200 @@
+"""The ring through which a rank hands its records to the launcher: layout, writer and reader.
+
+A ring is a file in shared memory. The rank writes, the launcher reads; neither waits for the other. Because the pages
+belong to the kernel, what was written survives SIGKILL and SIGABRT of the rank.
+
+Layout: a header of 64-bit words in native byte order (see `_Word`), then `capacity` bytes of data that wrap around.
+Each record is its length (4 bytes), its kind (1 byte) and its payload. `WRITTEN` and `READ` count bytes since the start
+and only grow. A record becomes visible when `WRITTEN` moves past it, one aligned 8-byte store.
+"""
+
+from __future__ import annotations
+
+import enum
+import mmap
+import os
+import struct
+import time
+from pathlib import Path
+
+RINGS_VARIABLE = "PACELINE_RINGS"
+"""Folder of the rings, set by the launcher for its ranks."""
+AGENT_VARIABLE = "PACELINE_AGENT"
+"""Process id of the launcher: only its own children are ranks."""
+OBSERVE_VARIABLE = "PACELINE_OBSERVE"
+"""Set to 0 by a user who wants plain torchrun."""
+
+CAPACITY = 4 << 20
+"""Bytes of data. The launcher reads every 0.1 s, so a rank can write 40 MB/s."""
+_MAGIC = int.from_bytes(b"PLRING01", "little")
+_HEADER_BYTES = 128
+_PREFIX = struct.Struct("=IB")
+
+
+class Kind(enum.IntEnum):
+    """What a payload is."""
+
+    EVENT = 0
+    """One event as JSON, without the newline."""
+    BATCH = 1
+    """Sample indices of one batch: see `pack_batch`."""
+
+
+class _Word(enum.IntEnum):
+    MAGIC = 0
+    CAPACITY = 1
+    WRITTEN = 2
+    READ = 3
+    DROPPED = 4
+    RANK = 5
+    ATTEMPT = 6
+    PID = 7
+    STEP = 8
+    SAMPLES = 9
+    BEAT_NS = 10
+
+
+class RingWriter:
+    """The rank's end of a ring.
+
+    Args:
+        folder: of the rings.
+        rank: of this process.
+        attempt: which start of the job this is, 1 for the first.
+        capacity: bytes of data.
+
+    Attributes:
+        dropped: records that found no room.
+
+    Raises:
+        FileExistsError: another process has this rank and attempt.
+        OSError: the ring cannot be made.
+    """
+
+    def __init__(self, folder: Path, rank: int, attempt: int = 1, capacity: int = CAPACITY) -> None:
+        path = ring_path(folder, rank, attempt)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        try:
+            # Allocated now: a full file system is an error here, and not SIGBUS at a later write.
+            os.posix_fallocate(handle, 0, _HEADER_BYTES + capacity)
+            self._map = mmap.mmap(handle, _HEADER_BYTES + capacity)
+        except OSError:
+            path.unlink()
+            raise
+        finally:
+            os.close(handle)
+        self._words = memoryview(self._map)[:_HEADER_BYTES].cast("Q")
+        self._data = memoryview(self._map)[_HEADER_BYTES:]
+        self._capacity, self._written = capacity, 0
+        self.dropped = 0
+        words = self._words
+        words[_Word.CAPACITY], words[_Word.RANK], words[_Word.ATTEMPT] = capacity, rank, attempt
+        words[_Word.PID] = os.getpid()
+        words[_Word.MAGIC] = _MAGIC  # last: from here on the ring is valid
+
+    def write(self, payload: bytes, kind: Kind = Kind.EVENT) -> bool:
+        """Add a record; False where there is no room for it."""
+        record = _PREFIX.pack(len(payload), kind) + payload
+        size = len(record)
+        if self._written + size - self._words[_Word.READ] > self._capacity:
+            self.dropped += 1
+            self._words[_Word.DROPPED] = self.dropped
+            return False
+        start = self._written % self._capacity
+        first = min(size, self._capacity - start)
+        self._data[start : start + first] = record[:first]
+        if first < size:
+            self._data[: size - first] = record[first:]
+        self._written += size
+        self._words[_Word.WRITTEN] = self._written
+        return True
+
+    def beat(self, step: int, samples: int) -> None:
+        """Note how far the rank is: steps done, samples used by this rank."""
+        words = self._words
+        words[_Word.STEP], words[_Word.SAMPLES] = step, samples
+        words[_Word.BEAT_NS] = time.monotonic_ns()
+
+    def close(self) -> None:
+        """Unmap the ring. The file stays for the reader."""
+        self._words.release()
+        self._data.release()
+        self._map.close()
+
+
+class RingReader:
+    """The launcher's end of a ring.
+
+    Args:
+        path: of a ring.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is no ring, or not complete yet.
+    """
+
+    def __init__(self, path: Path) -> None:
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), 0)
+        self._words = memoryview(self._map)[:_HEADER_BYTES].cast("Q")
+        if self._words[_Word.MAGIC] != _MAGIC:
+            self._words.release()
+            self._map.close()
+            raise ValueError(f"{path} is no ring")
+        self.path = path
+        self.rank, self.attempt = int(self._words[_Word.RANK]), int(self._words[_Word.ATTEMPT])
+        self._capacity = int(self._words[_Word.CAPACITY])
+
+    def read(self) -> list[tuple[Kind, bytes]]:
+        """Records since the last call, in order."""
+        read, written = self._words[_Word.READ], self._words[_Word.WRITTEN]
+        block = self._bytes(read, written - read)
+        records, at = [], 0
+        while at + _PREFIX.size <= len(block):
+            length, kind = _PREFIX.unpack_from(block, at)
+            at += _PREFIX.size
+            records.append((Kind(kind), block[at : at + length]))
+            at += length
+        self._words[_Word.READ] = written
+        return records
+
+    @property
+    def dropped(self) -> int:
+        """Records that the rank could not write because this end was too slow."""
+        return int(self._words[_Word.DROPPED])
+
+    @property
+    def progress(self) -> tuple[int, int, float]:
+        """Steps done, samples used by this rank, and when it last said so on the monotonic clock (0.0: never)."""
+        words = self._words
+        return int(words[_Word.STEP]), int(words[_Word.SAMPLES]), words[_Word.BEAT_NS] / 1e9
+
+    def close(self) -> None:
+        """Unmap the ring."""
+        self._words.release()
+        self._map.close()
+
+    def _bytes(self, start: int, count: int) -> bytes:
+        at = start % self._capacity
+        first = min(count, self._capacity - at)
+        begin = _HEADER_BYTES + at
+        return self._map[begin : begin + first] + self._map[_HEADER_BYTES : _HEADER_BYTES + count - first]
+
+
+def ring_path(folder: Path, rank: int, attempt: int) -> Path:
+    """Where the ring of a rank is."""
+    return folder / f"{attempt}-{rank:05d}.ring"
+
+
+_BATCH = struct.Struct("=III")
+
+
+def pack_batch(loader: int, number: int, batch: int, indices: bytes) -> bytes:
+    """The payload of `Kind.BATCH`: the loader, its pass, the batch in it, and the indices as native 64-bit integers."""
+    return _BATCH.pack(loader, number, batch) + indices
+
+
+def unpack_batch(payload: bytes) -> tuple[int, int, int, bytes]:
+    """What `pack_batch` was given."""
+    loader, number, batch = _BATCH.unpack_from(payload)
+    return loader, number, batch, payload[_BATCH.size :]
