@@ -1,0 +1,91 @@
+"""Where the states of ranks that should be equal part: the first digest that differs, and in which kind of tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.audits.audit import AcrossRanks
+from paceline.records.event import Event
+from paceline.records.observed import Fingerprint
+
+_KINDS = ("parameter", "gradient", "optimizer", "buffer")
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Tensors of one kind that differ between ranks at one instant.
+
+    Attributes:
+        step: optimizer steps done; for gradients the step that takes them.
+        moment: as in `Fingerprint`.
+        kind: `parameter`, `gradient`, `optimizer` or `buffer`.
+        names: of the tensors, in the order of the model.
+        ranks: those that differ from the lowest rank.
+        compared: tensors of that kind.
+    """
+
+    step: int
+    moment: str
+    kind: str
+    names: list[str]
+    ranks: list[int]
+    compared: int
+
+    @property
+    def text(self) -> str:
+        """`conv1.weight and 11 others`."""
+        others = len(self.names) - 1
+        return self.names[0] + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
+
+
+class Divergence:
+    """Compares fingerprints of all ranks at equal instants.
+
+    Attributes:
+        differences: every difference, in the order in which instants became complete.
+        compared: instants compared, as (step, moment).
+    """
+
+    def __init__(self) -> None:
+        self.differences: list[Difference] = []
+        self.compared: list[tuple[int, str]] = []
+        self._prints: AcrossRanks[dict[str, str]] = AcrossRanks()
+        self._again: dict[tuple[int, int, str], int] = {}
+
+    def feed(self, rank: int, event: Event, world: int) -> None:
+        """Take a fingerprint; other events are passed over."""
+        if not isinstance(event, Fingerprint) or world < 2:
+            return
+        occurrence = self._again.get((rank, event.step, event.moment), 0)  # two evaluations after one step
+        self._again[rank, event.step, event.moment] = occurrence + 1
+        ranks = self._prints.add((event.step, event.moment, occurrence), rank, event.digests, world)
+        if ranks is None:
+            return
+        self.compared.append((event.step, event.moment))
+        for kind in _KINDS:
+            difference = _compare(event.step, event.moment, kind, ranks)
+            if difference is not None:
+                self.differences.append(difference)
+
+    def first(self, kind: str, moment: str | None = None) -> Difference | None:
+        """The earliest difference of a kind."""
+        found = [each for each in self.differences if each.kind == kind and moment in (None, each.moment)]
+        return min(found, key=lambda each: each.step, default=None)
+
+    def steps(self, moment: str) -> list[int]:
+        """Steps at which all ranks were compared at that moment."""
+        return sorted({step for step, at in self.compared if at == moment})
+
+
+def _compare(step: int, moment: str, kind: str, ranks: dict[int, dict[str, str]]) -> Difference | None:
+    prefix = f"{kind}:"
+    base, *others = ranks.items()
+    names = [name for name in base[1] if name.startswith(prefix)]
+    for _, digests in others:
+        names += [name for name in digests if name.startswith(prefix) and name not in base[1]]
+    names = list(dict.fromkeys(names))
+    differing = [name for name in names if any(digests.get(name) != base[1].get(name) for _, digests in others)]
+    if not differing:
+        return None
+    parted = [rank for rank, digests in others if any(digests.get(name) != base[1].get(name) for name in differing)]
+    return Difference(step, moment, kind, [name.removeprefix(prefix) for name in differing], parted, len(names))
