@@ -125,6 +125,8 @@ class ObservedStep(Event, frozen=True, kw_only=True, tag="observed_step"):
     """Clipped while gradients still carried the scale of a GradScaler."""
     scheduler_steps: int = 0
     """Of learning-rate schedulers since the step before."""
+    loss: float | None = None
+    """What the last backward pass started from, with the loss scale; None where it was not looked at."""
     loss_scale: float | None = None
     norm_after_backward: float | None = None
     """Norm of this optimizer's gradients when the last backward pass ended; only on steps with digests."""
@@ -192,6 +194,8 @@ class LoaderEnded(Event, frozen=True, kw_only=True, tag="loader_ended"):
     """False where the loop left it early."""
     backwards: int
     """Backward passes during it: none in an evaluation."""
+    wrapped_forwards: int = 0
+    """Forward passes of wrapped models without gradients during it; DDP's own broadcast buffers first."""
     order: str | None = None
     """Digest of the root indices in order; None where there are none."""
     increasing: bool = False

@@ -1,0 +1,189 @@
+"""Moves what ranks wrote into their rings to the run directory, while they run and after they have died.
+
+One thread of the launcher reads all rings every 0.1 s. Events become lines of `events/rank-<r>.jsonl`, sample indices
+become `ledger/loader-<l>/epoch-<pass>/rank-<r>.npy`, an array of (batch, index) that numpy reads.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import struct
+import tempfile
+import threading
+from array import array
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol
+
+from paceline.records.errors import PacelineError
+from paceline.records.ring import AGENT_VARIABLE, OBSERVE_VARIABLE, RINGS_VARIABLE, Kind, RingReader, unpack_batch
+from paceline.records.rundir import RunDir, make_dirs
+
+_EVERY_S = 0.1
+_SHARED = Path("/dev/shm")
+BOOTSTRAP = Path(__file__).resolve().parents[1] / "observe" / "bootstrap"
+"""The folder whose `sitecustomize` attaches the observer; named by path, since launch does not import observe."""
+
+
+class Listener(Protocol):
+    """Follows an observed run while it goes on."""
+
+    def event(self, rank: int, line: bytes) -> None:
+        """One event of a rank, as JSON."""
+
+    def batch(self, rank: int, loader: int, number: int, batch: int, indices: array[int]) -> None:
+        """Root indices of one batch."""
+
+    def progress(self, ranks: dict[int, tuple[int, int, float]]) -> None:
+        """Steps, samples and time of the last step, by rank."""
+
+
+def make_rings_folder() -> Path:
+    """A folder for rings, in shared memory where there is some."""
+    parent = _SHARED if os.access(_SHARED, os.W_OK) else Path(tempfile.gettempdir())
+    return Path(tempfile.mkdtemp(prefix="paceline-", dir=parent))
+
+
+def observed_environment(rings: Path, environment: dict[str, str]) -> dict[str, str]:
+    """Variables with which ranks are observed.
+
+    Args:
+        rings: their folder.
+        environment: of the launcher.
+    """
+    path = os.pathsep.join([str(BOOTSTRAP), *filter(None, [environment.get("PYTHONPATH")])])
+    return {"PYTHONPATH": path, RINGS_VARIABLE: str(rings), AGENT_VARIABLE: str(os.getpid())}
+
+
+def observation_off(environment: dict[str, str]) -> bool:
+    """Whether the user asked for plain torchrun."""
+    return environment.get(OBSERVE_VARIABLE, "") == "0"
+
+
+class RingDrain:
+    """Reads the rings of a folder until `stop`.
+
+    Args:
+        folder: of the rings; removed by `stop`.
+        run: where records go.
+        listener: follows them live.
+
+    Attributes:
+        seen: ranks that had a ring.
+        notes: why ranks are not observed, by rank, as they said themselves.
+        trouble: why records could not be written; empty while all is well.
+    """
+
+    def __init__(self, folder: Path, run: RunDir, listener: Listener | None = None) -> None:
+        self.seen: set[int] = set()
+        self.notes: dict[int, str] = {}
+        self.trouble = ""
+        self._folder, self._run, self._listener = folder, run, listener
+        self._readers: dict[Path, RingReader] = {}
+        self._ledger = LedgerWriter(run)
+        self._ending = threading.Event()
+        self._lock = threading.Lock()
+        self._thread = threading.Thread(target=self._loop, name="paceline-rings", daemon=True)
+
+    def start(self) -> None:
+        """Read from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Read what is left, also of ranks that were killed, and remove the rings."""
+        self._ending.set()
+        if self._thread.is_alive():
+            self._thread.join()
+        self.drain()
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+        for note in self._folder.glob("*.not-observed"):
+            self.notes[int(note.name.partition(".")[0])] = note.read_text(errors="replace")
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    def drain(self) -> None:
+        """Read all rings once."""
+        with self._lock:
+            self._find()
+            for reader in self._readers.values():
+                self._move(reader)
+            if self._listener is not None and self._readers:
+                self._listener.progress({each.rank: each.progress for each in self._readers.values()})
+
+    def _loop(self) -> None:
+        while not self._ending.wait(_EVERY_S):
+            self.drain()
+
+    def _find(self) -> None:
+        for path in sorted(self._folder.glob("*.ring")):
+            if path not in self._readers:
+                try:
+                    self._readers[path] = reader = RingReader(path)
+                except (OSError, ValueError):  # being made right now
+                    continue
+                self.seen.add(reader.rank)
+
+    def _move(self, reader: RingReader) -> None:
+        lines = []
+        for kind, payload in reader.read():
+            if kind is Kind.EVENT:
+                lines.append(payload)
+                if self._listener is not None:
+                    self._listener.event(reader.rank, payload)
+                continue
+            loader, number, batch, content = unpack_batch(payload)
+            indices = array("q", content)
+            self._write(lambda: self._ledger.add(reader.rank, loader, number, batch, indices))
+            if self._listener is not None:
+                self._listener.batch(reader.rank, loader, number, batch, indices)
+        if lines:
+            self._write(lambda: _append(self._run.events(reader.rank), b"\n".join([*lines, b""])))
+
+    def _write(self, write: Callable[[], None]) -> None:
+        if self.trouble:
+            return
+        try:
+            write()
+        except (OSError, PacelineError) as error:  # a full disk does not end the job
+            self.trouble = str(error)
+
+
+class LedgerWriter:
+    """Appends sample indices to .npy files, each of which is valid after every call.
+
+    Args:
+        run: the run directory.
+    """
+
+    _ROW = struct.Struct("<qq")
+    _HEADER_BYTES = 128
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._rows: dict[Path, int] = {}
+
+    def add(self, rank: int, loader: int, number: int, batch: int, indices: array[int]) -> None:
+        """Add the indices of one batch."""
+        path = self._run.ledger(loader, number, rank)
+        new = path not in self._rows
+        if new:
+            make_dirs(path.parent)
+        rows = self._rows[path] = self._rows.get(path, 0) + len(indices)
+        with path.open("wb" if new else "r+b") as file:
+            file.write(self._header(rows))
+            file.seek(0, os.SEEK_END)
+            file.write(b"".join(self._ROW.pack(batch, index) for index in indices))
+
+    def _header(self, rows: int) -> bytes:
+        """Of version 1.0 of numpy's format, padded so that it never grows."""
+        text = f"{{'descr': [('batch', '<i8'), ('index', '<i8')], 'fortran_order': False, 'shape': ({rows},), }}"
+        length = self._HEADER_BYTES - 10
+        return b"\x93NUMPY\x01\x00" + struct.pack("<H", length) + text.ljust(length - 1).encode() + b"\n"
+
+
+def _append(path: Path, content: bytes) -> None:
+    make_dirs(path.parent)
+    with path.open("ab") as file:
+        file.write(content)

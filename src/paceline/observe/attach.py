@@ -1,0 +1,111 @@
+"""Attaches the observer to a rank: the one entry from a process that `paceline run` started."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import platform
+import socket
+import sys
+import time
+from pathlib import Path
+
+import msgspec
+import torch
+
+from paceline import __version__
+from paceline.observe.model_registry import ModelRegistry
+from paceline.observe.probes.backward_passes import BackwardPasses
+from paceline.observe.probes.data_loaders import DataLoaders
+from paceline.observe.probes.files import Files
+from paceline.observe.probes.gradient_clipping import GradientClipping, LossScaling
+from paceline.observe.probes.optimizer_steps import OptimizerSteps
+from paceline.observe.probes.process_group import ProcessGroups
+from paceline.observe.probes.replica_state import ReplicaState
+from paceline.observe.probes.restored_state import RestoredState
+from paceline.observe.probes.schedules import Schedules
+from paceline.observe.probes.script_collectives import ScriptCollectives
+from paceline.observe.probes.wrapped_models import WrappedModels
+from paceline.observe.session import Probe, Session
+from paceline.observe.sinks import RingSink, Sink
+from paceline.records.observed_rank import RankStarted
+from paceline.records.ring import RINGS_VARIABLE, RingWriter
+
+
+def all_probes(spawn_environment: dict[str, str] | None = None) -> list[Probe]:
+    """One probe of each kind, in the order in which they hear of things."""
+    models = ModelRegistry()
+    groups = ProcessGroups(spawn_environment)
+    collectives = ScriptCollectives(models)
+    return [
+        groups,
+        ReplicaState(models),  # before those that it listens to: it sees the state before they count the step
+        OptimizerSteps(models),
+        WrappedModels(models),
+        BackwardPasses(models),
+        DataLoaders(models),
+        collectives,
+        GradientClipping(),
+        LossScaling(),
+        Schedules(),
+        RestoredState(models),
+        Files(lambda: collectives.count),
+    ]
+
+
+def observe(sink: Sink, *, rank: int, local_rank: int, world: int) -> Session:
+    """Observe this process from now on, and say so.
+
+    Args:
+        sink: takes the events.
+        rank, local_rank, world: of this process, as the launcher started it.
+    """
+    session = Session(sink, all_probes(), rank=rank)
+    session.arm()
+    session.emit(
+        RankStarted(
+            rank=rank,
+            local_rank=local_rank,
+            world=world,
+            pid=os.getpid(),
+            host=socket.gethostname(),
+            started_unix_s=time.time(),
+            script=sys.argv[0] if getattr(sys, "argv", None) else "",
+            directory=os.getcwd(),  # noqa: PTH109
+            versions={
+                "python": platform.python_version(),
+                "torch": str(torch.__version__),
+                "paceline": __version__,
+            },
+            threads=torch.get_num_threads(),
+            watched=session.armed,
+        )
+    )
+    os.register_at_fork(after_in_child=lambda: _leave_to_parent(session))
+    return session
+
+
+def attach_to_rank() -> None:
+    """Observe this rank through a ring, as the launcher's environment says.
+
+    Raises:
+        KeyError, ValueError: the environment is not that of a rank.
+        OSError: the ring cannot be made, or another process observes this rank.
+    """
+    environment = os.environ
+    attempt = int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")) + 1
+    restarts = int(environment.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    rank = int(environment["RANK"])
+    ring = RingWriter(Path(environment[RINGS_VARIABLE]), rank, attempt)
+    sink = RingSink(ring, attempt if restarts else msgspec.UNSET)
+    session = observe(
+        sink, rank=rank, local_rank=int(environment["LOCAL_RANK"]), world=int(environment.get("WORLD_SIZE", "1"))
+    )
+    groups = next(each for each in session.probes if isinstance(each, ProcessGroups))
+    # Only an addition: whatever matters was written when it happened.
+    atexit.register(lambda: session.run(groups, groups.script_ends))
+
+
+def _leave_to_parent(session: Session) -> None:
+    """A forked process is not this rank."""
+    session.on = False

@@ -1,0 +1,103 @@
+"""Backward passes: which ones a wrapped forward pass precedes, what they start from, and gradients taken by hand."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, autograd
+
+from paceline.observe.call_site import user_place
+from paceline.observe.model_registry import ModelRegistry
+from paceline.observe.probes.optimizer_steps import gradient_square
+from paceline.observe.schedule import has_digests, is_recorded
+from paceline.observe.session import Probe, Session, Topic
+from paceline.records.observed_rank import GradientTaken, NonFinite
+
+_TAKEN = 3
+
+
+class BackwardPasses(Probe):
+    """Patches the function through which torch starts the autograd engine."""
+
+    signal = "backward passes"
+    requires = ((autograd, "_engine_run_backward"),)
+
+    def __init__(self, models: ModelRegistry) -> None:
+        self._models = models
+        self._depth = 0
+        self._taken = 0
+        self._non_finite = False
+
+    def arm(self, session: Session) -> None:
+        """Patch the engine's entry.
+
+        Raises:
+            RuntimeError: `torch.autograd.backward` does not call it.
+        """
+        self._session = session
+        if "_engine_run_backward" not in autograd.backward.__code__.co_names:
+            raise RuntimeError("torch.autograd.backward does not call _engine_run_backward")
+        session.patch(self, autograd, "_engine_run_backward", before=self._begins, after=self._ended)
+
+    def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not kwargs.get("accumulate_grad", True):
+            self._note_taken(args[4] if len(args) > 4 else ())
+            return
+        self._depth += 1
+        if self._depth > 1:  # reentrant checkpointing
+            return
+        session = self._session
+        session.announce(Topic.BACKWARD_BEGINS)
+        progress, window = session.progress, session.progress.window
+        window.backwards += 1
+        progress.backwards += 1
+        if self._models.any_wrapped and not window.forward_since_backward:
+            window.backwards_unwrapped += 1
+        window.forward_since_backward = False
+        if window.clips_since_backward:
+            window.clips_before_backward += window.clips_since_backward
+            window.clips_since_backward = 0
+        recorded = is_recorded(progress.step + 1)
+        if recorded:
+            window.backward_place = user_place()
+        self._look_at_loss(args[0], recorded=recorded)
+
+    def _look_at_loss(self, losses: Any, *, recorded: bool) -> None:
+        """On an accelerator only for recorded steps, since reading a value waits for it."""
+        loss = losses[0] if isinstance(losses, list | tuple) and losses else None
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not (recorded or loss.device.type == "cpu"):
+            return
+        value = float(loss.detach())
+        progress = self._session.progress
+        progress.window.loss = value if math.isfinite(value) else None
+        if not self._non_finite and not math.isfinite(value):
+            self._non_finite = True
+            self._session.emit(NonFinite(what="loss", step=progress.step + 1, value=str(value), place=user_place()))
+
+    def _ended(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not kwargs.get("accumulate_grad", True):
+            return
+        self._depth = max(0, self._depth - 1)
+        if self._depth:
+            return
+        progress = self._session.progress
+        if has_digests(progress.step + 1):
+            progress.window.norms = {
+                id(each): gradient_square(each.grad)
+                for _, model in self._models.modules()
+                for each in model.parameters()
+                if each.grad is not None
+            }
+        self._session.announce(Topic.BACKWARD_ENDS)
+
+    def _note_taken(self, inputs: Any) -> None:
+        if self._taken >= _TAKEN:
+            return
+        registered = self._models.registered()
+        leaves = sum(isinstance(each, Tensor) and id(each) in registered for each in inputs)
+        if leaves and torch.is_grad_enabled():
+            self._taken += 1
+            step = self._session.progress.step + 1
+            self._session.emit(GradientTaken(step=step, parameters=leaves, place=user_place()))

@@ -1,0 +1,275 @@
+"""The ledger of data loaders: which samples did the training loop receive, batch by batch, and who chose them?
+
+An index counts when its batch is handed to the loop, not when a sampler names it or a worker reads it ahead. Data sets,
+samplers and batches stay what they are. Indices are those of the root data set, below any Subset.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import weakref
+from array import array
+from collections import deque
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import dataloader as machinery
+
+from paceline.observe.call_site import user_place
+from paceline.observe.dataset_facts import RootIndices, content_digest, length, sampler_facts, sampler_of
+from paceline.observe.model_registry import ModelRegistry
+from paceline.observe.schedule import has_digests, is_recorded
+from paceline.observe.session import Probe, Session, Topic
+from paceline.observe.tensor_digest import DIGITS, sampled_digest
+from paceline.records.observed_rank import InputSeen, LoaderBegun, LoaderEnded
+
+_AFTER_EVALUATION = 5
+
+
+class DataLoaders(Probe):
+    """Patches torch's DataLoader and its iterators."""
+
+    signal = "data loaders"
+    requires = (
+        (DataLoader, "__iter__"),
+        (machinery, "_BaseDataLoaderIter"),
+        (machinery._BaseDataLoaderIter, "__next__"),
+        (machinery._BaseDataLoaderIter, "_next_index"),
+        (machinery._BaseDataLoaderIter, "_reset"),
+    )
+
+    def __init__(self, models: ModelRegistry) -> None:
+        self._models = models
+        self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
+        self._passes: dict[int, int] = {}
+        self._current: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
+        self._early: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
+        self._open: dict[int, _Pass] = {}
+        self._roots: dict[Any, tuple[int, str | None]] = {}
+        self._samplers: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._attached: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._epoch: int | None = None
+
+    def arm(self, session: Session) -> None:
+        """Patch loaders, their iterators and DistributedSampler."""
+        self._session = session
+        iterator = machinery._BaseDataLoaderIter
+        patch = session.patch
+        patch(self, DataLoader, "__init__", after=lambda _, args, __: self._attached.add(sampler_of(args[0])))
+        patch(self, DataLoader, "__iter__", after=lambda made, args, _: self._began(args[0], made))
+        patch(self, iterator, "_reset", after=lambda _, args, __: self._again(args[0]))
+        patch(self, iterator, "_next_index", after=lambda index, args, _: self._asked(args[0], index))
+        patch(
+            self,
+            iterator,
+            "__next__",
+            before=lambda args, _: self._wanted(args[0]),
+            after=lambda batch, args, _: self._received(args[0], batch),
+            raised=lambda error, args: self._stopped(args[0], error),
+        )
+        patch(self, DistributedSampler, "__init__", after=lambda _, args, __: self._samplers.add(args[0]))
+        patch(self, DistributedSampler, "set_epoch", before=self._set_epoch)
+        session.listen(self, Topic.SCRIPT_ENDS, self._script_ends)
+
+    def _set_epoch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self._epoch = int(args[1] if len(args) > 1 else kwargs["epoch"])
+
+    def _began(self, loader: Any, iterator: Any) -> None:
+        number = self._numbers.setdefault(loader, len(self._passes))
+        if number in self._open:
+            self._end(self._open.pop(number), exhausted=False)
+        pass_number = self._passes[number] = self._passes.get(number, -1) + 1
+        progress = self._session.progress
+        begun = _Pass(
+            loader=number,
+            number=pass_number,
+            roots=RootIndices(loader.dataset),
+            not_observed=_not_observed(loader),
+            recorded=has_digests(pass_number + 1),
+            backwards=progress.backwards,
+            wrapped_forwards=progress.wrapped_forwards,
+        )
+        # Loader workers are given their first indices while the iterator is made, before it is known here.
+        begun.asked = self._early.pop(iterator, begun.asked)
+        self._current[iterator] = self._open[number] = begun
+        self._session.emit(self._event(loader, begun))
+        begun.roots.root = None  # the script may drop its data set
+        modes = [model.training for _, model in self._models.modules()]
+        if not torch.is_grad_enabled() or (modes and not any(modes)):
+            self._session.announce(Topic.EVALUATION_BEGINS)
+
+    def _event(self, loader: Any, begun: _Pass) -> LoaderBegun:
+        root = begun.roots.root
+        key = (id(root), type(root), length(root))
+        if key not in self._roots:
+            self._roots[key] = (len(self._roots), content_digest(root))
+        data, content = self._roots[key]
+        sampler = sampler_of(loader)
+        unused = [each for each in self._samplers if each not in self._attached and each.dataset is loader.dataset]
+        return LoaderBegun(
+            loader=begun.loader,
+            number=begun.number,
+            step=self._session.progress.step,
+            dataset=type(root).__name__,
+            data=data,
+            samples=length(loader.dataset),
+            root_samples=length(root),
+            iterable=loader._dataset_kind == machinery._DatasetKind.Iterable,
+            batch_size=getattr(loader.batch_sampler, "batch_size", loader.batch_size),
+            sampler=type(sampler).__name__,
+            sampler_facts=sampler_facts(sampler),
+            set_epoch=self._epoch,
+            unused_samplers=len(unused),
+            subset=begun.roots.digest,
+            content=content,
+            workers=loader.num_workers,
+            persistent=loader.persistent_workers,
+            loader_class=type(loader).__name__,
+            place=user_place(),
+        )
+
+    def _again(self, iterator: Any) -> None:
+        """An iterator with workers begins, or is used once more: what the last pass had asked for is void."""
+        self._current.pop(iterator, None)
+        self._early[iterator] = deque()
+
+    def _asked(self, iterator: Any, index: Any) -> None:
+        current = self._current.get(iterator)
+        if current is not None:
+            current.asked.append(index)
+        else:
+            self._early.setdefault(iterator, deque()).append(index)
+
+    def _wanted(self, iterator: Any) -> None:
+        if iterator in self._current:
+            self._session.announce(Topic.BATCH_WANTED, iterator)
+
+    def _received(self, iterator: Any, batch: Any) -> None:
+        current = self._current.get(iterator)
+        if current is None:
+            return
+        progress, session = self._session.progress, self._session
+        position = progress.position = (current.loader, current.number, current.batches)
+        rows = _rows(batch)
+        if not current.not_observed and current.asked:
+            indices = current.roots.of(current.asked.popleft())
+            current.note(indices)
+            rows = len(indices)
+            if current.recorded:
+                session.sink.batch(*position, indices)
+        elif rows is None:
+            current.countable = False
+        current.samples += rows or 0
+        current.batches += 1
+        if torch.is_grad_enabled():
+            progress.samples += rows or 0
+            if not self._models.any_wrapped and is_recorded(progress.step + 1):
+                self._note_input(position, batch)
+
+    def _note_input(self, position: tuple[int, int, int], batch: Any) -> None:
+        """Without a wrapped model, whose forward pass says what it is given, the batch itself is looked at."""
+        tensors = [each for each in _flat(batch) if isinstance(each, torch.Tensor) and each.numel()]
+        if tensors:
+            self._session.emit(
+                InputSeen(
+                    step=self._session.progress.step + 1,
+                    forward=self._session.progress.window.backwards,
+                    rows=tensors[0].shape[0] if tensors[0].dim() else 1,
+                    shape=list(tensors[0].shape),
+                    digest="".join(sampled_digest(each) for each in tensors[:4]),
+                    loader=position[0],
+                    number=position[1],
+                    batch=position[2],
+                )
+            )
+
+    def _stopped(self, iterator: Any, error: BaseException) -> None:
+        current = self._current.pop(iterator, None)
+        if current is None:
+            return
+        self._open.pop(current.loader, None)
+        self._end(current, exhausted=isinstance(error, StopIteration))
+
+    def _end(self, current: _Pass, *, exhausted: bool) -> None:
+        progress = self._session.progress
+        backwards = progress.backwards - current.backwards
+        self._session.emit(
+            LoaderEnded(
+                loader=current.loader,
+                number=current.number,
+                step=progress.step,
+                batches=current.batches,
+                samples=current.samples if current.countable else None,
+                exhausted=exhausted,
+                backwards=backwards,
+                wrapped_forwards=progress.wrapped_forwards - current.wrapped_forwards,
+                order=None if current.not_observed else current.order.hexdigest()[:DIGITS],
+                increasing=current.increasing,
+                recorded=current.recorded and not current.not_observed,
+                not_observed=current.not_observed,
+            )
+        )
+        if backwards:
+            self._session.announce(Topic.PASS_ENDS)
+        elif current.batches:
+            progress.after_evaluation = _AFTER_EVALUATION
+
+    def _script_ends(self) -> None:
+        for current in list(self._open.values()):
+            self._end(current, exhausted=False)
+        self._open.clear()
+
+
+@dataclass
+class _Pass:
+    """One pass while it goes on; see LoaderBegun and LoaderEnded."""
+
+    loader: int
+    number: int
+    roots: RootIndices
+    not_observed: str
+    recorded: bool
+    backwards: int
+    wrapped_forwards: int
+    asked: deque[Any] = field(default_factory=deque)
+    """Indices that were asked for and have not been received."""
+    batches: int = 0
+    samples: int = 0
+    countable: bool = True
+    increasing: bool = True
+    last: int = -1
+    order: Any = field(default_factory=hashlib.sha256)
+
+    def note(self, indices: list[int]) -> None:
+        """Take the indices of a batch that was received."""
+        self.order.update(array("q", indices).tobytes())
+        if self.increasing:
+            self.increasing = all(a < b for a, b in itertools.pairwise([self.last, *indices]))
+            self.last = indices[-1] if indices else self.last
+
+
+def _not_observed(loader: Any) -> str:
+    if loader._dataset_kind == machinery._DatasetKind.Iterable:
+        return "an iterable data set has no sample indices"
+    if not getattr(loader, "in_order", True):
+        return "in_order=False: batches come in another order than they were asked for"
+    return ""
+
+
+def _flat(value: Any, depth: int = 0) -> list[Any]:
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple) and depth < 4:
+        return [leaf for each in value for leaf in _flat(each, depth + 1)]
+    return [value]
+
+
+def _rows(batch: Any) -> int | None:
+    """Samples in a batch: the first dimension of its first tensor."""
+    for each in _flat(batch):
+        if isinstance(each, torch.Tensor):
+            return each.shape[0] if each.dim() else 1
+    return len(batch) if isinstance(batch, list | tuple) else None

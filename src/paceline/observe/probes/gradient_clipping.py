@@ -1,0 +1,68 @@
+"""Gradient clipping: how often, and whether a backward pass follows or a GradScaler's scale is still on."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn import utils
+from torch.nn.utils import clip_grad
+
+from paceline.observe.call_site import user_place
+from paceline.observe.session import Probe, Session
+
+_NAMES = ("clip_grad_norm_", "clip_grad_value_")
+
+
+class GradientClipping(Probe):
+    """Patches torch.nn.utils.clip_grad_norm_ and clip_grad_value_."""
+
+    signal = "gradient clipping"
+    requires = tuple((clip_grad, name) for name in _NAMES)
+
+    def arm(self, session: Session) -> None:
+        """Patch both under both names."""
+        self._session = session
+        for name in _NAMES:
+            original = getattr(utils, name)
+            session.patch(self, clip_grad, name, before=self._clips)
+            setattr(utils, name, getattr(clip_grad, name))
+            session.undo(self, lambda name=name, original=original: setattr(utils, name, original))
+
+    def _clips(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        window = self._session.progress.window
+        window.clips += 1
+        window.clips_since_backward += 1
+        if (window.loss_scale or 1.0) != 1.0 and not window.unscaled:
+            window.clips_while_scaled += 1
+        if window.clip_place is None:
+            window.clip_place = user_place()
+
+
+class LossScaling(Probe):
+    """Patches GradScaler: its scale, and when gradients are divided by it."""
+
+    signal = "loss scaling"
+    requires = ((torch.amp.GradScaler, "scale"), (torch.amp.GradScaler, "unscale_"))
+
+    def arm(self, session: Session) -> None:
+        """Patch the scaler."""
+        self._session = session
+        session.patch(self, torch.amp.GradScaler, "scale", after=lambda _, args, __: self._scaled(args[0]))
+        session.patch(self, torch.amp.GradScaler, "unscale_", after=lambda *_: self._unscaled())
+
+    def _scaled(self, scaler: torch.amp.GradScaler) -> None:
+        window = self._session.progress.window
+        if not scaler.is_enabled():
+            window.loss_scale = None
+            return
+        scale = getattr(scaler, "_scale", None)
+        if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":  # reading it elsewhere would wait
+            window.loss_scale = float(scale)
+        elif window.loss_scale is None:
+            window.loss_scale = float("nan")
+
+    def _unscaled(self) -> None:
+        window = self._session.progress.window
+        window.unscaled = True
+        window.unscaled_by = window.loss_scale or 1.0

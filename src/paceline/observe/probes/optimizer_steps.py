@@ -1,0 +1,215 @@
+"""The step clock: optimizer steps, their learning rates, and what happened between them.
+
+Step k is the k-th step of the optimizer that stepped most often: the two optimizers of a GAN, an optimizer inside
+another, and a step that a GradScaler skips on all ranks do not count twice.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch.optim import Optimizer
+from torch.optim import optimizer as optimizers
+
+from paceline.observe.call_site import user_place
+from paceline.observe.model_registry import ModelRegistry, parameters_of
+from paceline.observe.schedule import has_digests, is_recorded
+from paceline.observe.session import Probe, Session, StepWindow, Topic
+from paceline.records.observed import StepTiming
+from paceline.records.observed_rank import ObservedStep, OptimizerSeen
+
+_SHOWN = 20
+_EXTRA = 200
+"""Steps that are recorded only because their pattern changed, at most."""
+
+
+class OptimizerSteps(Probe):
+    """Counts optimizer steps through torch's global hooks."""
+
+    signal = "steps"
+    requires = (
+        (optimizers, "register_optimizer_step_pre_hook"),
+        (optimizers, "register_optimizer_step_post_hook"),
+    )
+
+    def __init__(self, models: ModelRegistry) -> None:
+        self._models = models
+        self._counts: dict[int, int] = {}
+        self._stepping: list[int] = []
+        self._sets: dict[int, tuple[int, int]] = {}
+        self._patterns: dict[int, Any] = {}
+        self._extra = 0
+        self._sequence: int | None = None
+        self._first_s: float | None = None
+        self._last_s = 0.0
+
+    def arm(self, session: Session) -> None:
+        """Register hooks that fire for each optimizer."""
+        self._session = session
+        compiling = torch.compiler.is_compiling
+
+        def before(optimizer: Optimizer, *_: Any) -> None:
+            if not compiling():
+                session.run(self, self._begins, optimizer)
+
+        def after(optimizer: Optimizer, *_: Any) -> None:
+            if not compiling():
+                session.run(self, self._ended, optimizer)
+
+        session.undo(self, optimizers.register_optimizer_step_pre_hook(before).remove)
+        session.undo(self, optimizers.register_optimizer_step_post_hook(after).remove)
+
+    def _begins(self, optimizer: Optimizer) -> None:
+        if id(optimizer) in self._stepping:  # its last step raised an exception
+            self._stepping.clear()
+        self._stepping.append(id(optimizer))
+        if len(self._stepping) > 1:  # an optimizer that steps another one
+            return
+        number = self._models.add_optimizer(optimizer)
+        session, progress = self._session, self._session.progress
+        step = self._counts.get(number, 0) + 1
+        if step == 1 and progress.step == 0 and self._first_s is None:
+            self._first_s = self._last_s = time.perf_counter()
+        session.announce(Topic.STEP_BEGINS, optimizer)
+        self._note_parameters(optimizer, number, step)
+        window = progress.window
+        reductions = self._reductions()
+        pattern = (
+            window.forwards,
+            tuple(window.synchronized),
+            window.backwards,
+            window.backwards_unwrapped,
+            reductions,
+            window.own_reductions,
+            window.own_averages,
+            window.clips_before_backward,
+            window.clips_while_scaled,
+        )
+        recorded = is_recorded(step)
+        if not recorded and (self._patterns.get(number) == pattern or self._extra >= _EXTRA):
+            return
+        self._extra += not recorded
+        self._patterns[number] = pattern
+        session.emit(self._event(optimizer, number, step, window, reductions))
+
+    def _event(
+        self, optimizer: Optimizer, number: int, step: int, window: StepWindow, reductions: int | None
+    ) -> ObservedStep:
+        position = self._session.progress.position or (None, None, None)
+        after = before = None
+        if window.norms and has_digests(step):
+            own = parameters_of(optimizer)
+            after = _norm([window.norms[id(each)] for each in own if id(each) in window.norms])
+            before = _norm([gradient_square(each.grad) for each in own if each.grad is not None])
+        return ObservedStep(
+            step=step,
+            optimizer=number,
+            lr=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            forwards=window.forwards,
+            synchronized=window.synchronized,
+            backwards=window.backwards,
+            backwards_unwrapped=window.backwards_unwrapped,
+            reductions=reductions,
+            own_reductions=window.own_reductions,
+            own_averages=window.own_averages,
+            clips=window.clips,
+            clips_before_backward=window.clips_before_backward,
+            clips_while_scaled=window.clips_while_scaled,
+            scheduler_steps=window.scheduler_steps,
+            loss=window.loss,
+            loss_scale=window.loss_scale,
+            norm_after_backward=after,
+            norm_at_step=before,
+            unscaled_by=window.unscaled_by,
+            loader=position[0],
+            number=position[1],
+            batch=position[2],
+            forward_place=window.forward_place,
+            backward_place=window.backward_place,
+            step_place=user_place(),
+            clip_place=window.clip_place,
+            reduce_place=window.reduce_place,
+        )
+
+    def _reductions(self) -> int | None:
+        """Collectives of the default group since the last call; DDP's own count as well."""
+        if not dist.is_initialized():
+            return None
+        try:
+            sequence = int(dist.group.WORLD._get_sequence_number_for_group())  # type: ignore[union-attr]
+        except (AttributeError, RuntimeError):
+            return None
+        since = sequence - (self._sequence or 0)
+        self._sequence = sequence
+        return since
+
+    def _note_parameters(self, optimizer: Optimizer, number: int, step: int) -> None:
+        """Say what an optimizer holds at its first step, and when that has changed."""
+        own = parameters_of(optimizer)
+        missing = sum(each.grad is None for each in own)
+        if self._sets.get(number) == (len(own), missing) or (number in self._sets and not is_recorded(step)):
+            return
+        self._sets[number] = (len(own), missing)
+        names, registered = self._models.names(), self._models.registered()
+        outside = [each for each in own if id(each) not in registered and each.requires_grad]
+        held = {id(each) for _, known in self._models.optimizers() for each in parameters_of(known)}
+        loose = [
+            names.get(id(each), "?")
+            for _, model in self._models.modules()
+            for each in model.parameters()
+            if each.grad is not None and id(each) not in held
+        ]
+        self._session.emit(
+            OptimizerSeen(
+                number=number,
+                kind=type(optimizer).__name__,
+                step=step,
+                parameters=len(own),
+                wrapped=sum(id(each) in registered for each in own),
+                outside=[names.get(id(each), "?") for each in outside[:_SHOWN]],
+                without_gradient=missing,
+                wrapped_with_gradient_elsewhere=loose[:_SHOWN],
+                place=user_place(),
+            )
+        )
+
+    def _ended(self, optimizer: Optimizer) -> None:
+        if self._stepping and self._stepping.pop() != id(optimizer) or self._stepping:
+            return
+        number = self._models.add_optimizer(optimizer)
+        step = self._counts[number] = self._counts.get(number, 0) + 1
+        session, progress = self._session, self._session.progress
+        if step > progress.step:
+            progress.step = step
+            now = time.perf_counter()
+            session.sink.beat(step, progress.samples)
+            if is_recorded(step) and self._first_s is not None:
+                session.emit(
+                    StepTiming(
+                        step=step,
+                        elapsed_s=now - self._first_s,
+                        duration_s=now - self._last_s if step > 1 else None,
+                        source="hooks",
+                        sampled=True,
+                    )
+                )
+            self._last_s = now
+        progress.restored_since_step = False
+        session.announce(Topic.STEP_ENDS, optimizer)
+        scale = progress.window.loss_scale
+        progress.window = StepWindow(loss_scale=scale)
+
+
+def gradient_square(gradient: torch.Tensor) -> torch.Tensor:
+    """Squared norm of a gradient, in float32 or wider, on its device."""
+    values = gradient.coalesce().values() if gradient.is_sparse else gradient
+    return torch.linalg.vector_norm(values.detach(), dtype=torch.promote_types(values.dtype, torch.float32)).square()
+
+
+def _norm(squares: list[torch.Tensor]) -> float | None:
+    if not squares:
+        return None
+    return float(torch.stack([each.to("cpu", torch.float64) for each in squares]).sum().sqrt())

@@ -1,0 +1,56 @@
+"""Learning-rate schedulers: for how many steps they were made, and how often they step."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler
+
+from paceline.observe.call_site import user_place
+from paceline.observe.session import Probe, Session
+from paceline.records.observed_rank import SchedulerSeen
+
+_HORIZONS = ("total_steps", "T_max", "total_iters")
+_MAKERS = ("CosineAnnealingLR", "OneCycleLR", "LinearLR", "PolynomialLR")
+
+
+class Schedules(Probe):
+    """Patches schedulers' constructors that name a horizon, and counts the steps of all."""
+
+    signal = "learning-rate schedulers"
+    requires = ((LRScheduler, "step"),)
+
+    def arm(self, session: Session) -> None:
+        """Patch the classes; `step` of a scheduler's instance is the script's or torch's own business."""
+        self._session = session
+        self._depth = 0
+        for name in _MAKERS:
+            kind = getattr(lr_scheduler, name, None)
+            if kind is not None and "__init__" in vars(kind):
+                session.patch(self, kind, "__init__", after=lambda _, args, __: self._made(args[0]))
+        owners = {LRScheduler, *(each for each in vars(lr_scheduler).values() if isinstance(each, type))}
+        for kind in owners:
+            if issubclass(kind, LRScheduler) and "step" in vars(kind):
+                session.patch(
+                    self,
+                    kind,
+                    "step",
+                    before=lambda *_: self._stepping(),
+                    after=lambda *_: self._stepped(),
+                    raised=lambda *_: self._stepped(),
+                )
+
+    def _made(self, scheduler: Any) -> None:
+        found = [getattr(scheduler, name) for name in _HORIZONS if isinstance(getattr(scheduler, name, None), int)]
+        horizon = int(found[0]) if found else None
+        self._session.emit(SchedulerSeen(kind=type(scheduler).__name__, horizon=horizon, place=user_place()))
+
+    def _stepping(self) -> None:
+        self._depth += 1
+        if self._depth == 1:  # a chain of schedulers steps its members
+            self._session.progress.scheduler_steps += 1
+            self._session.progress.window.scheduler_steps += 1
+
+    def _stepped(self) -> None:
+        self._depth = max(0, self._depth - 1)

@@ -1,0 +1,135 @@
+"""Collectives that the script calls itself: all_reduce, all_gather, barrier and the others of torch.distributed.
+
+DDP issues its own in C++. They are not seen here; the step clock counts them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import torch.distributed.distributed_c10d as c10d
+from torch import Tensor
+
+from paceline.observe.call_site import user_place
+from paceline.observe.model_registry import ModelRegistry, parameters_of
+from paceline.observe.probes.process_group import patch_everywhere
+from paceline.observe.schedule import is_recorded
+from paceline.observe.session import Probe, Session, Topic
+from paceline.records.observed import Collective
+
+FUNCTIONS = (
+    "all_reduce",
+    "all_reduce_coalesced",
+    "all_gather",
+    "all_gather_into_tensor",
+    "all_gather_object",
+    "all_to_all",
+    "all_to_all_single",
+    "barrier",
+    "broadcast",
+    "broadcast_object_list",
+    "gather",
+    "gather_object",
+    "monitored_barrier",
+    "reduce",
+    "reduce_scatter",
+    "reduce_scatter_tensor",
+    "scatter",
+    "scatter_object_list",
+)
+_FIRST = 20
+
+
+class ScriptCollectives(Probe):
+    """Patches the functions of torch.distributed."""
+
+    signal = "collectives of the script"
+    requires = ((c10d, "all_reduce"), (c10d, "barrier"), (c10d, "broadcast"))
+
+    def __init__(self, models: ModelRegistry) -> None:
+        self._models = models
+        self._calls: Counter[Any] = Counter()
+        self._inside = False
+        self.count = 0
+        """Calls so far."""
+        self._gradients: set[int] = set()
+        self._parameters: set[int] = set()
+        self._known_at = -1
+
+    def arm(self, session: Session) -> None:
+        """Patch all of them that this torch has."""
+        self._session = session
+        for name in FUNCTIONS:
+            if hasattr(c10d, name):
+                patch_everywhere(
+                    session,
+                    self,
+                    name,
+                    before=lambda args, kwargs, name=name: self._called(name, args, kwargs),
+                    after=lambda *_: self._returned(),
+                    raised=lambda *_: self._returned(),
+                )
+        session.listen(self, Topic.BACKWARD_ENDS, self._forget)
+
+    def _forget(self) -> None:
+        self._known_at = -1
+
+    def _called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        self.count += 1
+        if self._inside:  # object collectives use others
+            return
+        self._inside = True
+        tensors = list(_tensors([*args[:2], *kwargs.values()]))
+        on = self._what(tensors)
+        progress = self._session.progress
+        window = progress.window
+        window.own_reductions += on == "gradients"
+        window.own_averages += on == "parameters"
+        place = user_place()
+        if on == "gradients":
+            window.reduce_place = place
+        self._calls[name, place] += 1
+        in_any_case = progress.after_evaluation > 0
+        progress.after_evaluation -= in_any_case
+        if in_any_case or self._calls[name, place] <= _FIRST or is_recorded(self._calls[name, place]):
+            self._session.emit(
+                Collective(
+                    seq=self.count,
+                    op=name,
+                    bytes=sum(each.nbytes for each in tensors),
+                    dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
+                    place=place,
+                    on=on,
+                    step=progress.step,
+                    issued_s=time.monotonic(),
+                )
+            )
+
+    def _returned(self) -> None:
+        self._inside = False
+
+    def _what(self, tensors: list[Tensor]) -> str:
+        """Whether tensors are gradients, or share memory with parameters; by address, so views of them count."""
+        if not tensors:
+            return ""
+        if self._known_at != self._session.progress.step:
+            self._known_at = self._session.progress.step
+            known = [each for _, optimizer in self._models.optimizers() for each in parameters_of(optimizer)]
+            known += [each for _, model in self._models.modules() for each in model.parameters()]
+            self._parameters = {each.data_ptr() for each in known if each.numel()}
+            self._gradients = {each.grad.data_ptr() for each in known if each.grad is not None and each.numel()}
+        addresses = {each.data_ptr() for each in tensors if each.numel()}
+        if addresses & self._gradients:
+            return "gradients"
+        return "parameters" if addresses & self._parameters else "other"
+
+
+def _tensors(values: list[Any], depth: int = 0) -> Iterator[Tensor]:
+    for value in values:
+        if isinstance(value, Tensor):
+            yield value
+        elif isinstance(value, list | tuple) and depth < 2:
+            yield from _tensors(list(value), depth + 1)

@@ -1,0 +1,140 @@
+"""Models that DDP or FSDP wraps: what was registered, which forward passes go through the wrapper, what they are given."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.parallel import DistributedDataParallel
+
+from paceline.observe.call_site import user_place
+from paceline.observe.model_registry import ModelRegistry, Wrapped
+from paceline.observe.schedule import is_recorded
+from paceline.observe.session import Probe, Session, Topic
+from paceline.observe.tensor_digest import DIGITS, sampled_digest
+from paceline.records.observed_rank import InputSeen, ModelWrapped, TrainableChanged
+
+_SHOWN = 20
+_FIRST = 50
+_INPUTS_PER_STEP = 4
+
+
+class WrappedModels(Probe):
+    """Patches the constructor and `forward` of DistributedDataParallel."""
+
+    signal = "wrapped models"
+    requires = ((DistributedDataParallel, "__init__"), (DistributedDataParallel, "forward"))
+
+    def __init__(self, models: ModelRegistry) -> None:
+        self._models = models
+        self._reported: dict[int, tuple[int, int]] = {}
+
+    def arm(self, session: Session) -> None:
+        """Patch DDP."""
+        self._session = session
+        session.patch(self, DistributedDataParallel, "__init__", after=lambda _, args, __: self._made(args[0]))
+        session.patch(self, DistributedDataParallel, "forward", before=self._forward)
+        session.listen(self, Topic.STEP_BEGINS, lambda _: self._compare_trainable())
+
+    def _made(self, ddp: DistributedDataParallel) -> None:
+        wrapped = self._models.add(ddp, ddp.module)
+        named = list(ddp.module.named_parameters())
+        order = hashlib.sha256(repr([(name, tuple(each.shape), str(each.dtype)) for name, each in named]).encode())
+        modules = list(ddp.module.modules())
+        synced = sum(isinstance(each, nn.SyncBatchNorm) for each in modules)
+        norms = sum(isinstance(each, _BatchNorm) and each.track_running_stats for each in modules) - synced
+        drops = sum(isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0 for each in modules)
+        self._session.emit(
+            ModelWrapped(
+                number=wrapped.number,
+                wrapper=type(ddp).__name__,
+                model=type(ddp.module).__name__,
+                step=self._session.progress.step,
+                parameters=len(wrapped.registered),
+                order=order.hexdigest()[:DIGITS],
+                first_names=[name for name, _ in named[:_FIRST]],
+                options={
+                    "broadcast_buffers": bool(getattr(ddp, "broadcast_buffers", True)),
+                    "find_unused_parameters": bool(ddp.find_unused_parameters),
+                    "static_graph": bool(ddp.static_graph),
+                },
+                layers={"batch_norm": norms, "sync_batch_norm": synced, "dropout": drops},
+                group=ddp.process_group.size() if ddp.process_group is not None else 0,
+                place=user_place(),
+            )
+        )
+
+    def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        ddp, session = args[0], self._session
+        progress = session.progress
+        if not torch.is_grad_enabled():
+            progress.wrapped_forwards += 1
+            return
+        session.announce(Topic.FORWARD, ddp)
+        window = progress.window
+        if is_recorded(progress.step + 1):
+            window.forward_place = user_place()
+            if window.forwards < _INPUTS_PER_STEP:
+                self._note_input(ddp, args[1:], kwargs)
+        window.forwards += 1
+        window.synchronized.append(bool(ddp.require_backward_grad_sync))
+        window.forward_since_backward = True
+
+    def _note_input(self, ddp: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        tensors = [each for each in _tensors((args, kwargs)) if each.dim() and each.numel()]
+        if not tensors:
+            return
+        progress, wrapped = self._session.progress, self._models.find(ddp)
+        position = progress.position or (None, None, None)
+        self._session.emit(
+            InputSeen(
+                step=progress.step + 1,
+                forward=progress.window.forwards,
+                rows=tensors[0].shape[0],
+                shape=list(tensors[0].shape),
+                digest="".join(sampled_digest(each) for each in tensors[:4]),
+                wrapper=wrapped.number if wrapped else None,
+                loader=position[0],
+                number=position[1],
+                batch=position[2],
+            )
+        )
+
+    def _compare_trainable(self) -> None:
+        progress = self._session.progress
+        if not is_recorded(progress.step + 1):
+            return
+        for wrapped in self._models.wrapped():
+            model = wrapped.model()
+            if model is None or wrapped.sharded:
+                continue
+            added, removed = _changes(wrapped, model)
+            sizes = (len(added), len(removed))
+            if sizes != self._reported.get(wrapped.number, (0, 0)):
+                self._reported[wrapped.number] = sizes
+                self._session.emit(
+                    TrainableChanged(
+                        number=wrapped.number, step=progress.step, added=added[:_SHOWN], removed=removed[:_SHOWN]
+                    )
+                )
+
+
+def _changes(wrapped: Wrapped, model: nn.Module) -> tuple[list[str], list[str]]:
+    named = dict(model.named_parameters())
+    added = [name for name, each in named.items() if each.requires_grad and id(each) not in wrapped.registered]
+    now = {id(each) for each in named.values()}
+    frozen = [name for name, each in named.items() if not each.requires_grad and id(each) in wrapped.registered]
+    return added, [*frozen, *["?"] * len(wrapped.registered - now)]
+
+
+def _tensors(value: Any, depth: int = 0) -> Iterator[Tensor]:
+    if isinstance(value, Tensor):
+        yield value
+    elif depth < 4:
+        items = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
+        for each in items:
+            yield from _tensors(each, depth + 1)

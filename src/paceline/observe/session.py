@@ -1,0 +1,279 @@
+"""One observed process: holds the probes, keeps their failures away from the script, and lets them hear of each other.
+
+Probes announce what happens (`announce`) and listen to what others announce (`listen`); see `Topic`. Everything a probe
+does inside the script runs through `Session.run`: an exception there ends that probe, becomes a `NotObserved` event, and
+never reaches the script.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from paceline.observe.sinks import Sink
+from paceline.records.event import Event
+from paceline.records.observed import NotObserved
+from paceline.records.place import Place, is_library
+
+try:  # dynamo must not look into the functions that stand in for torch's
+    from torch._C._dynamo.eval_frame import skip_code as _skip_code
+except ImportError:  # without dynamo there is nothing to skip
+
+    def _skip_code(code: Any) -> None: ...
+
+
+class Topic(enum.Enum):
+    """What probes tell each other, with the arguments of the listeners."""
+
+    BATCH_WANTED = enum.auto()
+    """(loader): the script asks a loader for the next batch."""
+    FORWARD = enum.auto()
+    """(wrapped module): a forward pass of a wrapped model with gradients begins."""
+    BACKWARD_BEGINS = enum.auto()
+    BACKWARD_ENDS = enum.auto()
+    STEP_BEGINS = enum.auto()
+    """(optimizer): before it changes anything."""
+    STEP_ENDS = enum.auto()
+    """(optimizer)."""
+    EVALUATION_BEGINS = enum.auto()
+    PASS_ENDS = enum.auto()
+    """A pass over a loader that was trained on has ended."""
+    SCRIPT_ENDS = enum.auto()
+
+
+@dataclass
+class StepWindow:
+    """Counters since the last optimizer step; see `ObservedStep`."""
+
+    forwards: int = 0
+    synchronized: list[bool] = field(default_factory=list)
+    forward_since_backward: bool = False
+    backwards: int = 0
+    backwards_unwrapped: int = 0
+    own_reductions: int = 0
+    own_averages: int = 0
+    clips: int = 0
+    clips_since_backward: int = 0
+    clips_before_backward: int = 0
+    clips_while_scaled: int = 0
+    scheduler_steps: int = 0
+    unscaled: bool = False
+    unscaled_by: float = 1.0
+    loss_scale: float | None = None
+    loss: float | None = None
+    norms: dict[int, torch.Tensor] = field(default_factory=dict)
+    """Squared norm of each gradient after the last backward pass, by id of the parameter; on steps with digests."""
+    forward_place: Place | None = None
+    backward_place: Place | None = None
+    clip_place: Place | None = None
+    reduce_place: Place | None = None
+
+
+@dataclass
+class Progress:
+    """How far the script is, shared by the probes."""
+
+    step: int = 0
+    """Steps of the optimizer that stepped most often."""
+    samples: int = 0
+    """That this rank took from loaders it trains on."""
+    scheduler_steps: int = 0
+    backwards: int = 0
+    wrapped_forwards: int = 0
+    """Of wrapped models, without gradients."""
+    after_evaluation: int = 0
+    """Collectives of the script that are written down in any case, since an evaluation has just ended."""
+    restored_since_step: bool = False
+    position: tuple[int, int, int] | None = None
+    """Loader, pass and batch that the script received last."""
+    window: StepWindow = field(default_factory=StepWindow)
+
+
+class Probe:
+    """Observes one signal. Subclasses patch and listen in `arm`; the session undoes both.
+
+    Attributes:
+        signal: what it observes, in the words of a report.
+        requires: what must exist, as `(owner, attribute)`.
+    """
+
+    signal: str
+    requires: tuple[tuple[Any, str], ...] = ()
+
+    def arm(self, session: Session) -> None:
+        """Begin to observe."""
+        raise NotImplementedError
+
+
+class Session:
+    """Observes this process from `arm` to `disarm`, or as a context manager.
+
+    Args:
+        sink: takes the events.
+        probes: to be armed.
+        rank: of this process.
+
+    Attributes:
+        on: False in processes that were forked from this one, and after `disarm`.
+        armed: signals that are being observed.
+        failed: why a signal is not observed, by signal.
+        spent_s: time that probes took, as far as it is measured.
+    """
+
+    def __init__(self, sink: Sink, probes: Iterable[Probe] = (), *, rank: int = 0) -> None:
+        self.sink, self.rank = sink, rank
+        self.probes = list(probes)
+        self.progress = Progress()
+        self.on = False
+        self.armed: list[str] = []
+        self.failed: dict[str, str] = {}
+        self.spent_s = 0.0
+        self.started_s = time.monotonic()
+        self._undo: dict[str, list[Callable[[], None]]] = defaultdict(list)
+        self._listeners: dict[Topic, list[tuple[Probe, Callable[..., None]]]] = {topic: [] for topic in Topic}
+
+    def __enter__(self) -> Session:
+        self.arm()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.disarm()
+
+    def arm(self) -> None:
+        """Arm every probe; one that cannot be armed is recorded and left out."""
+        self.on = True
+        for probe in self.probes:
+            missing = [name for owner, name in probe.requires if not hasattr(owner, name)]
+            if missing:
+                self.give_up(probe, f"torch {torch.__version__} has no {', '.join(missing)}")
+                continue
+            try:
+                probe.arm(self)
+            except Exception as error:  # noqa: BLE001
+                self.give_up(probe, _text(error))
+            else:
+                self.armed.append(probe.signal)
+
+    def disarm(self) -> None:
+        """Observe no more; torch is as it was before."""
+        self.on = False
+        for probe in self.probes:
+            self._take_back(probe)
+
+    def emit(self, event: Event) -> None:
+        """Hand an event to the sink."""
+        self.sink.emit(event)
+
+    def listen(self, probe: Probe, topic: Topic, function: Callable[..., None]) -> None:
+        """Call a function of a probe at each announcement."""
+        listener = (probe, function)
+        self._listeners[topic].append(listener)
+        self._undo[probe.signal].append(lambda: self._listeners[topic].remove(listener))
+
+    def announce(self, topic: Topic, *args: Any) -> None:
+        """Call all listeners, in the order in which probes were armed."""
+        for probe, function in tuple(self._listeners[topic]):
+            self.run(probe, function, *args)
+
+    def run(self, probe: Probe, function: Callable[..., Any], *args: Any) -> None:
+        """Call a function of a probe within the script."""
+        if not self.on or probe.signal in self.failed:
+            return
+        try:
+            function(*args)
+        except Exception as error:
+            if _from_the_user(error):  # a handler of a signal that came meanwhile
+                raise
+            self.give_up(probe, _text(error))
+
+    def give_up(self, probe: Probe, why: str) -> None:
+        """A probe observes no more."""
+        self.failed[probe.signal] = why
+        self._take_back(probe)
+        try:
+            self.emit(NotObserved(what=probe.signal, why=why))
+        except Exception:  # noqa: BLE001  the sink itself is broken: nothing can be told any more
+            self.on = False
+
+    def undo(self, probe: Probe, function: Callable[[], None]) -> None:
+        """Call a function when the probe is disarmed."""
+        self._undo[probe.signal].append(function)
+
+    def patch(
+        self,
+        probe: Probe,
+        owner: Any,
+        name: str,
+        *,
+        before: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None,
+        after: Callable[[Any, tuple[Any, ...], dict[str, Any]], None] | None = None,
+        raised: Callable[[BaseException, tuple[Any, ...]], None] | None = None,
+    ) -> None:
+        """Until `disarm`, call functions of a probe around each call of a function of torch's.
+
+        Args:
+            probe: whose functions they are.
+            owner: a class or a module.
+            name: of the function in it.
+            before: before(args, kwargs) is called first.
+            after: after(result, args, kwargs) is called when it has returned.
+            raised: raised(exception, args) is called when it has raised one.
+
+        Raises:
+            TypeError: it is no function, or not of `owner` itself.
+        """
+        original = vars(owner).get(name)
+        if not callable(original):
+            raise TypeError(f"{owner.__name__}.{name} is no plain function")
+        session, compiling = self, torch.compiler.is_compiling
+
+        @functools.wraps(original)
+        def observed(*args: Any, **kwargs: Any) -> Any:
+            if not session.on or compiling():
+                return original(*args, **kwargs)
+            if before is not None:
+                session.run(probe, before, args, kwargs)
+            try:
+                result = original(*args, **kwargs)
+            except BaseException as error:
+                if raised is not None:
+                    session.run(probe, raised, error, args)
+                raise
+            if after is not None:
+                session.run(probe, after, result, args, kwargs)
+            return result
+
+        _skip_code(observed.__code__)
+        setattr(owner, name, observed)
+        self._undo[probe.signal].append(lambda: _put_back(owner, name, observed, original))
+
+    def _take_back(self, probe: Probe) -> None:
+        steps = self._undo[probe.signal]
+        while steps:
+            try:
+                steps.pop()()
+            except Exception:  # noqa: BLE001  `on` and `failed` keep what is left from doing anything
+                continue
+
+
+def _put_back(owner: Any, name: str, ours: Any, original: Any) -> None:
+    if vars(owner).get(name) is ours:  # the script may have patched it as well
+        setattr(owner, name, original)
+
+
+def _text(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _from_the_user(error: BaseException) -> bool:
+    trace, last = error.__traceback__, None
+    while trace is not None:
+        trace, last = trace.tb_next, trace
+    return last is not None and not is_library(last.tb_frame.f_code.co_filename)

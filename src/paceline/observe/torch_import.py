@@ -1,0 +1,61 @@
+"""Attaches the observer once the script has imported torch. Imports neither torch nor anything heavy itself."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from collections.abc import Callable
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from typing import Any
+
+from paceline.records.ring import RINGS_VARIABLE
+
+
+class _TorchFinder:
+    """Calls a function after the first import of torch. It finds nothing itself and leaves after that."""
+
+    def __init__(self, then: Callable[[], None]) -> None:
+        self._then = then
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """The spec that the other finders have for torch, whose loader also calls the function."""
+        if name != "torch":
+            return None
+        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        spec = importlib.util.find_spec(name)
+        if spec is None or spec.loader is None:
+            return spec
+        loader: Any = spec.loader
+        execute = loader.exec_module
+
+        def execute_then_attach(module: Any) -> None:
+            del loader.exec_module
+            execute(module)
+            self._then()
+
+        loader.exec_module = execute_then_attach
+        return spec
+
+
+def attach_after_torch() -> None:
+    """Attach the observer to this process when it imports torch, or now if it has."""
+    if "torch" in sys.modules:
+        _attach()
+    else:
+        sys.meta_path.insert(0, _TorchFinder(_attach))  # type: ignore[arg-type]
+
+
+def _attach() -> None:
+    """Whatever goes wrong here is not the script's problem: the launcher finds a note and reports it."""
+    try:
+        from paceline.observe.attach import attach_to_rank
+
+        attach_to_rank()
+    except Exception as error:  # noqa: BLE001
+        note = Path(os.environ.get(RINGS_VARIABLE, os.devnull)) / f"{os.environ.get('RANK', '0')}.not-observed"
+        try:
+            note.write_text(f"{type(error).__name__}: {error}")
+        except OSError:
+            return
