@@ -7,13 +7,15 @@ import shlex
 import shutil
 import signal
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import IO, TYPE_CHECKING
 
 from paceline.launch.flags import flags_before_script, help_text
 from paceline.records.wrap import columns, text_card
 
 if TYPE_CHECKING:
     from paceline.launch.plan import LaunchPlan
+    from paceline.records.schema import Finding
 
 
 def run_command(argv: list[str]) -> int:
@@ -35,7 +37,8 @@ def run_command(argv: list[str]) -> int:
     from paceline.launch.execute import execute, recorded_run
     from paceline.launch.plan import plan_launch
     from paceline.launch.tuning import describe
-    from paceline.records.errors import PacelineError
+    from paceline.cli.observed_job import observed_job
+    from paceline.records.errors import Exit, PacelineError
     from paceline.records.findings import append_findings
     from paceline.records.rundir import RunDir
 
@@ -43,21 +46,49 @@ def run_command(argv: list[str]) -> int:
     if plan.flags["dry_run"]:
         print(_as_text(plan))
         return 0
+    as_json = plan.flags["format"] == "json"
+    document = _stdout_to_stderr() if as_json else None
     with recorded_run(plan) as plan:
+        run = RunDir(plan.run_dir)
         off = " (--no-tuning leaves them out)" if plan.settings else ""
         _say(f"paceline: run directory {plan.run_dir}; settings {describe(plan.settings)}{off}")
         os.environ.update(plan.added_environment)  # workers inherit it
-        outcome = execute(plan, _say, cause_of)
+        with observed_job(run, _say) as observation:
+            outcome = execute(plan, _say, cause_of)
+    findings = [*job_findings(outcome.attempts), *observation.findings()]
     try:
-        append_findings(RunDir(plan.run_dir).findings, job_findings(outcome.attempts))
+        append_findings(run.findings, findings)
     except PacelineError as error:  # a full disk does not change how the job ended
         _say(f"paceline: findings.jsonl was not written: {error.what}")
     if outcome.message:
         _say(outcome.message)
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     if outcome.cause is not None:
-        width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
         _say(text_card(outcome.cause.title, outcome.cause.rows, width=width))
-    return outcome.exit_code
+    if text := observation.card(width):
+        _say(text)
+    exit_code = outcome.exit_code
+    if exit_code == Exit.OK and _severe(findings, plan.flags["fail_on"]):
+        exit_code = Exit.FAILED
+    if document is not None:
+        document.write(observation.document(findings, exit_code))
+        document.close()
+    return exit_code
+
+
+def _severe(findings: Sequence[Finding], fail_on: str | None) -> bool:
+    from paceline.audits.catalog import SEVERITIES
+
+    limit = SEVERITIES.index(fail_on) if fail_on else -1
+    return any(SEVERITIES.index(each.severity) <= limit for each in findings)
+
+
+def _stdout_to_stderr() -> IO[bytes]:
+    """Let everything that is printed from now on, by ranks too, go to stderr. Returns what was stdout."""
+    sys.stdout.flush()
+    document = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)
+    return document
 
 
 def _say(text: str) -> None:

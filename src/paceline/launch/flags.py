@@ -39,6 +39,17 @@ OURS = (
     Flag(("--run-dir",), "DIR", "the run's own directory, exactly this one", "runs/<date>_<time>_<script>"),
     Flag(("--no-tuning",), "", "leave the workers' thread and memory settings alone"),
     Flag(("--dry-run",), "", "print what would be started, with each setting and its reason, and start nothing"),
+    Flag(
+        ("--fail-on",),
+        "SEVERITY",
+        "exit with code 1 if the job succeeds and a finding is at least this severe: error or warning",
+    ),
+    Flag(
+        ("--format",),
+        "NAME",
+        "text, or json for one JSON document on stdout; the script's own output then goes to stderr",
+        "text",
+    ),
 )
 
 TORCHRUN: dict[str, tuple[Flag, ...]] = {

@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.launch.capture import CapturedLogs
+from paceline.launch.output_compare import compare_output
 from paceline.launch.rank_ends import Ends
 from paceline.launch.stall import Script, StallWatch
 from paceline.records.errors import PacelineError
@@ -79,6 +80,8 @@ class JobRecord:
         self.attempts.append(attempt)
         try:
             self._writer.write(attempt)
+            if folder is not None and (compared := compare_output(folder, [each.local_rank for each in attempt.ranks])):
+                self._writer.write(compared)
         except PacelineError as error:  # a full disk does not end a job that runs
             self._say(f"paceline: the record of attempt {attempt.attempt} was not written: {error.what}")
         if restarts_left is not None:

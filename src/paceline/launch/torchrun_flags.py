@@ -31,6 +31,8 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--run-dir", type=Path, default=None)
     parser.add_argument("--no-tuning", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
+    parser.add_argument("--fail-on", choices=("error", "warning"), default=None)
+    parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.error = _refuse  # type: ignore[method-assign]
     return parser
 

@@ -1,0 +1,157 @@
+"""What `paceline run` and `paceline audit` say about an observed run."""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from paceline.audits.catalog import RunJudge
+from paceline.records.observed import NotObserved
+from paceline.records.schema import AnyEvent, Finding
+from paceline.records.wrap import text_card
+
+_STATUS_S = (10.0, 30.0, 60.0)
+_JUDGE_EVERY_S = 2.0
+_SHOWN_INFO = 5
+
+
+class LiveJudge:
+    """Judges a job while it runs: says each error once, and how far the job is now and then.
+
+    Args:
+        say: shows a line beside the script's output.
+
+    Attributes:
+        judge: of all events so far.
+        samples_per_s: over all ranks, from the first step to the last one; None before.
+        steps_per_s: likewise.
+    """
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self.judge = RunJudge()
+        self.samples_per_s: float | None = None
+        self.steps_per_s: float | None = None
+        self._say = say
+        self._decode = msgspec.json.Decoder(AnyEvent).decode
+        self._said: set[tuple[str, int | None]] = set()
+        self._started = self._judged = time.monotonic()
+        self._statuses = 0
+        self._first: tuple[int, int, float] | None = None
+        self._new = False
+
+    def event(self, rank: int, line: bytes) -> None:
+        """Take an event of a rank."""
+        self.judge.feed(rank, self._decode(line))
+        self._new = True
+
+    def batch(self, rank: int, loader: int, number: int, batch: int, indices: array[int]) -> None:
+        """Take the sample indices of a batch."""
+
+    def progress(self, ranks: dict[int, tuple[int, int, float]]) -> None:
+        """Take the steps and samples of all ranks."""
+        now = time.monotonic()
+        step = max(each[0] for each in ranks.values())
+        samples = sum(each[1] for each in ranks.values())
+        at = max(each[2] for each in ranks.values())
+        if step and self._first is None:
+            self._first = (step, samples, at)
+        elif self._first is not None and step > self._first[0]:
+            elapsed = max(at - self._first[2], 1e-9)
+            self.steps_per_s = (step - self._first[0]) / elapsed
+            self.samples_per_s = (samples - self._first[1]) / elapsed if samples else None
+        if self._new and now - self._judged >= _JUDGE_EVERY_S:
+            self._judged, self._new = now, False
+            self._say_errors()
+        due = _STATUS_S[self._statuses] if self._statuses < len(_STATUS_S) else 60.0 * (self._statuses - 1)
+        if now - self._started >= due:
+            self._statuses += 1
+            self._say(self._status(step))
+
+    def _say_errors(self) -> None:
+        for each in self.judge.findings():
+            if each.severity == "error" and (each.code, each.rank) not in self._said:
+                self._said.add((each.code, each.rank))
+                self._say(f"paceline: {_headline(each)}: {each.message}")
+
+    def _status(self, step: int) -> str:
+        found = [each for each in self.judge.findings() if each.severity != "info"]
+        parts = [f"step {step:,}"]
+        if self.samples_per_s:
+            parts.append(f"{self.samples_per_s:,.0f} samples/s")
+        parts.append(count_text(found) or "no findings so far")
+        return f"paceline: {' · '.join(parts)}"
+
+
+def observation_card(
+    judge: RunJudge,
+    findings: Sequence[Finding],
+    *,
+    run: Path,
+    missing: Sequence[NotObserved] = (),
+    throughput: str = "",
+    width: int | None = None,
+) -> str:
+    """The card at the end of an observed run.
+
+    Args:
+        judge: of the run.
+        findings: in the order in which they are shown.
+        run: the run directory.
+        missing: what was not observed beside what the judge knows.
+        throughput: a line about speed.
+        width: of the terminal; None does not wrap.
+    """
+    rows: list[tuple[str, str]] = []
+    infos = 0
+    for each in findings:
+        infos += each.severity == "info"
+        if each.severity == "info" and infos > _SHOWN_INFO:
+            continue
+        rows.append((each.severity, f"{each.code} {each.name}  {_place(each)}".rstrip()))
+        rows.append(("", f"{each.message}."))
+        if each.advice:
+            rows.append(("", f"repair: {each.advice}"))
+    if infos > _SHOWN_INFO:
+        rows.append(("", f"and {infos - _SHOWN_INFO} more of severity info, in findings.jsonl"))
+    looked = {topic: texts for topic, texts in judge.looked_at().items() if texts}
+    for number, (topic, texts) in enumerate(looked.items()):
+        rows.append(("watched" if number == 0 else "", f"{topic}: {'; '.join(texts)}"))
+    if throughput:
+        rows.append(("speed", throughput))
+    for number, each in enumerate([*missing, *judge.not_observed()]):
+        rows.append(("not seen" if number == 0 else "", f"{each.what}: {each.why}"))
+    rows.append(("next", f"paceline report {run}"))
+    return text_card(_title(judge, findings), rows, label=10, width=width)
+
+
+def count_text(findings: Sequence[Finding]) -> str:
+    """`1 error, 2 warnings`; empty without findings."""
+    parts = []
+    for severity, plural in (("error", "errors"), ("warning", "warnings"), ("info", "notes")):
+        count = sum(each.severity == severity for each in findings)
+        if count:
+            name = severity if severity != "info" else "note"
+            parts.append(f"{count} {name if count == 1 else plural}")
+    return ", ".join(parts)
+
+
+def _title(judge: RunJudge, findings: Sequence[Finding]) -> str:
+    what = f"{len(judge.ranks)} of {judge.world} ranks, {judge.steps:,} steps"
+    return f"paceline: {count_text(findings) or 'no findings in what was watched'} ({what})"
+
+
+def _headline(finding: Finding) -> str:
+    return f"{finding.severity} {finding.code} {finding.name}" + (f" ({_place(finding)})" if _place(finding) else "")
+
+
+def _place(finding: Finding) -> str:
+    if finding.path is None:
+        return ""
+    path = Path(finding.path)
+    here = Path.cwd()
+    shown = path.relative_to(here) if path.is_relative_to(here) else path
+    return f"{shown}:{finding.line}" if finding.line else str(shown)

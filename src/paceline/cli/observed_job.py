@@ -1,0 +1,106 @@
+"""Observes the job of `paceline run`: rings while it runs, findings and a card when it has ended."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import msgspec
+
+from paceline.audits.catalog import judge_output
+from paceline.cli.observation import LiveJudge, observation_card
+from paceline.launch.ring_drain import RingDrain, make_rings_folder, observation_off, observed_environment
+from paceline.records.observed import NotObserved
+from paceline.records.rundir import RunDir
+from paceline.records.schema import Finding
+
+
+class Observation:
+    """What was observed of a job, and what was not.
+
+    Args:
+        run: its directory.
+        drain: of its rings; None where nothing is observed.
+        live: judge of its events.
+        why_not: where nothing is observed.
+    """
+
+    def __init__(self, run: RunDir, drain: RingDrain | None, live: LiveJudge, why_not: str = "") -> None:
+        self._run, self._drain, self._live, self._why_not = run, drain, live, why_not
+
+    def findings(self) -> list[Finding]:
+        """Of all audits; call it when the job has ended."""
+        if self._drain is None:
+            return []
+        judge_output(self._live.judge, self._run.path)
+        self._found = self._live.judge.findings()
+        return self._found
+
+    def card(self, width: int | None) -> str:
+        """The card; empty where the user asked for plain torchrun."""
+        if self._drain is None:
+            return ""
+        return observation_card(
+            self._live.judge,
+            self._found,
+            run=self._run.path,
+            missing=self._missing(),
+            throughput=self._throughput(),
+            width=width,
+        )
+
+    def document(self, findings: Sequence[Finding], exit_code: int) -> bytes:
+        """The same as one JSON document."""
+        judge = self._live.judge
+        content: dict[str, Any] = {
+            "exit_code": int(exit_code),
+            "run": str(self._run.path),
+            "ranks": {"observed": sorted(judge.ranks), "world": judge.world},
+            "steps": judge.steps,
+            "steps_per_s": self._live.steps_per_s,
+            "samples_per_s": self._live.samples_per_s,
+            "findings": findings,
+            "watched": judge.looked_at(),
+            "not_observed": [{"what": each.what, "why": each.why} for each in [*self._missing(), *judge.not_observed()]],
+        }
+        return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+
+    def _missing(self) -> list[NotObserved]:
+        if self._drain is None:
+            return [NotObserved(what="everything", why=self._why_not)]
+        found = [NotObserved(what=f"rank {rank}", why=why) for rank, why in sorted(self._drain.notes.items())]
+        if self._drain.trouble:
+            found.append(NotObserved(what="some records", why=self._drain.trouble))
+        if not self._drain.seen and not found:
+            why = "no rank imported torch with the observer's sitecustomize: python -I, -E and -S ignore PYTHONPATH"
+            found.append(NotObserved(what="everything", why=why))
+        return found
+
+    def _throughput(self) -> str:
+        if self._live.steps_per_s is None:
+            return ""
+        text = f"{self._live.steps_per_s:,.1f} steps/s"
+        return f"{self._live.samples_per_s:,.0f} samples/s, {text}" if self._live.samples_per_s else text
+
+
+@contextmanager
+def observed_job(run: RunDir, say: Callable[[str], None]) -> Iterator[Observation]:
+    """Within the block, ranks that this process starts are observed, unless PACELINE_OBSERVE=0."""
+    live = LiveJudge(say)
+    if observation_off(dict(os.environ)):
+        yield Observation(run, None, live, "PACELINE_OBSERVE=0")
+        return
+    try:
+        rings = make_rings_folder()
+    except OSError as error:
+        yield Observation(run, None, live, f"no folder for records could be made: {error}")
+        return
+    os.environ.update(observed_environment(rings, dict(os.environ)))
+    drain = RingDrain(rings, run, live)
+    drain.start()
+    try:
+        yield Observation(run, drain, live)
+    finally:
+        drain.stop()

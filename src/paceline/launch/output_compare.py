@@ -1,0 +1,43 @@
+"""Compares what the ranks of a job printed: lines that every rank printed tell a person nothing N times."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+from paceline.records.observed_rank import OutputCompared, OutputRepeated
+
+_BYTES = 1 << 20
+_EXAMPLES = 3
+_SHORTEST = 4
+_FILES = ("output.log", "stdout.log")
+
+
+def compare_output(folder: Path, local_ranks: list[int]) -> OutputCompared | None:
+    """Compare the kept stdout of ranks; None where fewer than two kept any.
+
+    Args:
+        folder: holds `<local_rank>/`.
+        local_ranks: of this machine.
+    """
+    found = [_lines(folder / str(rank)) for rank in local_ranks]
+    if len(found) < 2 or any(each is None for each in found):
+        return None
+    counts = [each for each in found if each is not None]
+    common = counts[0].copy()
+    for each in counts[1:]:
+        common &= each
+    examples = [
+        OutputRepeated(text=text[:200], ranks=len(counts), times=sum(each[text] for each in counts))
+        for text, _ in common.most_common(_EXAMPLES)
+    ]
+    return OutputCompared(lines=counts[0].total(), repeated=common.total(), examples=examples)
+
+
+def _lines(folder: Path) -> Counter[str] | None:
+    path = next((folder / name for name in _FILES if (folder / name).is_file()), None)
+    if path is None:
+        return None
+    with path.open("rb") as file:
+        text = file.read(_BYTES).decode(errors="replace")
+    return Counter(line.strip() for line in text.splitlines() if len(line.strip()) >= _SHORTEST)
