@@ -19,8 +19,6 @@ SEVERITIES = ("error", "warning", "info")
 """Most severe first."""
 
 
-
-
 class RunJudge:
     """Feeds the events of all ranks to all audits.
 

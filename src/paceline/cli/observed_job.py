@@ -63,7 +63,9 @@ class Observation:
             "samples_per_s": self._live.samples_per_s,
             "findings": findings,
             "watched": judge.looked_at(),
-            "not_observed": [{"what": each.what, "why": each.why} for each in [*self._missing(), *judge.not_observed()]],
+            "not_observed": [
+                {"what": each.what, "why": each.why} for each in [*self._missing(), *judge.not_observed()]
+            ],
         }
         return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 

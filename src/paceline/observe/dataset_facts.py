@@ -38,14 +38,19 @@ class RootIndices:
                 break
         self.digest = None
         if self._chain:
-            self.digest = hash_bytes(array("q", self.of(range(len(self._chain[0])))).tobytes())
+            self.digest = hash_bytes(self.of(range(len(self._chain[0]))).tobytes())
 
-    def of(self, index: Any) -> list[int]:
+    def of(self, index: Any) -> array[int]:
         """Root indices of one index or of a batch of them."""
+        if isinstance(index, list) and not self._chain:
+            try:
+                return array("q", index)
+            except TypeError:  # tensors or numbers of numpy
+                pass
         found = [int(each) for each in index] if isinstance(index, Iterable) else [int(index)]
         for indices in self._chain:
             found = [indices[each] for each in found]
-        return found
+        return array("q", found)
 
 
 def _wrapped_dataset(dataset: Any) -> Any:

@@ -82,6 +82,10 @@ class Progress:
 
     step: int = 0
     """Steps of the optimizer that stepped most often."""
+    recorded: bool = True
+    """The step that is under way is written down, see `schedule`."""
+    digests: bool = True
+    """State is digested before and after it."""
     samples: int = 0
     """That this rank took from loaders it trains on."""
     scheduler_steps: int = 0
@@ -137,7 +141,7 @@ class Session:
         self.spent_s = 0.0
         self.started_s = time.monotonic()
         self._undo: dict[str, list[Callable[[], None]]] = defaultdict(list)
-        self._listeners: dict[Topic, list[tuple[Probe, Callable[..., None]]]] = {topic: [] for topic in Topic}
+        self._listeners: dict[Topic, tuple[tuple[Probe, Callable[..., None]], ...]] = {topic: () for topic in Topic}
 
     def __enter__(self) -> Session:
         self.arm()
@@ -174,13 +178,20 @@ class Session:
     def listen(self, probe: Probe, topic: Topic, function: Callable[..., None]) -> None:
         """Call a function of a probe at each announcement."""
         listener = (probe, function)
-        self._listeners[topic].append(listener)
-        self._undo[probe.signal].append(lambda: self._listeners[topic].remove(listener))
+        self._listeners[topic] = (*self._listeners[topic], listener)
+
+        def leave() -> None:
+            self._listeners[topic] = tuple(each for each in self._listeners[topic] if each is not listener)
+
+        self._undo[probe.signal].append(leave)
 
     def announce(self, topic: Topic, *args: Any) -> None:
         """Call all listeners, in the order in which probes were armed."""
-        for probe, function in tuple(self._listeners[topic]):
-            self.run(probe, function, *args)
+        for probe, function in self._listeners[topic]:
+            try:
+                function(*args)
+            except Exception as error:  # noqa: BLE001
+                self.caught(probe, error)
 
     def run(self, probe: Probe, function: Callable[..., Any], *args: Any) -> None:
         """Call a function of a probe within the script."""
@@ -188,10 +199,14 @@ class Session:
             return
         try:
             function(*args)
-        except Exception as error:
-            if _from_the_user(error):  # a handler of a signal that came meanwhile
-                raise
-            self.give_up(probe, _text(error))
+        except Exception as error:  # noqa: BLE001
+            self.caught(probe, error)
+
+    def caught(self, probe: Probe, error: Exception) -> None:
+        """A function of a probe raised an exception: the script must not feel it."""
+        if _from_the_user(error):  # raised by a handler of a signal that came meanwhile
+            raise error
+        self.give_up(probe, _text(error))
 
     def give_up(self, probe: Probe, why: str) -> None:
         """A probe observes no more."""
@@ -236,10 +251,13 @@ class Session:
 
         @functools.wraps(original)
         def observed(*args: Any, **kwargs: Any) -> Any:
-            if not session.on or compiling():
+            if not session.on or compiling() or probe.signal in session.failed:
                 return original(*args, **kwargs)
             if before is not None:
-                session.run(probe, before, args, kwargs)
+                try:
+                    before(args, kwargs)
+                except Exception as error:  # noqa: BLE001
+                    session.caught(probe, error)
             try:
                 result = original(*args, **kwargs)
             except BaseException as error:
@@ -247,7 +265,10 @@ class Session:
                     session.run(probe, raised, error, args)
                 raise
             if after is not None:
-                session.run(probe, after, result, args, kwargs)
+                try:
+                    after(result, args, kwargs)
+                except Exception as error:  # noqa: BLE001
+                    session.caught(probe, error)
             return result
 
         _skip_code(observed.__code__)

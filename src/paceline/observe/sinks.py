@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import array
-from collections.abc import Sequence
+from array import array
 from pathlib import Path
 from typing import Protocol
 
@@ -21,7 +20,7 @@ class Sink(Protocol):
     def emit(self, event: Event) -> None:
         """Take an event."""
 
-    def batch(self, loader: int, number: int, batch: int, indices: Sequence[int]) -> None:
+    def batch(self, loader: int, number: int, batch: int, indices: array[int]) -> None:
         """Take the root indices of one batch: of a loader's pass `number`, batch 0 for the first."""
 
     def beat(self, step: int, samples: int) -> None:
@@ -44,7 +43,7 @@ class MemorySink:
         """Keep an event."""
         self.events.append(event)
 
-    def batch(self, loader: int, number: int, batch: int, indices: Sequence[int]) -> None:
+    def batch(self, loader: int, number: int, batch: int, indices: array[int]) -> None:
         """Keep the indices of a batch."""
         self.batches.append((loader, number, batch, list(indices)))
 
@@ -66,7 +65,7 @@ class ImmediateSink:
         """Write an event."""
         self._writer.write(event)
 
-    def batch(self, loader: int, number: int, batch: int, indices: Sequence[int]) -> None:
+    def batch(self, loader: int, number: int, batch: int, indices: array[int]) -> None:
         """Indices are not written."""
 
     def beat(self, step: int, samples: int) -> None:
@@ -100,9 +99,9 @@ class RingSink:
             event = msgspec.structs.replace(event, attempt=self._attempt)
         self._ring.write(self._encode(event))
 
-    def batch(self, loader: int, number: int, batch: int, indices: Sequence[int]) -> None:
+    def batch(self, loader: int, number: int, batch: int, indices: array[int]) -> None:
         """Write the indices of a batch."""
-        self._ring.write(pack_batch(loader, number, batch, array.array("q", indices).tobytes()), Kind.BATCH)
+        self._ring.write(pack_batch(loader, number, batch, indices.tobytes()), Kind.BATCH)
 
     def beat(self, step: int, samples: int) -> None:
         """Note how far the rank is."""

@@ -193,7 +193,7 @@ class LoaderEnded(Event, frozen=True, kw_only=True, tag="loader_ended"):
     exhausted: bool
     """False where the loop left it early."""
     backwards: int
-    """Backward passes during it: none in an evaluation."""
+    """Backward passes during it, or optimizer steps where those are more: none in an evaluation."""
     wrapped_forwards: int = 0
     """Forward passes of wrapped models without gradients during it; DDP's own broadcast buffers first."""
     order: str | None = None

@@ -8,7 +8,7 @@ import os
 import sys
 
 
-def _leave_path():
+def _leave_path() -> None:
     folder = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry) != folder]
     rest = [entry for entry in os.environ.get("PYTHONPATH", "").split(os.pathsep) if os.path.abspath(entry) != folder]
@@ -17,7 +17,7 @@ def _leave_path():
         os.environ["PYTHONPATH"] = os.pathsep.join(rest)
 
 
-def _is_rank():
+def _is_rank() -> bool:
     agent, parent = os.environ.get("PACELINE_AGENT"), os.getppid()
     if not agent or "LOCAL_RANK" not in os.environ or "PACELINE_RINGS" not in os.environ:
         return False
@@ -32,7 +32,7 @@ def _is_rank():
     return bool(os.environ.get("PACELINE_SPAWNED"))  # started by torch.multiprocessing in a rank
 
 
-def _users_own():
+def _users_own() -> None:
     ours = sys.modules.pop("sitecustomize", None)
     try:
         import sitecustomize  # noqa: F401  the next one on the path

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import math
+import sys
 from typing import Any
 
-import torch
 from torch import Tensor, autograd
 
 from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry
 from paceline.observe.probes.optimizer_steps import gradient_square
-from paceline.observe.schedule import has_digests, is_recorded
 from paceline.observe.session import Probe, Session, Topic
 from paceline.records.observed_rank import GradientTaken, NonFinite
 
@@ -53,13 +52,13 @@ class BackwardPasses(Probe):
         progress, window = session.progress, session.progress.window
         window.backwards += 1
         progress.backwards += 1
-        if self._models.any_wrapped and not window.forward_since_backward:
+        if self._models.any_wrapped and not window.forward_since_backward and not _compiles():
             window.backwards_unwrapped += 1
         window.forward_since_backward = False
         if window.clips_since_backward:
             window.clips_before_backward += window.clips_since_backward
             window.clips_since_backward = 0
-        recorded = is_recorded(progress.step + 1)
+        recorded = progress.recorded
         if recorded:
             window.backward_place = user_place()
         self._look_at_loss(args[0], recorded=recorded)
@@ -67,12 +66,13 @@ class BackwardPasses(Probe):
     def _look_at_loss(self, losses: Any, *, recorded: bool) -> None:
         """On an accelerator only for recorded steps, since reading a value waits for it."""
         loss = losses[0] if isinstance(losses, list | tuple) and losses else None
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not (recorded or loss.device.type == "cpu"):
+        if not isinstance(loss, Tensor) or loss.numel() != 1 or not (recorded or loss.is_cpu):
             return
-        value = float(loss.detach())
+        value = loss.item()
         progress = self._session.progress
-        progress.window.loss = value if math.isfinite(value) else None
-        if not self._non_finite and not math.isfinite(value):
+        finite = math.isfinite(value)
+        progress.window.loss = value if finite else None
+        if not finite and not self._non_finite:
             self._non_finite = True
             self._session.emit(NonFinite(what="loss", step=progress.step + 1, value=str(value), place=user_place()))
 
@@ -83,7 +83,7 @@ class BackwardPasses(Probe):
         if self._depth:
             return
         progress = self._session.progress
-        if has_digests(progress.step + 1):
+        if progress.digests:
             progress.window.norms = {
                 id(each): gradient_square(each.grad)
                 for _, model in self._models.modules()
@@ -97,7 +97,13 @@ class BackwardPasses(Probe):
             return
         registered = self._models.registered()
         leaves = sum(isinstance(each, Tensor) and id(each) in registered for each in inputs)
-        if leaves and torch.is_grad_enabled():
+        if leaves:
             self._taken += 1
             step = self._session.progress.step + 1
             self._session.emit(GradientTaken(step=step, parameters=leaves, place=user_place()))
+
+
+def _compiles() -> bool:
+    """Whether torch.compile has compiled anything: forward passes within compiled code are not seen."""
+    utils: Any = sys.modules.get("torch._dynamo.utils")
+    return utils is not None and bool(utils.counters["stats"])

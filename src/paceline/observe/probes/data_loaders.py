@@ -7,7 +7,6 @@ samplers and batches stay what they are. Indices are those of the root data set,
 from __future__ import annotations
 
 import hashlib
-import itertools
 import weakref
 from array import array
 from collections import deque
@@ -21,7 +20,7 @@ from torch.utils.data import dataloader as machinery
 from paceline.observe.call_site import user_place
 from paceline.observe.dataset_facts import RootIndices, content_digest, length, sampler_facts, sampler_of
 from paceline.observe.model_registry import ModelRegistry
-from paceline.observe.schedule import has_digests, is_recorded
+from paceline.observe.schedule import has_digests
 from paceline.observe.session import Probe, Session, Topic
 from paceline.observe.tensor_digest import DIGITS, sampled_digest
 from paceline.records.observed_rank import InputSeen, LoaderBegun, LoaderEnded
@@ -89,6 +88,7 @@ class DataLoaders(Probe):
             roots=RootIndices(loader.dataset),
             not_observed=_not_observed(loader),
             recorded=has_digests(pass_number + 1),
+            step=progress.step,
             backwards=progress.backwards,
             wrapped_forwards=progress.wrapped_forwards,
         )
@@ -153,20 +153,21 @@ class DataLoaders(Probe):
             return
         progress, session = self._session.progress, self._session
         position = progress.position = (current.loader, current.number, current.batches)
-        rows = _rows(batch)
+        rows: int | None
         if not current.not_observed and current.asked:
             indices = current.roots.of(current.asked.popleft())
             current.note(indices)
             rows = len(indices)
             if current.recorded:
                 session.sink.batch(*position, indices)
-        elif rows is None:
-            current.countable = False
+        else:
+            rows = _rows(batch)
+            current.countable &= rows is not None
         current.samples += rows or 0
         current.batches += 1
         if torch.is_grad_enabled():
             progress.samples += rows or 0
-            if not self._models.any_wrapped and is_recorded(progress.step + 1):
+            if not self._models.any_wrapped and progress.recorded:
                 self._note_input(position, batch)
 
     def _note_input(self, position: tuple[int, int, int], batch: Any) -> None:
@@ -195,7 +196,8 @@ class DataLoaders(Probe):
 
     def _end(self, current: _Pass, *, exhausted: bool) -> None:
         progress = self._session.progress
-        backwards = progress.backwards - current.backwards
+        # Backward passes within compiled code are not seen; optimizer steps are.
+        backwards = max(progress.backwards - current.backwards, progress.step - current.step)
         self._session.emit(
             LoaderEnded(
                 loader=current.loader,
@@ -232,6 +234,7 @@ class _Pass:
     roots: RootIndices
     not_observed: str
     recorded: bool
+    step: int
     backwards: int
     wrapped_forwards: int
     asked: deque[Any] = field(default_factory=deque)
@@ -243,12 +246,12 @@ class _Pass:
     last: int = -1
     order: Any = field(default_factory=hashlib.sha256)
 
-    def note(self, indices: list[int]) -> None:
+    def note(self, indices: array[int]) -> None:
         """Take the indices of a batch that was received."""
-        self.order.update(array("q", indices).tobytes())
-        if self.increasing:
-            self.increasing = all(a < b for a, b in itertools.pairwise([self.last, *indices]))
-            self.last = indices[-1] if indices else self.last
+        self.order.update(indices.tobytes())
+        if self.increasing and indices:
+            self.increasing = self.last < indices[0] and sorted(indices) == list(indices)
+            self.last = indices[-1]
 
 
 def _not_observed(loader: Any) -> str:

@@ -17,7 +17,15 @@ from paceline.records.observed_rank import FileTouched
 _PER_PATH = 3
 _PATHS = 2000
 _IGNORED_PREFIXES = ("/dev/", "/proc/", "/sys/", "/etc/")
-_IGNORED_PARTS = ("__pycache__", "site-packages", "dist-packages", "torchinductor", ".triton", "matplotlib", "fontconfig")
+_IGNORED_PARTS = (
+    "__pycache__",
+    "site-packages",
+    "dist-packages",
+    "torchinductor",
+    ".triton",
+    "matplotlib",
+    "fontconfig",
+)
 _EVENTS = frozenset({"open", "os.mkdir", "os.rename"})
 
 
@@ -43,7 +51,9 @@ class Files(Probe):
         session.undo(self, self._stop)
         for name, mode in (("save", "write"), ("load", "read")):
             original = getattr(torch, name)
-            session.patch(self, serialization, name, before=lambda *call, mode=mode, name=name: self._torch(name, mode, call))
+            session.patch(
+                self, serialization, name, before=lambda *call, mode=mode, name=name: self._torch(name, mode, call)
+            )
             setattr(torch, name, getattr(serialization, name))
             session.undo(self, lambda name=name, original=original: setattr(torch, name, original))
         sys.addaudithook(self._audit)

@@ -52,11 +52,11 @@ class OptimizerSteps(Probe):
         compiling = torch.compiler.is_compiling
 
         def before(optimizer: Optimizer, *_: Any) -> None:
-            if not compiling():
+            if session.on and not compiling():
                 session.run(self, self._begins, optimizer)
 
         def after(optimizer: Optimizer, *_: Any) -> None:
-            if not compiling():
+            if session.on and not compiling():
                 session.run(self, self._ended, optimizer)
 
         session.undo(self, optimizers.register_optimizer_step_pre_hook(before).remove)
@@ -74,22 +74,24 @@ class OptimizerSteps(Probe):
         if step == 1 and progress.step == 0 and self._first_s is None:
             self._first_s = self._last_s = time.perf_counter()
         session.announce(Topic.STEP_BEGINS, optimizer)
-        self._note_parameters(optimizer, number, step)
+        recorded = is_recorded(step)
+        if not recorded and self._extra >= _EXTRA:
+            return
         window = progress.window
-        reductions = self._reductions()
+        if recorded:
+            self._note_parameters(optimizer, number, step)
+        reductions = self._reductions() if progress.recorded else None
         pattern = (
             window.forwards,
             tuple(window.synchronized),
             window.backwards,
             window.backwards_unwrapped,
-            reductions,
             window.own_reductions,
             window.own_averages,
             window.clips_before_backward,
             window.clips_while_scaled,
         )
-        recorded = is_recorded(step)
-        if not recorded and (self._patterns.get(number) == pattern or self._extra >= _EXTRA):
+        if not recorded and self._patterns.get(number) == pattern:
             return
         self._extra += not recorded
         self._patterns[number] = pattern
@@ -150,7 +152,7 @@ class OptimizerSteps(Probe):
         """Say what an optimizer holds at its first step, and when that has changed."""
         own = parameters_of(optimizer)
         missing = sum(each.grad is None for each in own)
-        if self._sets.get(number) == (len(own), missing) or (number in self._sets and not is_recorded(step)):
+        if self._sets.get(number) == (len(own), missing):
             return
         self._sets[number] = (len(own), missing)
         names, registered = self._models.names(), self._models.registered()
@@ -197,6 +199,9 @@ class OptimizerSteps(Probe):
                     )
                 )
             self._last_s = now
+            if not progress.recorded and is_recorded(step + 1):
+                self._reductions()  # counts those of the next step from here
+            progress.recorded, progress.digests = is_recorded(step + 1), has_digests(step + 1)
         progress.restored_since_step = False
         session.announce(Topic.STEP_ENDS, optimizer)
         scale = progress.window.loss_scale

@@ -96,7 +96,9 @@ class ReplicaState(Probe):
     def _parameters(self) -> dict[str, str]:
         found = {}
         for prefix, model in self._models.modules():
-            found |= {f"parameter:{prefix}{name}": tensor_digest(each) for name, each in _whole(model.named_parameters())}
+            found |= {
+                f"parameter:{prefix}{name}": tensor_digest(each) for name, each in _whole(model.named_parameters())
+            }
         return found
 
     def _buffers(self) -> dict[str, str]:

@@ -13,7 +13,6 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry, Wrapped
-from paceline.observe.schedule import is_recorded
 from paceline.observe.session import Probe, Session, Topic
 from paceline.observe.tensor_digest import DIGITS, sampled_digest
 from paceline.records.observed_rank import InputSeen, ModelWrapped, TrainableChanged
@@ -36,11 +35,12 @@ class WrappedModels(Probe):
     def arm(self, session: Session) -> None:
         """Patch DDP."""
         self._session = session
-        session.patch(self, DistributedDataParallel, "__init__", after=lambda _, args, __: self._made(args[0]))
+        session.patch(self, DistributedDataParallel, "__init__", after=self._made)
         session.patch(self, DistributedDataParallel, "forward", before=self._forward)
         session.listen(self, Topic.STEP_BEGINS, lambda _: self._compare_trainable())
 
-    def _made(self, ddp: DistributedDataParallel) -> None:
+    def _made(self, _: Any, args: tuple[Any, ...], __: Any) -> None:
+        ddp: DistributedDataParallel = args[0]
         wrapped = self._models.add(ddp, ddp.module)
         named = list(ddp.module.named_parameters())
         order = hashlib.sha256(repr([(name, tuple(each.shape), str(each.dtype)) for name, each in named]).encode())
@@ -76,7 +76,7 @@ class WrappedModels(Probe):
             return
         session.announce(Topic.FORWARD, ddp)
         window = progress.window
-        if is_recorded(progress.step + 1):
+        if progress.recorded:
             window.forward_place = user_place()
             if window.forwards < _INPUTS_PER_STEP:
                 self._note_input(ddp, args[1:], kwargs)
@@ -106,7 +106,7 @@ class WrappedModels(Probe):
 
     def _compare_trainable(self) -> None:
         progress = self._session.progress
-        if not is_recorded(progress.step + 1):
+        if not progress.recorded:
             return
         for wrapped in self._models.wrapped():
             model = wrapped.model()
