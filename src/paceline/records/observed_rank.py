@@ -192,6 +192,8 @@ class LoaderEnded(Event, frozen=True, kw_only=True, tag="loader_ended"):
     """False where the loop left it early."""
     backwards: int
     """Backward passes during it: none in an evaluation."""
+    wrapped_forwards: int = 0
+    """Forward passes of wrapped models without gradients during it: DDP broadcasts buffers before each."""
     order: str | None = None
     """Digest of the root indices in order; None where there are none."""
     increasing: bool = False
