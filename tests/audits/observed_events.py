@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable
 from itertools import chain, zip_longest
 from typing import Any
 
+import msgspec
+
 from paceline.audits.audit import Audit
 from paceline.records.event import Event
 from paceline.records.observed import Collective, Fingerprint
@@ -52,8 +54,8 @@ def group(rank: int, world: int = 2) -> GroupMade:
     return GroupMade(rank=rank, world=world, backend="gloo", place=at(5))
 
 
-def wrapped(number: int = 0, *, size: int = 2, **other: Any) -> ModelWrapped:
-    """A model in DDP."""
+def wrapped(number: int = 0, *, size: int = 0, **other: Any) -> ModelWrapped:
+    """A model in DDP; `job` puts in its own size where none is given."""
     fields: dict[str, Any] = {
         "wrapper": "DistributedDataParallel",
         "model": "Net",
@@ -182,7 +184,10 @@ def collective(op: str = "all_reduce", **other: Any) -> Collective:
 
 def job(make: Callable[[int], Iterable[Event]], world: int = 2) -> Ranks:
     """Each rank's events, after its start and its process group."""
-    return {rank: [started(rank, world), group(rank, world), *make(rank)] for rank in range(world)}
+    return {
+        rank: [started(rank, world), group(rank, world), *(_in_group(event, world) for event in make(rank))]
+        for rank in range(world)
+    }
 
 
 def found(kind: type[Audit], ranks: Ranks) -> list[Finding]:
@@ -199,6 +204,11 @@ def found(kind: type[Audit], ranks: Ranks) -> list[Finding]:
 def without(ranks: Ranks, rank: int) -> Ranks:
     """The same job, of which one rank wrote nothing."""
     return {each: events for each, events in ranks.items() if each != rank}
+
+
+def _in_group(event: Event, world: int) -> Event:
+    whole = isinstance(event, ModelWrapped) and not event.group
+    return msgspec.structs.replace(event, group=world) if whole else event
 
 
 def _judged(kind: type[Audit], events: Iterable[tuple[int, Event]]) -> list[Finding]:
