@@ -22,6 +22,7 @@ def text_at(place: Place | None, *, before: int = 0) -> str | None:
             return None
     except (OSError, ValueError):
         return None
+    linecache.checkcache(place.path)
     first = max(1, place.line - before)
     text = "".join(linecache.getline(place.path, line) for line in range(first, place.line + 1))
     return text or None
