@@ -9,6 +9,8 @@ from paceline.records.event import Event
 from paceline.records.observed import Fingerprint
 
 _KINDS = ("parameter", "gradient", "optimizer", "buffer")
+_MOMENTS = ("start", "gradients", "state", "evaluation", "end")
+"""In the order in which they follow each other around one step."""
 
 
 @dataclass(frozen=True)
@@ -32,14 +34,26 @@ class Difference:
     compared: int
 
     @property
+    def instant(self) -> tuple[int, int]:
+        """Sorts differences by time."""
+        return instant(self.step, self.moment)
+
+    @property
     def text(self) -> str:
         """`conv1.weight and 11 others`."""
         others = len(self.names) - 1
         return self.names[0] + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
 
 
+def instant(step: int, moment: str) -> tuple[int, int]:
+    """A key that sorts instants by time; a moment of a later version comes right after the step."""
+    return step, _MOMENTS.index(moment) if moment in _MOMENTS else _MOMENTS.index("state")
+
+
 class Divergence:
     """Compares fingerprints of all ranks at equal instants.
+
+    Ranks whose parameters have different names hold different parts of a model: their parameters are not compared.
 
     Attributes:
         differences: every difference, in the order in which instants became complete.
@@ -50,15 +64,16 @@ class Divergence:
         self.differences: list[Difference] = []
         self.compared: list[tuple[int, str]] = []
         self._prints: AcrossRanks[dict[str, str]] = AcrossRanks()
-        self._again: dict[tuple[int, int, str], int] = {}
+        self._again: dict[tuple[int, object, int, str], int] = {}
 
     def feed(self, rank: int, event: Event, world: int) -> None:
         """Take a fingerprint; other events are passed over."""
         if not isinstance(event, Fingerprint) or world < 2:
             return
-        occurrence = self._again.get((rank, event.step, event.moment), 0)  # two evaluations after one step
-        self._again[rank, event.step, event.moment] = occurrence + 1
-        ranks = self._prints.add((event.step, event.moment, occurrence), rank, event.digests, world)
+        key = (event.attempt, event.step, event.moment)
+        occurrence = self._again.get((rank, *key), 0)  # two evaluations after one step
+        self._again[(rank, *key)] = occurrence + 1
+        ranks = self._prints.add((*key, occurrence), rank, event.digests, world)
         if ranks is None:
             return
         self.compared.append((event.step, event.moment))
@@ -70,7 +85,7 @@ class Divergence:
     def first(self, kind: str, moment: str | None = None) -> Difference | None:
         """The earliest difference of a kind."""
         found = [each for each in self.differences if each.kind == kind and moment in (None, each.moment)]
-        return min(found, key=lambda each: each.step, default=None)
+        return min(found, key=lambda each: each.instant, default=None)
 
     def steps(self, moment: str) -> list[int]:
         """Steps at which all ranks were compared at that moment."""
@@ -84,6 +99,8 @@ def _compare(step: int, moment: str, kind: str, ranks: dict[int, dict[str, str]]
     for _, digests in others:
         names += [name for name in digests if name.startswith(prefix) and name not in base[1]]
     names = list(dict.fromkeys(names))
+    if kind == "parameter" and any(name not in digests for name in names for digests in ranks.values()):
+        return None
     differing = [name for name in names if any(digests.get(name) != base[1].get(name) for _, digests in others)]
     if not differing:
         return None

@@ -1,0 +1,134 @@
+"""The judge of observed runs: feeds the events of all ranks to all audits, live or from a saved run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from paceline.audits.audit import TOPICS, Audit, ranks_text
+from paceline.audits.catalog import AUDITS
+from paceline.records.event import Event
+from paceline.records.observed import NotObserved
+from paceline.records.observed_rank import ObservedStep, OutputCompared, RankStarted, ScriptEnded
+from paceline.records.reader import EventStream
+from paceline.records.schema import Finding
+
+SEVERITIES = ("error", "warning", "info")
+"""Most severe first."""
+
+
+class RunJudge:
+    """Feeds the events of all ranks to all audits.
+
+    Attributes:
+        audits: one of each kind.
+        failed: why an audit was given up, by its code.
+        ranks: that were observed.
+        world: ranks of the job; 0 before the first event.
+        steps: optimizer steps of the rank that took most, as far as they were recorded.
+    """
+
+    def __init__(self, audits: Iterable[type[Audit]] = AUDITS) -> None:
+        self.audits = [kind() for kind in audits]
+        self.failed: dict[str, str] = {}
+        self.ranks: set[int] = set()
+        self.world = 0
+        self.steps = 0
+        self._watched: dict[int, set[str]] = {}
+        self._missing: dict[str, tuple[str, set[int]]] = {}
+
+    def feed(self, rank: int, event: Event) -> None:
+        """Take one event of a rank."""
+        self._note(rank, event)
+        for audit in self.audits:
+            if audit.code in self.failed:
+                continue
+            try:
+                audit.take(rank, event)
+            except Exception as error:  # noqa: BLE001  a judge that fails must not end the run or the other judges
+                self.failed[audit.code] = f"{type(error).__name__}: {error}"
+
+    def _note(self, rank: int, event: Event) -> None:
+        match event:
+            case RankStarted():
+                self.ranks.add(rank)
+                self.world = max(self.world, event.world)
+                self._watched[rank] = set(event.watched)
+            case NotObserved():
+                self._missing.setdefault(event.what, (event.why, set()))[1].add(rank)
+            case ObservedStep():
+                self.steps = max(self.steps, event.step)
+            case ScriptEnded():
+                self.steps = max(self.steps, event.step)
+
+    def findings(self) -> list[Finding]:
+        """What is wrong so far: errors first, then by code.
+
+        That ranks diverge (DP101) is left out where another finding says why.
+        """
+        found, explained = [], False
+        for audit in self.audits:
+            if audit.code in self.failed:
+                continue
+            try:
+                each = audit.findings()
+            except Exception as error:  # noqa: BLE001
+                self.failed[audit.code] = f"{type(error).__name__}: {error}"
+                continue
+            explained |= audit.explains_divergence and any(one.severity != "info" for one in each)
+            found += each
+        found = [one for one in found if not (explained and one.code == "DP101")]
+        return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.code))
+
+    def looked_at(self) -> dict[str, list[str]]:
+        """What was judged, by topic, without repetitions; a topic without data has an empty list."""
+        found: dict[str, list[str]] = {topic: [] for topic in TOPICS}
+        for audit in self.audits:
+            if audit.code not in self.failed and (text := audit.looked_at()) and text not in found[audit.topic]:
+                found[audit.topic].append(text)
+        return found
+
+    def not_observed(self) -> list[NotObserved]:
+        """What was not observed, and why: in the words of probes, then ranks, topics and audits without data."""
+        found = []
+        for what, (why, ranks) in self._missing.items():
+            where = "" if ranks >= self.ranks else f" ({ranks_text(sorted(ranks))})"
+            found.append(NotObserved(what=what + where, why=why))
+        if absent := sorted(set(range(self.world)) - self.ranks):
+            found.append(NotObserved(what=ranks_text(absent), why="no record of them was found"))
+        if self.ranks:
+            for topic, texts in self.looked_at().items():
+                if not texts:
+                    found.append(NotObserved(what=topic, why=_WHY[topic] if self.world > 1 else "the job has one rank"))
+        found += [NotObserved(what=code, why=f"the audit failed: {why}") for code, why in self.failed.items()]
+        return found
+
+
+def judge_run(run: Path) -> RunJudge:
+    """Judge a saved run: the events of each rank, one rank after the other."""
+    judge = RunJudge()
+    for path in sorted((run / "events").glob("rank-*.jsonl")):
+        rank = int(path.stem.removeprefix("rank-"))
+        for event in EventStream(path, superseded=True):
+            judge.feed(rank, event)
+    judge_output(judge, run)
+    return judge
+
+
+def judge_output(judge: RunJudge, run: Path) -> None:
+    """Also judge what launchers compared."""
+    for path in sorted((run / "events").glob("launcher-*.jsonl")):
+        for event in EventStream(path, superseded=True, only=OutputCompared):
+            if isinstance(event, OutputCompared):
+                judge.feed(0, event)
+
+
+_WHY = {
+    "replicas": "no state of all ranks was recorded at one step",
+    "gradients": "no optimizer step was recorded on all ranks",
+    "data": "no torch DataLoader was iterated over, and no input of a wrapped model was recorded",
+    "schedule": "no optimizer step was recorded on all ranks",
+    "evaluation": "no pass over a loader without backward passes was completed",
+    "files": "no file was opened by the script",
+}
+"""Why a topic has no data."""
