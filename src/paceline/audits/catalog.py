@@ -6,12 +6,48 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from paceline.audits.audit import Audit
+from paceline.audits.dp121_no_sampler import NoSampler
+from paceline.audits.dp122_identical_batches import IdenticalBatches
+from paceline.audits.dp123_same_order_each_epoch import SameOrderEachEpoch
+from paceline.audits.dp124_sampler_differs import SamplerDiffers
+from paceline.audits.dp125_iterable_not_sharded import IterableNotSharded
+from paceline.audits.dp126_data_set_differs import DataSetDiffers
+from paceline.audits.dp127_split_differs import SplitDiffers
+from paceline.audits.dp128_shuffle_lost import ShuffleLost
+from paceline.audits.dp129_padded_training import PaddedTraining
+from paceline.audits.dp130_same_random_state import SameRandomState
 from paceline.audits.dp131_learning_rate_differs import LearningRateDiffers
+from paceline.audits.dp141_padded_evaluation import PaddedEvaluation
+from paceline.audits.dp142_shard_metric import ShardMetric
+from paceline.audits.dp151_same_file import SameFile
+from paceline.audits.dp152_read_before_written import ReadBeforeWritten
+from paceline.audits.dp153_path_per_rank import PathPerRank
+from paceline.audits.dp154_duplicate_loggers import DuplicateLoggers
+from paceline.audits.dp155_repeated_output import RepeatedOutput
 from paceline.records.event import Event
 from paceline.records.reader import EventStream
 from paceline.records.schema import Finding
 
-AUDITS: tuple[type[Audit], ...] = (LearningRateDiffers,)
+AUDITS: tuple[type[Audit], ...] = (
+    NoSampler,
+    IdenticalBatches,
+    SameOrderEachEpoch,
+    SamplerDiffers,
+    IterableNotSharded,
+    DataSetDiffers,
+    SplitDiffers,
+    ShuffleLost,
+    PaddedTraining,
+    SameRandomState,
+    LearningRateDiffers,
+    PaddedEvaluation,
+    ShardMetric,
+    SameFile,
+    ReadBeforeWritten,
+    PathPerRank,
+    DuplicateLoggers,
+    RepeatedOutput,
+)
 """In the order of their codes."""
 _SEVERITIES = ("error", "warning", "info")
 
