@@ -14,7 +14,8 @@ Repair:
 
 Known problems:
     Judged by the indices of samples. Whether the ranks' data sets are the same is known only where they hold their
-    data in lists, arrays or tensors; elsewhere the finding is of severity `info`.
+    data in lists, arrays or tensors; elsewhere the finding is of severity `info`. A data set that ignores the index
+    and draws at random is reported where a sampler shuffles.
 
 References:
     F01. https://github.com/PatrickHua/SimSiam/issues/16
@@ -66,7 +67,7 @@ class NoSampler(Audit):
 
     def looked_at(self) -> str:
         """How many passes were compared."""
-        training = sum(1 for each in self._passes.shared(self.world) if each.training and each.bits is not None)
+        training = sum(1 for each in self._passes.shared(self.world) if each.training and not each.first.iterable)
         return f"samples of {training} training passes" if training else ""
 
     def _judge(self, each: SharedPass) -> Finding | None:
@@ -77,6 +78,8 @@ class NoSampler(Audit):
         orders = {one.order for one in each.ended.values()}
         if whole is False or (whole is None and len(orders) == 1):
             return None
+        if len(orders) == 1:
+            severity = "info"  # other inputs from the same indices: augmented, or drawn without regard to the index
         begun = each.first
         unused = max(one.unused_samplers for one in each.begun.values())
         why = "no loader uses the script's DistributedSampler" if unused else "its loader has no DistributedSampler"

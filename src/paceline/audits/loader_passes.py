@@ -213,10 +213,13 @@ def series_of(begun: LoaderBegun) -> Series:
 
 
 def same_data(begun: Iterable[LoaderBegun]) -> bool | None:
-    """Whether ranks hold the same root data set; None where the events do not say."""
+    """Whether ranks hold the same root data set; None where the events do not say.
+
+    Equal attributes prove nothing: a data set may draw its samples at random.
+    """
     each = list(begun)
     contents = {one.content for one in each}
     attributes = {one.attributes for one in each}
     if len(contents) > 1 or len(attributes) > 1 or len({one.root_samples for one in each}) > 1:
         return False
-    return None if contents == {None} and attributes == {None} else True
+    return None if contents == {None} else True
