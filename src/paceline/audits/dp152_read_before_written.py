@@ -19,6 +19,8 @@ References:
 
 from __future__ import annotations
 
+import itertools
+
 from paceline.audits.audit import Audit
 from paceline.audits.file_touches import FileTouches, Touch, is_event_file, is_log
 from paceline.records.event import Event
@@ -121,7 +123,5 @@ def _unseparated(write: Touch, read: Touch, touches: list[Touch]) -> bool:
 
 def _older(write: Touch, touches: list[Touch]) -> bool:
     """The writer itself had read the file before: it was there, as a checkpoint to resume from."""
-    return any(
-        each.rank == write.rank and each.event.mode == "read" and each.event.collectives <= write.event.collectives
-        for each in touches
-    )
+    before = itertools.takewhile(lambda each: each is not write, touches)
+    return any(each.rank == write.rank and each.event.mode == "read" for each in before)

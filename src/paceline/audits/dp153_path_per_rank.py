@@ -68,7 +68,7 @@ class PathPerRank(Audit):
         ranks = sorted(names)
         parted = next(rank for rank in ranks if names[rank][0] != names[ranks[0]][0])
         one, (other, touch) = names[ranks[0]][0], names[parted]
-        scattered = touch.event.mode == "directory" or PurePath(one).parent != PurePath(other).parent
+        scattered = _is_folder(touch) or PurePath(one).parent != PurePath(other).parent
         return [
             self.finding(
                 "warning" if scattered else "info",
@@ -113,8 +113,13 @@ def _sort_key(names: dict[int, tuple[str, Touch]]) -> tuple[bool, int, str]:
     """Folders first, then what was written first."""
     folders = {str(PurePath(name).parent) for name, _ in names.values()}
     step, name = min((touch.event.step, name) for name, touch in names.values())
-    made = any(touch.event.mode == "directory" for _, touch in names.values())
+    made = any(_is_folder(touch) for _, touch in names.values())
     return not made and len(folders) == 1, step, name
+
+
+def _is_folder(touch: Touch) -> bool:
+    """Its name is that of a folder."""
+    return touch.event.mode == "directory" or is_event_file(touch.event.path)
 
 
 def _writes(touch: Touch) -> bool:
