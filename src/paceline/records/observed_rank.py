@@ -168,13 +168,17 @@ class LoaderBegun(Event, frozen=True, kw_only=True, tag="loader_begun"):
     sampler_facts: dict[str, Any]
     """Of a DistributedSampler: num_replicas, rank, shuffle, seed, epoch, drop_last."""
     set_epoch: int | None = None
-    """The last epoch that the script gave to any sampler, and None before the first."""
+    """The last epoch that the script gave to any sampler or data set, and None before the first."""
     unused_samplers: int = 0
     """DistributedSamplers that the script made and that no loader uses."""
     subset: str | None = None
     """Digest of the root indices of a Subset, in order."""
     content: str | None = None
     """Digest of what the root data set holds (lists, arrays, tensors)."""
+    content_unordered: str | None = None
+    """The same, independent of the order of the samples; None where it was not taken."""
+    attributes: str | None = None
+    """Digest of the root data set's plain attributes (numbers, strings, paths); None where it was not taken."""
     workers: int = 0
     persistent: bool = False
     loader_class: str = "DataLoader"
@@ -204,6 +208,22 @@ class LoaderEnded(Event, frozen=True, kw_only=True, tag="loader_ended"):
     """Its indices are in the ledger."""
     not_observed: str = ""
     """Why there are no indices."""
+
+
+class LedgerBatch(Event, frozen=True, kw_only=True, tag="ledger_batch"):
+    """The samples of one batch that the training loop received; never written to event files.
+
+    The live judge takes it from the ring, a saved run's reader from `ledger/*.npy`, with the attempt of the rank's
+    other events. It may come before or after the events of its pass.
+    """
+
+    loader: int
+    number: int
+    """The pass over that loader, 0 for the first."""
+    batch: int
+    """0 for the first of that pass."""
+    indices: list[int]
+    """Into the root data set, below any Subset."""
 
 
 class InputSeen(Event, frozen=True, kw_only=True, tag="input_seen"):
@@ -332,6 +352,7 @@ RankEvent = (
     | ObservedStep
     | LoaderBegun
     | LoaderEnded
+    | LedgerBatch
     | InputSeen
     | StateRestored
     | ModelMoved

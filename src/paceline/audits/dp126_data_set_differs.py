@@ -1,0 +1,158 @@
+"""The data set differs between ranks.
+
+What it finds:
+    Ranks whose DistributedSampler shares out data sets of different lengths, or of equal length and different content
+    or order.
+
+Why it matters:
+    Index i names another sample on another rank, so some samples are read twice in an epoch and others never. With
+    different lengths ranks also run different numbers of steps, and the job hangs at the end of an epoch.
+
+Repair:
+    Build the list of samples in the same order on all ranks: sort what `os.listdir`, `glob` or a set gives, or let
+    rank 0 build the list and broadcast it.
+
+Known problems:
+    Content is compared where the data set holds lists, arrays or tensors. Data that each rank draws at random for
+    itself are reported with severity `info`.
+
+References:
+    F13. https://github.com/fastai/fastai/pull/2006
+    F14. https://github.com/Lightning-AI/pytorch-lightning/issues/20404
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+
+from paceline.audits.audit import Audit, ranks_text
+from paceline.audits.loader_passes import attempt_of
+from paceline.records.event import Event, Severity
+from paceline.records.observed_rank import LoaderBegun, LoaderEnded
+from paceline.records.schema import Finding
+
+_Loop = tuple[object, ...]
+_MOST_LOADERS = 200
+
+
+class DataSetDiffers(Audit):
+    """Compares the data sets of all ranks, loader by loader."""
+
+    code, name, topic = "DP126", "data-set-differs", "data"
+    faults = ("F13", "F14")
+    needs = ("loaders",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._loaders: dict[_Loop, dict[int, list[LoaderBegun]]] = defaultdict(lambda: defaultdict(list))
+        self._ended: dict[tuple[int, int, int], LoaderEnded] = {}
+        self._known: set[tuple[int, int, int]] = set()
+        self._data: dict[tuple[int, int, int], int] = {}
+
+    def feed(self, rank: int, event: Event) -> None:
+        """Collect the first pass over each loader."""
+        if isinstance(event, LoaderBegun):
+            key = (attempt_of(event), rank, event.loader)
+            self._data.setdefault((attempt_of(event), rank, event.data), event.loader)
+            if key not in self._known and event.loader < _MOST_LOADERS:
+                self._known.add(key)
+                self._loaders[_loop(event)][rank].append(event)
+        elif isinstance(event, LoaderEnded) and event.number == 0 and event.loader < _MOST_LOADERS:
+            self._ended[attempt_of(event), rank, event.loader] = event
+
+    def findings(self) -> list[Finding]:
+        """At most one, for the first loader whose data sets differ."""
+        for begun in self._compared():
+            found = self._lengths(begun) or self._contents(begun)
+            if found is not None:
+                return [found]
+        return []
+
+    def looked_at(self) -> str:
+        """How many loaders were compared."""
+        loaders = len(self._compared())
+        return f"data sets of {loaders} loader{'s' if loaders > 1 else ''}" if loaders else ""
+
+    def _compared(self) -> list[dict[int, LoaderBegun]]:
+        """Loaders that shard one data set over ranks."""
+        found = []
+        for ranks in self._loaders.values():
+            if self.world < 2 or len(ranks) < self.world:
+                continue
+            for each in zip(*(ranks[rank] for rank in sorted(ranks)), strict=False):
+                begun = dict(zip(sorted(ranks), each, strict=True))
+                sharded = all((one.sampler_facts.get("num_replicas") or 0) > 1 for one in each)
+                if sharded and len({one.step for one in each}) == 1:
+                    found.append(begun)
+        return found
+
+    def _lengths(self, begun: dict[int, LoaderBegun]) -> Finding | None:
+        lengths = {rank: one.samples for rank, one in begun.items()}
+        if None in lengths.values() or len(set(lengths.values())) == 1:
+            lengths = {rank: one.root_samples for rank, one in begun.items()}
+        if None in lengths.values() or len(set(lengths.values())) == 1:
+            return None
+        base, parted = _parted(lengths)
+        ended = [self._ended.get((attempt_of(one), rank, one.loader)) for rank, one in begun.items()]
+        complete = [one for one in ended if one is not None and one.exhausted and one.backwards > 0]
+        uneven = len(complete) == len(ended) and len({one.batches for one in complete}) > 1
+        effect = "ranks run different numbers of steps" if uneven else "index i names another sample on another rank"
+        return self._report(
+            "error" if uneven else "warning",
+            f"the data set has {lengths[base]} samples on rank {base} and {lengths[parted[0]]} on "
+            f"{ranks_text(parted)}; {effect}",
+            "F14",
+            begun[parted[0]],
+            parted[0],
+            {"samples": {str(rank): length for rank, length in lengths.items()}},
+        )
+
+    def _contents(self, begun: dict[int, LoaderBegun]) -> Finding | None:
+        contents = {rank: one.content for rank, one in begun.items()}
+        if None in contents.values() or len(set(contents.values())) == 1:
+            return None
+        if any(self._data[attempt_of(one), rank, one.data] != one.loader for rank, one in begun.items()):
+            return None  # used before through another loader, so that it may hold a cache
+        unordered = {one.content_unordered for one in begun.values()}
+        base, parted = _parted(contents)
+        what = "holds its samples in another order" if len(unordered) == 1 and None not in unordered else "differs"
+        return self._report(
+            "info" if len(unordered) > 1 and None not in unordered else "warning",
+            f"the data set {what} on {ranks_text(parted)} than on rank {base}; index i names another sample there, "
+            "so that samples are read twice or never"
+            if what != "differs"
+            else f"the data set of {ranks_text(parted)} holds other data than that of rank {base}, though a "
+            "DistributedSampler shares out one data set",
+            "F13",
+            begun[parted[0]],
+            parted[0],
+            {"content": {str(rank): content for rank, content in contents.items()}},
+        )
+
+    def _report(
+        self, severity: Severity, message: str, fault: str, begun: LoaderBegun, rank: int, evidence: dict[str, object]
+    ) -> Finding:
+        return self.finding(
+            severity,
+            message,
+            "sort the list of samples, or let rank 0 build it and broadcast it to all ranks",
+            faults=(fault,),
+            place=begun.place,
+            rank=rank,
+            step=begun.step,
+            dataset=begun.dataset,
+            **evidence,
+        )
+
+
+def _parted(values: Mapping[int, object]) -> tuple[int, list[int]]:
+    """The lowest rank, and those whose value is another."""
+    base = min(values)
+    return base, [rank for rank in values if values[rank] != values[base]]
+
+
+def _loop(begun: LoaderBegun) -> _Loop:
+    """What a loader has in common on all ranks even where its data differ."""
+    where = (begun.place.path, begun.place.line) if begun.place else begun.loader
+    return attempt_of(begun), where, begun.dataset, begun.batch_size, begun.loader_class, begun.iterable

@@ -1,0 +1,163 @@
+"""The split into training and validation data differs between ranks.
+
+What it finds:
+    A Subset that differs between ranks while a DistributedSampler shares it out, and samples that one rank evaluates
+    while another trains on them.
+
+Why it matters:
+    The validation result is measured in part on training data, so it is too good.
+
+Repair:
+    `random_split(dataset, lengths, generator=torch.Generator().manual_seed(0))` with the same seed on all ranks.
+
+Known problems:
+    A split that is different on purpose, each rank within a shard of its own, is recognized by its disjoint shards.
+
+References:
+    F65. https://github.com/Lightning-AI/pytorch-lightning/issues/7728
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from paceline.audits.audit import Audit, ranks_text
+from paceline.audits.data_parallelism import DataParallelism
+from paceline.audits.index_set import first_of, union
+from paceline.audits.loader_passes import LoaderPasses, SharedPass, same_data
+from paceline.records.event import Event
+from paceline.records.observed_rank import LoaderBegun
+from paceline.records.schema import Finding
+
+_ADVICE = "split with the same seed on all ranks: random_split(..., generator=torch.Generator().manual_seed(0))"
+_LEAST_OWN = 14
+"""Evaluated samples for each shard of the training data: that a rank's own shard has none of them by chance, where
+all are training data, has a probability below e^-14."""
+
+
+@dataclass(frozen=True)
+class _Leak:
+    evaluation: SharedPass
+    rank: int
+    samples: int
+    evaluated: int
+    first: int
+
+
+class SplitDiffers(Audit):
+    """Compares subsets of ranks, and the samples that they evaluate with those that others train on."""
+
+    code, name, topic = "DP127", "split-differs", "data"
+    faults = ("F65",)
+    needs = ("loaders",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._passes = LoaderPasses()
+        self._parallel = DataParallelism()
+
+    def feed(self, rank: int, event: Event) -> None:
+        """Collect passes and their samples."""
+        self._passes.feed(rank, event)
+        self._parallel.feed(rank, event)
+
+    def findings(self) -> list[Finding]:
+        """At most one: the leak where it was counted, else the subsets that differ."""
+        if not self._parallel.everywhere(self.world):
+            return []
+        passes = list(self._passes.shared(self.world))
+        leak = next((found for found in map(self._leak, *_pairs(passes)) if found is not None), None)
+        if leak is not None:
+            begun = leak.evaluation.begun[leak.rank]
+            return [
+                self.finding(
+                    "error",
+                    f"rank {leak.rank} evaluates {leak.samples} samples (of {leak.evaluated}) that other ranks train "
+                    f"on, first sample {leak.first}; the result is too good",
+                    _ADVICE,
+                    faults=("F65",),
+                    place=begun.place,
+                    rank=leak.rank,
+                    step=begun.step,
+                    leaked=leak.samples,
+                    evaluated=leak.evaluated,
+                    sample=leak.first,
+                )
+            ]
+        return self._subsets()
+
+    def looked_at(self) -> str:
+        """How many passes were compared."""
+        passes = list(self._passes.shared(self.world))
+        pairs = len(_pairs(passes)[0])
+        split = sum(1 for begun in self._passes.begun(self.world) if any(one.subset for one in begun.values()))
+        looked = [f"subsets of {split} passes"] * bool(split)
+        looked += [f"samples of {pairs} evaluations against those of training"] * bool(pairs)
+        return ", ".join(looked)
+
+    def _subsets(self) -> list[Finding]:
+        for begun in self._passes.begun(self.world):
+            subsets = {rank: one.subset for rank, one in begun.items()}
+            sharded = all(one.sampler_facts.get("num_replicas") == self.world for one in begun.values())
+            if not sharded or None in subsets.values() or same_data(begun.values()) is False:
+                continue
+            parted = [rank for rank in subsets if subsets[rank] != subsets[min(subsets)]]
+            if parted:
+                first = begun[parted[0]]
+                return [
+                    self.finding(
+                        "error",
+                        f"{ranks_text(parted)} and rank {min(subsets)} hold different subsets of the data set; some "
+                        "samples are training data on one rank and validation data on another",
+                        _ADVICE,
+                        faults=("F65",),
+                        place=first.place,
+                        rank=parted[0],
+                        step=first.step,
+                        subsets={str(rank): subset for rank, subset in subsets.items()},
+                    )
+                ]
+        return []
+
+    def _leak(self, training: SharedPass, evaluation: SharedPass) -> _Leak | None:
+        """Samples evaluated on one rank and trained on by another, where each rank for itself keeps them apart."""
+        trained, evaluated = training.bits, evaluation.bits
+        if trained is None or evaluated is None or not _one_data_set(training, evaluation):
+            return None
+        if any(trained[rank] & evaluated[rank] for rank in trained):
+            return None
+        of_all = union(trained.values())
+        for rank, bits in evaluated.items():
+            leaked = bits & of_all
+            differs = training.begun[rank].subset is not None and _subsets_differ(training.begun)
+            if leaked and (differs or leaked.bit_count() >= _LEAST_OWN * len(trained)):
+                return _Leak(evaluation, rank, leaked.bit_count(), bits.bit_count(), first_of(leaked, 1)[0])
+        return None
+
+
+def _pairs(passes: list[SharedPass]) -> tuple[list[SharedPass], list[SharedPass]]:
+    """Each evaluation beside each whole training pass of the same start of the job."""
+    training = [each for each in passes if each.training and each.exhausted and each.bits is not None]
+    pairs = [
+        (one, other)
+        for other in passes
+        if other.evaluation and other.bits is not None
+        for one in training
+        if one.series[0] == other.series[0]
+    ]
+    return [one for one, _ in pairs], [other for _, other in pairs]
+
+
+def _one_data_set(training: SharedPass, evaluation: SharedPass) -> bool:
+    """Both passes, on all ranks, read the same root data set."""
+    begun = list(training.begun.values())
+    if any(one.data != evaluation.begun[rank].data for rank, one in training.begun.items()):
+        return False
+    same = {same_data(begun), same_data(evaluation.begun.values())}
+    if False in same:
+        return False
+    return True in same or all((one.sampler_facts.get("num_replicas") or 0) > 1 for one in begun)
+
+
+def _subsets_differ(begun: dict[int, LoaderBegun]) -> bool:
+    return len({one.subset for one in begun.values()}) > 1

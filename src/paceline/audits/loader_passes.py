@@ -1,0 +1,225 @@
+"""Passes over data loaders, aligned across ranks.
+
+Numbers of loaders count what a process iterates over first. They shift where one rank previews a batch or evaluates
+alone, so passes are aligned by what all ranks have in common: the line of the loop and the loader's settings, then the
+order of the passes there. A loader that is made anew in each epoch continues the same series.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+
+import msgspec
+
+from paceline.audits.index_set import IndexSet
+from paceline.records.event import Event
+from paceline.records.observed_rank import LedgerBatch, LoaderBegun, LoaderEnded, ModelWrapped
+
+MOST_PASSES = 8
+"""Of each series and rank; later ones are passed over."""
+MOST_SERIES = 200
+LEDGER_PASSES = 3
+"""Of each series and rank, those whose indices are kept."""
+MOST_BYTES = 64 << 20
+"""Of all bitmaps together."""
+TORCH_SAMPLERS = ("RandomSampler", "SequentialSampler")
+Series = tuple[object, ...]
+
+
+def attempt_of(event: Event) -> int:
+    """Which start of the job wrote an event."""
+    return 1 if isinstance(event.attempt, msgspec.UnsetType) else event.attempt
+
+
+@dataclass
+class RankPass:
+    """One pass of one rank.
+
+    Attributes:
+        begun, ended: its events; None as long as they have not come.
+        indices: the samples, where the ledger has them.
+        batches: of the ledger.
+        models: models that this rank had wrapped when the pass began.
+    """
+
+    begun: LoaderBegun | None = None
+    ended: LoaderEnded | None = None
+    indices: IndexSet | None = None
+    batches: int = 0
+    models: int = 0
+
+    @property
+    def bits(self) -> int | None:
+        """The samples as a bitmap; None unless the ledger has all of them."""
+        if self.ended is None or self.indices is None or self.indices.overflow or not self.ended.recorded:
+            return None
+        return self.indices.bits if 0 < self.batches == self.ended.batches else None
+
+
+@dataclass
+class SharedPass:
+    """A pass that all ranks have begun and ended.
+
+    Attributes:
+        series: what it is aligned by.
+        ordinal: 0 for the first of its series.
+        begun, ended, ranks: by rank.
+    """
+
+    series: Series
+    ordinal: int
+    ranks: dict[int, RankPass]
+    begun: dict[int, LoaderBegun] = field(default_factory=dict)
+    ended: dict[int, LoaderEnded] = field(default_factory=dict)
+
+    @property
+    def first(self) -> LoaderBegun:
+        """As rank 0 began it, or the lowest rank that did."""
+        return self.begun[min(self.begun)]
+
+    @property
+    def training(self) -> bool:
+        """Every rank trained during it."""
+        return all(each.backwards > 0 for each in self.ended.values())
+
+    @property
+    def evaluation(self) -> bool:
+        """Every rank read all that its loader gives, and none trained during it."""
+        return all(each.backwards == 0 and each.exhausted and each.batches > 0 for each in self.ended.values())
+
+    @property
+    def exhausted(self) -> bool:
+        """No rank left it early."""
+        return all(each.exhausted for each in self.ended.values())
+
+    @property
+    def aligned(self) -> bool:
+        """All ranks began it after the same optimizer step."""
+        return len({each.step for each in self.begun.values()}) == 1
+
+    @property
+    def replicas(self) -> int:
+        """Ranks among which a DistributedSampler shards; 0 where there is none on some rank, or they do not agree."""
+        found = {int(each.sampler_facts.get("num_replicas") or 0) for each in self.begun.values()}
+        return found.pop() if len(found) == 1 else 0
+
+    @property
+    def bits(self) -> dict[int, int] | None:
+        """The samples of each rank; None unless the ledger of every rank is complete."""
+        found = {rank: each.bits for rank, each in self.ranks.items()}
+        known = {rank: bits for rank, bits in found.items() if bits is not None}
+        return known if len(known) == len(found) else None
+
+
+class LoaderPasses:
+    """Collects the first passes of each series of all ranks.
+
+    Args:
+        ledger: also collect sample indices.
+    """
+
+    def __init__(self, *, ledger: bool = True) -> None:
+        self._ledger = ledger
+        self._bytes = 0
+        self._models: dict[int, int] = defaultdict(int)
+        self._by_number: dict[tuple[int, int, int, int], RankPass] = {}
+        self._series: dict[Series, dict[int, list[RankPass]]] = {}
+
+    def feed(self, rank: int, event: Event) -> None:
+        """Take the events of passes; others are passed over."""
+        if isinstance(event, LoaderBegun):
+            self._begin(rank, event)
+        elif isinstance(event, LoaderEnded):
+            found = self._by_number.get((attempt_of(event), rank, event.loader, event.number))
+            if found is not None:
+                found.ended = event
+        elif isinstance(event, LedgerBatch) and self._ledger:
+            self._add(rank, event)
+        elif isinstance(event, ModelWrapped):
+            self._models[rank] += 1
+
+    def shared(self, world: int) -> Iterator[SharedPass]:
+        """Passes that every rank of the job began and ended, each series in order."""
+        for series, ranks in self._series.items():
+            if world < 2 or len(ranks) < world:
+                continue
+            for ordinal in range(min(len(passes) for passes in ranks.values())):
+                each = {rank: passes[ordinal] for rank, passes in sorted(ranks.items())}
+                begun = {rank: one.begun for rank, one in each.items() if one.begun is not None}
+                ended = {rank: one.ended for rank, one in each.items() if one.ended is not None}
+                if len(begun) == len(ended) == len(each):
+                    yield SharedPass(series, ordinal, each, begun, ended)
+
+    def begun(self, world: int) -> Iterator[dict[int, LoaderBegun]]:
+        """Passes that every rank of the job began after the same optimizer step, ended or not."""
+        for ranks in self._series.values():
+            if world < 2 or len(ranks) < world:
+                continue
+            for each in zip(*(ranks[rank] for rank in sorted(ranks)), strict=False):
+                begun = {rank: one.begun for rank, one in zip(sorted(ranks), each, strict=True) if one.begun}
+                if len(begun) == len(each) and len({one.step for one in begun.values()}) == 1:
+                    yield begun
+
+    def __len__(self) -> int:
+        return sum(len(passes) for ranks in self._series.values() for passes in ranks.values())
+
+    def _begin(self, rank: int, event: LoaderBegun) -> None:
+        key = (attempt_of(event), rank, event.loader, event.number)
+        series = series_of(event)
+        if series not in self._series and len(self._series) >= MOST_SERIES:
+            return
+        passes = self._series.setdefault(series, {}).setdefault(rank, [])
+        if len(passes) >= MOST_PASSES:
+            self._by_number.pop(key, None)
+            return
+        found = self._by_number.setdefault(key, RankPass())
+        found.begun, found.models = event, self._models[rank]
+        passes.append(found)
+        if len(passes) > LEDGER_PASSES:
+            found.indices = None
+
+    def _add(self, rank: int, event: LedgerBatch) -> None:
+        key = (attempt_of(event), rank, event.loader, event.number)
+        found = self._by_number.get(key)
+        if found is None:
+            if event.number >= LEDGER_PASSES or len(self._by_number) > MOST_SERIES * MOST_PASSES:
+                return
+            found = self._by_number[key] = RankPass()
+        if found.indices is None:
+            if found.batches or self._bytes > MOST_BYTES or self._late(rank, found):
+                found.batches += 1
+                return
+            found.indices = IndexSet()
+        before = found.indices.size_bytes
+        found.indices.add(event.indices)
+        found.batches += 1
+        self._bytes += found.indices.size_bytes - before
+
+    def _late(self, rank: int, found: RankPass) -> bool:
+        """Whether the pass is known to be one of those whose indices are not kept."""
+        if found.begun is None:
+            return False
+        passes = self._series[series_of(found.begun)][rank]
+        return all(found is not each for each in passes[:LEDGER_PASSES])
+
+
+def series_of(begun: LoaderBegun) -> Series:
+    """What the passes of one loop over one kind of loader have in common on all ranks."""
+    where = (begun.place.path, begun.place.line) if begun.place else begun.loader
+    kind = (begun.dataset, begun.samples, begun.batch_size, begun.sampler, begun.loader_class, begun.iterable)
+    return (attempt_of(begun), where, *kind)
+
+
+def same_data(begun: Iterable[LoaderBegun]) -> bool | None:
+    """Whether ranks hold the same root data set; None where the events do not say.
+
+    Equal attributes prove nothing: a data set may draw its samples at random.
+    """
+    each = list(begun)
+    contents = {one.content for one in each}
+    attributes = {one.attributes for one in each}
+    if len(contents) > 1 or len(attributes) > 1 or len({one.root_samples for one in each}) > 1:
+        return False
+    return None if contents == {None} else True
