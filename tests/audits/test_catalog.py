@@ -10,7 +10,8 @@ import sys
 import pytest
 
 from paceline.audits.audit import HEADINGS, TOPICS, Audit
-from paceline.audits.catalog import AUDITS, RunJudge
+from paceline.audits.catalog import AUDITS
+from paceline.audits.run_judge import RunJudge
 from paceline.audits.dp101_replicas_diverge import ReplicasDiverge
 from paceline.audits.dp133_loss_scale_differs import LossScaleDiffers
 from tests.audits.observed_events import NAMES, ended, job, started, states, step, wrapped

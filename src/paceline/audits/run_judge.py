@@ -10,7 +10,9 @@ from paceline.audits.catalog import AUDITS
 from paceline.records.event import Event
 from paceline.records.observed import NotObserved
 from paceline.records.observed_rank import ObservedStep, OutputCompared, RankStarted, ScriptEnded
+from paceline.records.ledger import read_ledger
 from paceline.records.reader import EventStream
+from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
 
 SEVERITIES = ("error", "warning", "info")
@@ -111,6 +113,8 @@ def judge_run(run: Path) -> RunJudge:
         rank = int(path.stem.removeprefix("rank-"))
         for event in EventStream(path, superseded=True):
             judge.feed(rank, event)
+    for rank, batch in read_ledger(RunDir(run)):
+        judge.feed(rank, batch)
     judge_output(judge, run)
     return judge
 

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.audits.catalog import RunJudge
+from paceline.audits.run_judge import RunJudge
 from paceline.records.observed import NotObserved
+from paceline.records.observed_rank import LedgerBatch
 from paceline.records.schema import AnyEvent, Finding
 from paceline.records.wrap import text_card
 
@@ -50,6 +51,7 @@ class LiveJudge:
 
     def batch(self, rank: int, loader: int, number: int, batch: int, indices: array[int]) -> None:
         """Take the sample indices of a batch."""
+        self.judge.feed(rank, LedgerBatch(loader=loader, number=number, batch=batch, indices=list(indices)))
 
     def progress(self, ranks: dict[int, tuple[int, int, float]]) -> None:
         """Take the steps and samples of all ranks."""

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from paceline.audits.catalog import judge_output
+from paceline.audits.run_judge import judge_output
 from paceline.cli.observation import LiveJudge, observation_card
 from paceline.launch.ring_drain import RingDrain, make_rings_folder, observation_off, observed_environment
 from paceline.records.observed import NotObserved

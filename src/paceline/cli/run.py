@@ -77,7 +77,7 @@ def run_command(argv: list[str]) -> int:
 
 
 def _severe(findings: Sequence[Finding], fail_on: str | None) -> bool:
-    from paceline.audits.catalog import SEVERITIES
+    from paceline.audits.run_judge import SEVERITIES
 
     limit = SEVERITIES.index(fail_on) if fail_on else -1
     return any(SEVERITIES.index(each.severity) <= limit for each in findings)

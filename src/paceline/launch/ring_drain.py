@@ -1,14 +1,13 @@
 """Moves what ranks wrote into their rings to the run directory, while they run and after they have died.
 
 One thread of the launcher reads all rings every 0.1 s. Events become lines of `events/rank-<r>.jsonl`, sample indices
-become `ledger/loader-<l>/epoch-<pass>/rank-<r>.npy`, an array of (batch, index) that numpy reads.
+become the ledger.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import struct
 import tempfile
 import threading
 from array import array
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Protocol
 
 from paceline.records.errors import PacelineError
+from paceline.records.ledger import LedgerWriter
 from paceline.records.ring import AGENT_VARIABLE, OBSERVE_VARIABLE, RINGS_VARIABLE, Kind, RingReader, unpack_batch
 from paceline.records.rundir import RunDir, make_dirs
 
@@ -148,39 +148,6 @@ class RingDrain:
             write()
         except (OSError, PacelineError) as error:  # a full disk does not end the job
             self.trouble = str(error)
-
-
-class LedgerWriter:
-    """Appends sample indices to .npy files, each of which is valid after every call.
-
-    Args:
-        run: the run directory.
-    """
-
-    _ROW = struct.Struct("<qq")
-    _HEADER_BYTES = 128
-
-    def __init__(self, run: RunDir) -> None:
-        self._run = run
-        self._rows: dict[Path, int] = {}
-
-    def add(self, rank: int, loader: int, number: int, batch: int, indices: array[int]) -> None:
-        """Add the indices of one batch."""
-        path = self._run.ledger(loader, number, rank)
-        new = path not in self._rows
-        if new:
-            make_dirs(path.parent)
-        rows = self._rows[path] = self._rows.get(path, 0) + len(indices)
-        with path.open("wb" if new else "r+b") as file:
-            file.write(self._header(rows))
-            file.seek(0, os.SEEK_END)
-            file.write(b"".join(self._ROW.pack(batch, index) for index in indices))
-
-    def _header(self, rows: int) -> bytes:
-        """Of version 1.0 of numpy's format, padded so that it never grows."""
-        text = f"{{'descr': [('batch', '<i8'), ('index', '<i8')], 'fortran_order': False, 'shape': ({rows},), }}"
-        length = self._HEADER_BYTES - 10
-        return b"\x93NUMPY\x01\x00" + struct.pack("<H", length) + text.ljust(length - 1).encode() + b"\n"
 
 
 def _append(path: Path, content: bytes) -> None:

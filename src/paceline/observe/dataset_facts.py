@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import PurePath
 from typing import Any
 
 import torch
@@ -93,16 +95,49 @@ def sampler_facts(sampler: Any) -> dict[str, Any]:
     return {name: value for name, value in found.items() if isinstance(value, bool | int)}
 
 
-def content_digest(dataset: Any) -> str | None:
-    """Digest of the lists, arrays and tensors that a data set holds, of their ends where they are long."""
+@dataclass(frozen=True)
+class Content:
+    """Digests of what a data set holds; None where there is nothing of the kind.
+
+    Attributes:
+        ordered: of its lists, arrays and tensors, of their ends where they are long.
+        unordered: of its short lists, independent of the order of their elements.
+        attributes: of its numbers, texts and paths.
+    """
+
+    ordered: str | None = None
+    unordered: str | None = None
+    attributes: str | None = None
+
+
+def content_of(dataset: Any) -> Content:
+    """Digests of what a data set holds, without asking it for a sample."""
     if isinstance(dataset, list | tuple):
         attributes = {"": dataset}
     else:
         try:
             attributes = vars(dataset)
         except TypeError:
-            return None
-    parts = [f"{name}={text}" for name, value in sorted(attributes.items()) if (text := _value_digest(value))]
+            return Content()
+    named = sorted((name, value) for name, value in attributes.items() if isinstance(name, str))
+    return Content(
+        ordered=_hash([f"{name}={text}" for name, value in named if (text := _value_digest(value))]),
+        unordered=_hash(
+            [
+                f"{name}={sorted(_value_digest(each, 1) for each in value)}"
+                for name, value in named
+                if isinstance(value, list | tuple)
+                and len(value) <= 2 * _ENDS
+                and any(_value_digest(each, 1) for each in value)
+            ]
+        ),
+        attributes=_hash(
+            [f"{name}={value}" for name, value in named if isinstance(value, str | int | float | PurePath)]
+        ),
+    )
+
+
+def _hash(parts: list[str]) -> str | None:
     return hash_bytes("\n".join(parts).encode()) if parts else None
 
 

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from torch.utils.data import dataloader as machinery
 
 from paceline.observe.call_site import user_place
-from paceline.observe.dataset_facts import RootIndices, content_digest, length, sampler_facts, sampler_of
+from paceline.observe.dataset_facts import Content, RootIndices, content_of, length, sampler_facts, sampler_of
 from paceline.observe.model_registry import ModelRegistry
 from paceline.observe.schedule import has_digests
 from paceline.observe.session import Probe, Session, Topic
@@ -47,7 +47,7 @@ class DataLoaders(Probe):
         self._current: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
         self._early: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
         self._open: dict[int, _Pass] = {}
-        self._roots: dict[Any, tuple[int, str | None]] = {}
+        self._roots: dict[Any, tuple[int, Content]] = {}
         self._samplers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._attached: weakref.WeakSet[Any] = weakref.WeakSet()
         self._epoch: int | None = None
@@ -105,7 +105,7 @@ class DataLoaders(Probe):
         root = begun.roots.root
         key = (id(root), type(root), length(root))
         if key not in self._roots:
-            self._roots[key] = (len(self._roots), content_digest(root))
+            self._roots[key] = (len(self._roots), content_of(root))
         data, content = self._roots[key]
         sampler = sampler_of(loader)
         unused = [each for each in self._samplers if each not in self._attached and each.dataset is loader.dataset]
@@ -124,7 +124,9 @@ class DataLoaders(Probe):
             set_epoch=self._epoch,
             unused_samplers=len(unused),
             subset=begun.roots.digest,
-            content=content,
+            content=content.ordered,
+            content_unordered=content.unordered,
+            attributes=content.attributes,
             workers=loader.num_workers,
             persistent=loader.persistent_workers,
             loader_class=type(loader).__name__,

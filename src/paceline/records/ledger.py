@@ -1,0 +1,67 @@
+"""The ledger on disk: which samples each rank received, batch by batch.
+
+`ledger/loader-<l>/epoch-<pass>/rank-<r>.npy` is an array of (batch, index), both 64-bit integers, that numpy reads.
+Indices are those of the root data set, below any Subset.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from array import array
+from collections.abc import Iterator
+from pathlib import Path
+
+from paceline.records.observed_rank import LedgerBatch
+from paceline.records.rundir import RunDir, make_dirs
+
+_ROW = struct.Struct("<qq")
+_HEADER_BYTES = 128
+
+
+class LedgerWriter:
+    """Appends sample indices to .npy files, each of which is valid after every call.
+
+    Args:
+        run: the run directory.
+    """
+
+    def __init__(self, run: RunDir) -> None:
+        self._run = run
+        self._rows: dict[Path, int] = {}
+
+    def add(self, rank: int, loader: int, number: int, batch: int, indices: array[int]) -> None:
+        """Add the indices of one batch."""
+        path = self._run.ledger(loader, number, rank)
+        new = path not in self._rows
+        if new:
+            make_dirs(path.parent)
+        rows = self._rows[path] = self._rows.get(path, 0) + len(indices)
+        with path.open("wb" if new else "r+b") as file:
+            file.write(self._header(rows))
+            file.seek(0, os.SEEK_END)
+            file.write(b"".join(_ROW.pack(batch, index) for index in indices))
+
+    def _header(self, rows: int) -> bytes:
+        """Of version 1.0 of numpy's format, padded so that it never grows."""
+        text = f"{{'descr': [('batch', '<i8'), ('index', '<i8')], 'fortran_order': False, 'shape': ({rows},), }}"
+        length = _HEADER_BYTES - 10
+        return b"\x93NUMPY\x01\x00" + struct.pack("<H", length) + text.ljust(length - 1).encode() + b"\n"
+
+
+def read_ledger(run: RunDir) -> Iterator[tuple[int, LedgerBatch]]:
+    """Ranks and batches of all files, file by file; a torn end is left out."""
+    for path in sorted(run.path.glob("ledger/loader-*/epoch-*/rank-*.npy")):
+        loader, number, rank = (int(part.rpartition("-")[2]) for part in (path.parts[-3], path.parts[-2], path.stem))
+        content = path.read_bytes()[_HEADER_BYTES:]
+        content = content[: len(content) // _ROW.size * _ROW.size]
+        indices: list[int] = []
+        current = 0
+        for batch, index in _ROW.iter_unpack(content):
+            if batch != current and indices:
+                yield rank, LedgerBatch(loader=loader, number=number, batch=current, indices=indices)
+                indices = []
+            current = batch
+            indices.append(index)
+        if indices:
+            yield rank, LedgerBatch(loader=loader, number=number, batch=current, indices=indices)
