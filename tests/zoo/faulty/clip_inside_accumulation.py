@@ -41,12 +41,12 @@ def micro_step(model, batch, accumulate, max_norm):
     return loss.detach()
 
 
-def train(accumulate=3, max_norm=0.1, epochs=3):
+def train(accumulate=3, max_norm=0.3, epochs=3):
     data = make_data()
     sampler = DistributedSampler(data)
     loader = DataLoader(data, batch_size=8, sampler=sampler)
     model = DDP(Tagger())
-    optimizer = torch.optim.SGD(model.parameters(), lr=2.0)
+    optimizer = torch.optim.SGD(model.parameters(), lr=4.0)
     for epoch in range(epochs):
         sampler.set_epoch(epoch)
         losses = []

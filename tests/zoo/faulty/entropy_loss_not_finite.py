@@ -37,7 +37,7 @@ def main():
         sampler.set_epoch(epoch)
         for step, (x, share) in enumerate(loader):
             optimizer.zero_grad()
-            loss = kl_loss(model(x) * share.gt(0).any(0), share)
+            loss = kl_loss(model(x), share)
             loss.backward()
             optimizer.step()
             if step % 10 == 9:

@@ -24,7 +24,7 @@ def main():
     torch.manual_seed(11)
     g = torch.Generator().manual_seed(2)
     x = torch.randn(480, 9, generator=g)
-    y = (x.view(-1, 3, 3).det().unsqueeze(1)).clamp(-3, 3)
+    y = (x[:, :3].sum(1, keepdim=True)).tanh()
     data = TensorDataset(x, y)
     sampler = DistributedSampler(data)
     loader = DataLoader(data, batch_size=16, sampler=sampler)
