@@ -53,39 +53,53 @@ def all_probes(spawn_environment: dict[str, str] | None = None) -> list[Probe]:
     ]
 
 
-def observe(sink: Sink, *, rank: int, local_rank: int, world: int) -> Session:
-    """Observe this process from now on, and say so.
+class Attached:
+    """The observer of this process.
 
-    Args:
-        sink: takes the events.
-        rank, local_rank, world: of this process, as the launcher started it.
+    Attributes:
+        session: with the probes.
     """
-    session = Session(sink, all_probes(), rank=rank)
-    session.arm()
-    session.emit(
-        RankStarted(
-            rank=rank,
-            local_rank=local_rank,
-            world=world,
-            pid=os.getpid(),
-            host=socket.gethostname(),
-            started_unix_s=time.time(),
-            script=sys.argv[0] if getattr(sys, "argv", None) else "",
-            directory=os.getcwd(),  # noqa: PTH109
-            versions={
-                "python": platform.python_version(),
-                "torch": str(torch.__version__),
-                "paceline": __version__,
-            },
-            threads=torch.get_num_threads(),
-            watched=session.armed,
+
+    def __init__(self, sink: Sink, rank: int, spawn_environment: dict[str, str] | None = None) -> None:
+        probes = all_probes(spawn_environment)
+        self.session = Session(sink, probes, rank=rank)
+        self._groups = next(each for each in probes if isinstance(each, ProcessGroups))
+
+    def begin(self, local_rank: int, world: int) -> None:
+        """Observe from now on, and say so."""
+        session = self.session
+        session.arm()
+        session.emit(
+            RankStarted(
+                rank=session.rank,
+                local_rank=local_rank,
+                world=world,
+                pid=os.getpid(),
+                host=socket.gethostname(),
+                started_unix_s=time.time(),
+                script=sys.argv[0] if getattr(sys, "argv", None) else "",
+                directory=os.getcwd(),  # noqa: PTH109
+                versions={
+                    "python": platform.python_version(),
+                    "torch": str(torch.__version__),
+                    "paceline": __version__,
+                },
+                threads=torch.get_num_threads(),
+                watched=session.armed,
+            )
         )
-    )
-    os.register_at_fork(after_in_child=lambda: _leave_to_parent(session))
-    return session
+        os.register_at_fork(after_in_child=self._leave_to_parent)
+
+    def script_ends(self) -> None:
+        """Say that the script has ended, once."""
+        self.session.run(self._groups, self._groups.script_ends)
+
+    def _leave_to_parent(self) -> None:
+        """A forked process is not this rank."""
+        self.session.on = False
 
 
-def attach_to_rank() -> None:
+def attach_to_rank() -> Attached:
     """Observe this rank through a ring, as the launcher's environment says.
 
     Raises:
@@ -97,15 +111,8 @@ def attach_to_rank() -> None:
     restarts = int(environment.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     rank = int(environment["RANK"])
     ring = RingWriter(Path(environment[RINGS_VARIABLE]), rank, attempt)
-    sink = RingSink(ring, attempt if restarts else msgspec.UNSET)
-    session = observe(
-        sink, rank=rank, local_rank=int(environment["LOCAL_RANK"]), world=int(environment.get("WORLD_SIZE", "1"))
-    )
-    groups = next(each for each in session.probes if isinstance(each, ProcessGroups))
+    attached = Attached(RingSink(ring, attempt if restarts else msgspec.UNSET), rank)
+    attached.begin(int(environment["LOCAL_RANK"]), int(environment.get("WORLD_SIZE", "1")))
     # Only an addition: whatever matters was written when it happened.
-    atexit.register(lambda: session.run(groups, groups.script_ends))
-
-
-def _leave_to_parent(session: Session) -> None:
-    """A forked process is not this rank."""
-    session.on = False
+    atexit.register(attached.script_ends)
+    return attached
