@@ -11,9 +11,9 @@ import pytest
 
 from paceline.audits.audit import HEADINGS, TOPICS, Audit
 from paceline.audits.catalog import AUDITS
-from paceline.audits.run_judge import RunJudge
 from paceline.audits.dp101_replicas_diverge import ReplicasDiverge
 from paceline.audits.dp133_loss_scale_differs import LossScaleDiffers
+from paceline.audits.run_judge import RunJudge
 from tests.audits.observed_events import NAMES, ended, job, started, states, step, wrapped
 
 each_audit = pytest.mark.parametrize("kind", AUDITS, ids=lambda kind: kind.code)

@@ -109,6 +109,7 @@ def _warm(script: Script, work: Path) -> Result:
     compared = compare_output(work, list(range(script.world)))
     if compared is not None:
         listener.judge.feed(0, compared)
+    listener.judge.finish()
     missing = [f"{each.what}: {each.why}" for each in listener.judge.not_observed()]
     return Result(script, codes, listener.judge.findings(), 0.0, missing)
 

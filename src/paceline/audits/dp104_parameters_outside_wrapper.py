@@ -36,7 +36,7 @@ class ParametersOutsideWrapper(ReplicaAudit):
 
     code, name, topic = "DP104", "parameters-outside-wrapper", "replicas"
     faults = ("F41",)
-    needs = ("optimizers", "wrappers", "fingerprints")
+    needs = ("steps", "wrappers", "fingerprints")
 
     def __init__(self) -> None:
         super().__init__()

@@ -32,7 +32,7 @@ class GradientOfParameters(ReplicaAudit):
 
     code, name, topic = "DP107", "gradient-of-parameters", "gradients"
     faults = ("F44",)
-    needs = ("gradients", "fingerprints")
+    needs = ("backward", "fingerprints")
 
     def __init__(self) -> None:
         super().__init__()

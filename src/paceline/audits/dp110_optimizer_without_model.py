@@ -33,7 +33,7 @@ class OptimizerWithoutModel(Audit):
 
     code, name, topic = "DP110", "optimizer-without-model", "replicas"
     faults = ("F42",)
-    needs = ("optimizers", "wrappers")
+    needs = ("steps", "wrappers")
 
     def __init__(self) -> None:
         super().__init__()

@@ -39,7 +39,7 @@ class NoSampler(Audit):
 
     code, name, topic = "DP121", "no-sampler", "data"
     faults = ("F01", "F03")
-    needs = ("loaders", "inputs")
+    needs = ("loaders", "wrappers")
 
     def __init__(self) -> None:
         super().__init__()

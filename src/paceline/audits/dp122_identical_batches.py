@@ -48,7 +48,7 @@ class IdenticalBatches(Audit):
 
     code, name, topic = "DP122", "identical-batches", "data"
     faults = ("F02", "F01", "F03", "F11", "F12", "F21")
-    needs = ("inputs",)
+    needs = ("wrappers",)
 
     def __init__(self) -> None:
         super().__init__()

@@ -42,7 +42,7 @@ class IterableNotSharded(Audit):
 
     code, name, topic = "DP125", "iterable-not-sharded", "data"
     faults = ("F11",)
-    needs = ("inputs", "loaders")
+    needs = ("wrappers", "loaders")
 
     def __init__(self) -> None:
         super().__init__()

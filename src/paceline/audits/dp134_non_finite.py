@@ -33,7 +33,7 @@ class NonFiniteValues(Audit):
 
     code, name, topic = "DP134", "non-finite", "gradients"
     faults = ("F83",)
-    needs = ("losses", "steps")
+    needs = ("backward", "steps")
 
     def __init__(self) -> None:
         super().__init__()

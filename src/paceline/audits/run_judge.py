@@ -8,15 +8,31 @@ from pathlib import Path
 from paceline.audits.audit import TOPICS, Audit, ranks_text
 from paceline.audits.catalog import AUDITS
 from paceline.records.event import Event
-from paceline.records.observed import NotObserved
-from paceline.records.observed_rank import ObservedStep, OutputCompared, RankStarted, ScriptEnded
 from paceline.records.ledger import read_ledger
+from paceline.records.observed import Fingerprint, NotObserved, StepTiming
+from paceline.records.observed_rank import (
+    InputSeen,
+    LedgerBatch,
+    ModelWrapped,
+    NonFinite,
+    ObservedStep,
+    OptimizerSeen,
+    OutputCompared,
+    RankStarted,
+    ScriptEnded,
+)
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
 
 SEVERITIES = ("error", "warning", "info")
 """Most severe first."""
+
+
+_OF_STEPS = ObservedStep | Fingerprint | InputSeen | OptimizerSeen | StepTiming | NonFinite
+"""Events that carry the number of a step."""
+_HELD = 2000
+"""Events of a rank without a wrapped model that are held, at most."""
 
 
 class RunJudge:
@@ -36,12 +52,38 @@ class RunJudge:
         self.ranks: set[int] = set()
         self.world = 0
         self.steps = 0
+        self._held: dict[int, list[Event] | None] = {}
         self._watched: dict[int, set[str]] = {}
         self._missing: dict[str, tuple[str, set[int]]] = {}
 
     def feed(self, rank: int, event: Event) -> None:
-        """Take one event of a rank."""
+        """Take one event of a rank.
+
+        Some scripts train on one rank before they wrap the model, and steps are counted anew then. So events are held
+        until a model is wrapped, and the steps before that are left out.
+        """
         self._note(rank, event)
+        held = self._held.setdefault(rank, [])
+        if held is None or isinstance(event, RankStarted | LedgerBatch | OutputCompared):
+            self._judge(rank, event)
+            return
+        held.append(event)
+        if isinstance(event, ModelWrapped):
+            self._release(rank, [each for each in held if not (event.step and isinstance(each, _OF_STEPS))])
+        elif isinstance(event, ScriptEnded) or len(held) >= _HELD:
+            self._release(rank, held)
+
+    def finish(self) -> None:
+        """No further event will come."""
+        for rank, held in list(self._held.items()):
+            self._release(rank, held or [])
+
+    def _release(self, rank: int, events: list[Event]) -> None:
+        self._held[rank] = None
+        for each in events:
+            self._judge(rank, each)
+
+    def _judge(self, rank: int, event: Event) -> None:
         for audit in self.audits:
             if audit.code in self.failed:
                 continue
@@ -116,6 +158,7 @@ def judge_run(run: Path) -> RunJudge:
     for rank, batch in read_ledger(RunDir(run)):
         judge.feed(rank, batch)
     judge_output(judge, run)
+    judge.finish()
     return judge
 
 

@@ -35,6 +35,7 @@ class Observation:
         if self._drain is None:
             return []
         judge_output(self._live.judge, self._run.path)
+        self._live.judge.finish()
         self._found = self._live.judge.findings()
         return self._found
 

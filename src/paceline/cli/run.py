@@ -34,10 +34,10 @@ def run_command(argv: list[str]) -> int:
     # They need torch, which takes seconds: --help does not.
     from paceline.audits.cause_card import cause_of
     from paceline.audits.job_findings import job_findings
+    from paceline.cli.observed_job import observed_job
     from paceline.launch.execute import execute, recorded_run
     from paceline.launch.plan import plan_launch
     from paceline.launch.tuning import describe
-    from paceline.cli.observed_job import observed_job
     from paceline.records.errors import Exit, PacelineError
     from paceline.records.findings import append_findings
     from paceline.records.rundir import RunDir

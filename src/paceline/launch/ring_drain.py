@@ -12,6 +12,7 @@ import tempfile
 import threading
 from array import array
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -135,7 +136,7 @@ class RingDrain:
                 continue
             loader, number, batch, content = unpack_batch(payload)
             indices = array("q", content)
-            self._write(lambda: self._ledger.add(reader.rank, loader, number, batch, indices))
+            self._write(partial(self._ledger.add, reader.rank, loader, number, batch, indices))
             if self._listener is not None:
                 self._listener.batch(reader.rank, loader, number, batch, indices)
         if lines:

@@ -8,7 +8,7 @@ from types import FrameType
 
 from paceline.records.place import Place, is_library
 
-_START = os.getcwd()
+_START = os.getcwd()  # noqa: PTH109
 """Paths of frames may be relative to the directory in which the process started; scripts may change it."""
 _BACKWARD = ("torch/autograd/graph.py", "_engine_run_backward")
 """Where Python hands over to the autograd engine; hooks that DDP runs are called from below it."""
@@ -29,7 +29,7 @@ def user_place_of_io() -> Place | None:
     at: FrameType | None = sys._getframe(1)
     while at is not None:
         name = at.f_code.co_filename
-        if name.startswith("<frozen importlib"):
+        if name.startswith("<frozen "):
             return None
         if not is_library(name):
             return _place(at)

@@ -46,6 +46,12 @@ class ModelRegistry:
         self._roots: list[weakref.ref[nn.Module]] = []
         self._optimizers: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._seen_optimizers = 0
+        self.any_optimizer = False
+        """Whether one of torch's optimizers was ever made."""
+
+    def note_optimizer(self) -> None:
+        """An optimizer was made."""
+        self.any_optimizer = True
 
     def add(self, wrapper: nn.Module, model: nn.Module, *, sharded: bool = False) -> Wrapped:
         """Note a model that was just wrapped."""
@@ -80,6 +86,12 @@ class ModelRegistry:
         """Optimizers that have stepped and still exist, by number."""
         return sorted(((number, each) for each, number in self._optimizers.items()), key=lambda pair: pair[0])
 
+    def forget_optimizers(self) -> None:
+        """Count optimizers anew, and forget the unwrapped models that they trained."""
+        self._optimizers.clear()
+        self._roots.clear()
+        self._seen_optimizers = 0
+
     def registered(self) -> frozenset[int]:
         """Ids of all parameters that a wrapper synchronizes."""
         return frozenset().union(*(each.registered for each in self.wrapped()))
@@ -99,11 +111,22 @@ class ModelRegistry:
         for prefix, model in self.modules():
             for name, parameter in model.named_parameters():
                 found.setdefault(id(parameter), prefix + name)
+        for number, optimizer in self.optimizers():
+            prefix = f"{type(optimizer).__name__}" + (f"#{number}" if number else "")
+            for index, parameter in enumerate(parameters_of(optimizer)):
+                found.setdefault(id(parameter), f"{prefix}[{index}]")
         return found
+
+    def loose(self) -> list[tuple[str, Tensor]]:
+        """Parameters of optimizers that no module holds, with a name that says where they are."""
+        held = {id(each) for _, model in self.modules() for each in model.parameters()}
+        names = self.names()
+        found = [each for _, optimizer in self.optimizers() for each in parameters_of(optimizer)]
+        return [(names[id(each)], each) for each in found if id(each) not in held]
 
     def _look_for_roots(self, parameters: Iterable[Tensor]) -> None:
         """Find the modules that hold parameters which no known model has: a look at all objects, once an optimizer."""
-        known = self.names()
+        known = {id(each) for _, model in self.modules() for each in model.parameters()}
         unknown = {id(each) for each in parameters if id(each) not in known}
         if not unknown:
             return

@@ -1,7 +1,7 @@
 """One observed process: holds the probes, keeps their failures away from the script, and lets them hear of each other.
 
-Probes announce what happens (`announce`) and listen to what others announce (`listen`); see `Topic`. Everything a probe
-does inside the script runs through `Session.run`: an exception there ends that probe, becomes a `NotObserved` event, and
+Probes announce what happens (`announce`) and listen to what others announce (`listen`); see `Topic`. What a probe does
+inside the script runs through `Session.run`: an exception there ends that probe, becomes a `NotObserved` event, and
 never reaches the script.
 """
 
@@ -45,6 +45,8 @@ class Topic(enum.Enum):
     EVALUATION_BEGINS = enum.auto()
     PASS_ENDS = enum.auto()
     """A pass over a loader that was trained on has ended."""
+    MODEL_WRAPPED = enum.auto()
+    """The first model was given to a wrapper; steps before do not count."""
     SCRIPT_ENDS = enum.auto()
 
 
@@ -70,6 +72,8 @@ class StepWindow:
     loss: float | None = None
     norms: dict[int, torch.Tensor] = field(default_factory=dict)
     """Squared norm of each gradient after the last backward pass, by id of the parameter; on steps with digests."""
+    clipped_norms: tuple[float, float] | None = None
+    """Norm of the gradients that are clipped first: after the last backward pass, and just before they are clipped."""
     forward_place: Place | None = None
     backward_place: Place | None = None
     clip_place: Place | None = None
@@ -95,6 +99,8 @@ class Progress:
     after_evaluation: int = 0
     """Collectives of the script that are written down in any case, since an evaluation has just ended."""
     restored_since_step: bool = False
+    uneven: bool = False
+    """Within `Join`: ranks may take different numbers of steps."""
     position: tuple[int, int, int] | None = None
     """Loader, pass and batch that the script received last."""
     window: StepWindow = field(default_factory=StepWindow)
@@ -141,7 +147,7 @@ class Session:
         self.spent_s = 0.0
         self.started_s = time.monotonic()
         self._undo: dict[str, list[Callable[[], None]]] = defaultdict(list)
-        self._listeners: dict[Topic, tuple[tuple[Probe, Callable[..., None]], ...]] = {topic: () for topic in Topic}
+        self._listeners: dict[Topic, tuple[tuple[Probe, Callable[..., None]], ...]] = dict.fromkeys(Topic, ())
 
     def __enter__(self) -> Session:
         self.arm()

@@ -13,6 +13,23 @@ import msgspec
 from paceline.records.event import Event
 from paceline.records.place import Place
 
+SIGNALS = {
+    "groups": "process groups",
+    "fingerprints": "digests of parameters, buffers, gradients and optimizer state",
+    "steps": "optimizer steps",
+    "wrappers": "models in DDP or FSDP, and what they are given",
+    "backward": "backward passes and losses",
+    "loaders": "data loaders and the samples that they give",
+    "collectives": "collectives that the script calls itself",
+    "clips": "gradient clipping",
+    "scaling": "loss scales of GradScalers",
+    "schedulers": "learning-rate schedulers",
+    "restores": "loaded and converted state",
+    "files": "files that the script opens",
+    "output": "lines that ranks print, compared by the launcher",
+}
+"""What can be observed. Each but the last has one probe; audits name those that they need."""
+
 
 class RankStarted(Event, frozen=True, kw_only=True, tag="rank_started"):
     """A rank imported torch and is observed from here on."""
@@ -29,9 +46,9 @@ class RankStarted(Event, frozen=True, kw_only=True, tag="rank_started"):
     versions: dict[str, str]
     """python, torch, paceline."""
     threads: int
-    devices: list[str] = []
+    devices: list[str] = []  # noqa: RUF012  # msgspec makes a new one for each
     """Accelerators that this process sees."""
-    watched: list[str] = []
+    watched: list[str] = []  # noqa: RUF012  # msgspec makes a new one for each
     """Signals whose probes were armed."""
 
 
@@ -93,7 +110,7 @@ class OptimizerSeen(Event, frozen=True, kw_only=True, tag="optimizer_seen"):
     """Names of those that no wrapper synchronizes, the first 20; `?` where no module has them."""
     without_gradient: int
     """Of them, those that had no gradient at this step."""
-    wrapped_with_gradient_elsewhere: list[str] = []
+    wrapped_with_gradient_elsewhere: list[str] = []  # noqa: RUF012  # msgspec makes a new one for each
     """Parameters of wrapped models that have a gradient and belong to no optimizer, the first 20."""
     place: Place | None = None
 
@@ -132,6 +149,8 @@ class ObservedStep(Event, frozen=True, kw_only=True, tag="observed_step"):
     """Norm of this optimizer's gradients when the last backward pass ended; only on steps with digests."""
     norm_at_step: float | None = None
     """The same when the optimizer took them."""
+    norm_before_clip: bool = False
+    """Both norms are of the gradients that were clipped, before that."""
     unscaled_by: float = 1.0
     """What a GradScaler divided by between the two."""
     loader: int | None = None
@@ -183,6 +202,9 @@ class LoaderBegun(Event, frozen=True, kw_only=True, tag="loader_begun"):
     persistent: bool = False
     loader_class: str = "DataLoader"
     place: Place | None = None
+    """Where the loader was made."""
+    loop_place: Place | None = None
+    """Where the pass begins."""
 
 
 class LoaderEnded(Event, frozen=True, kw_only=True, tag="loader_ended"):

@@ -49,7 +49,7 @@ try:
         from paceline.observe.torch_import import attach_after_torch
 
         attach_after_torch()
-except Exception as error:  # never the script's problem; the launcher reports it
+except Exception as error:  # noqa: BLE001  never the script's problem; the launcher reports it
     with open(os.path.join(os.environ["PACELINE_RINGS"], f"{os.environ.get('RANK', '0')}.not-observed"), "w") as file:
         file.write(f"{type(error).__name__}: {error}")
 finally:

@@ -20,7 +20,7 @@ _TAKEN = 3
 class BackwardPasses(Probe):
     """Patches the function through which torch starts the autograd engine."""
 
-    signal = "backward passes"
+    signal = "backward"
     requires = ((autograd, "_engine_run_backward"),)
 
     def __init__(self, models: ModelRegistry) -> None:
@@ -93,12 +93,15 @@ class BackwardPasses(Probe):
         self._session.announce(Topic.BACKWARD_ENDS)
 
     def _note_taken(self, inputs: Any) -> None:
-        if self._taken >= _TAKEN:
+        if self._taken >= _TAKEN and self._models.any_optimizer:
             return
         registered = self._models.registered()
         leaves = sum(isinstance(each, Tensor) and id(each) in registered for each in inputs)
-        if leaves:
-            self._taken += 1
+        if not leaves:
+            return
+        self._session.progress.backwards += not self._models.any_optimizer  # a script that takes its own steps
+        self._taken += 1
+        if self._taken <= _TAKEN:
             step = self._session.progress.step + 1
             self._session.emit(GradientTaken(step=step, parameters=leaves, place=user_place()))
 

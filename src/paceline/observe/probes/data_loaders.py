@@ -24,6 +24,7 @@ from paceline.observe.schedule import has_digests
 from paceline.observe.session import Probe, Session, Topic
 from paceline.observe.tensor_digest import DIGITS, sampled_digest
 from paceline.records.observed_rank import InputSeen, LoaderBegun, LoaderEnded
+from paceline.records.place import Place
 
 _AFTER_EVALUATION = 5
 
@@ -31,7 +32,7 @@ _AFTER_EVALUATION = 5
 class DataLoaders(Probe):
     """Patches torch's DataLoader and its iterators."""
 
-    signal = "data loaders"
+    signal = "loaders"
     requires = (
         (DataLoader, "__iter__"),
         (machinery, "_BaseDataLoaderIter"),
@@ -50,6 +51,7 @@ class DataLoaders(Probe):
         self._roots: dict[Any, tuple[int, Content]] = {}
         self._samplers: weakref.WeakSet[Any] = weakref.WeakSet()
         self._attached: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._places: weakref.WeakKeyDictionary[Any, Place | None] = weakref.WeakKeyDictionary()
         self._epoch: int | None = None
 
     def arm(self, session: Session) -> None:
@@ -57,7 +59,7 @@ class DataLoaders(Probe):
         self._session = session
         iterator = machinery._BaseDataLoaderIter
         patch = session.patch
-        patch(self, DataLoader, "__init__", after=lambda _, args, __: self._attached.add(sampler_of(args[0])))
+        patch(self, DataLoader, "__init__", after=lambda _, args, __: self._constructed(args[0]))
         patch(self, DataLoader, "__iter__", after=lambda made, args, _: self._began(args[0], made))
         patch(self, iterator, "_reset", after=lambda _, args, __: self._again(args[0]))
         patch(self, iterator, "_next_index", after=lambda index, args, _: self._asked(args[0], index))
@@ -75,6 +77,10 @@ class DataLoaders(Probe):
 
     def _set_epoch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._epoch = int(args[1] if len(args) > 1 else kwargs["epoch"])
+
+    def _constructed(self, loader: Any) -> None:
+        self._attached.add(sampler_of(loader))
+        self._places[loader] = user_place()
 
     def _began(self, loader: Any, iterator: Any) -> None:
         number = self._numbers.setdefault(loader, len(self._passes))
@@ -130,7 +136,8 @@ class DataLoaders(Probe):
             workers=loader.num_workers,
             persistent=loader.persistent_workers,
             loader_class=type(loader).__name__,
-            place=user_place(),
+            place=self._places.get(loader) or user_place(),
+            loop_place=user_place(),
         )
 
     def _again(self, iterator: Any) -> None:

@@ -9,6 +9,7 @@ from torch.nn import utils
 from torch.nn.utils import clip_grad
 
 from paceline.observe.call_site import user_place
+from paceline.observe.probes.optimizer_steps import norms
 from paceline.observe.session import Probe, Session
 
 _NAMES = ("clip_grad_norm_", "clip_grad_value_")
@@ -17,7 +18,7 @@ _NAMES = ("clip_grad_norm_", "clip_grad_value_")
 class GradientClipping(Probe):
     """Patches torch.nn.utils.clip_grad_norm_ and clip_grad_value_."""
 
-    signal = "gradient clipping"
+    signal = "clips"
     requires = tuple((clip_grad, name) for name in _NAMES)
 
     def arm(self, session: Session) -> None:
@@ -35,6 +36,13 @@ class GradientClipping(Probe):
         window.clips_since_backward += 1
         if (window.loss_scale or 1.0) != 1.0 and not window.unscaled:
             window.clips_while_scaled += 1
+        if window.norms and window.clips == 1:
+            given = args[0] if args else kwargs["parameters"]
+            parameters = (
+                [given] if isinstance(given, torch.Tensor) else list(given) if isinstance(given, list | tuple) else []
+            )
+            after, before = norms(window, parameters)
+            window.clipped_norms = (after, before) if after and before else None
         if window.clip_place is None:
             window.clip_place = user_place()
 
@@ -42,7 +50,7 @@ class GradientClipping(Probe):
 class LossScaling(Probe):
     """Patches GradScaler: its scale, and when gradients are divided by it."""
 
-    signal = "loss scaling"
+    signal = "scaling"
     requires = ((torch.amp.GradScaler, "scale"), (torch.amp.GradScaler, "unscale_"))
 
     def arm(self, session: Session) -> None:

@@ -42,6 +42,7 @@ class OptimizerSteps(Probe):
         self._sets: dict[int, tuple[int, int]] = {}
         self._patterns: dict[int, Any] = {}
         self._extra = 0
+        self._backwards = 0
         self._sequence: int | None = None
         self._first_s: float | None = None
         self._last_s = 0.0
@@ -59,6 +60,9 @@ class OptimizerSteps(Probe):
             if session.on and not compiling():
                 session.run(self, self._ended, optimizer)
 
+        session.patch(self, Optimizer, "__init__", after=lambda *_: self._models.note_optimizer())
+        session.listen(self, Topic.FORWARD, lambda _: self._without_optimizer())
+        session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
         session.undo(self, optimizers.register_optimizer_step_pre_hook(before).remove)
         session.undo(self, optimizers.register_optimizer_step_post_hook(after).remove)
 
@@ -97,19 +101,41 @@ class OptimizerSteps(Probe):
         self._patterns[number] = pattern
         session.emit(self._event(optimizer, number, step, window, reductions))
 
+    def _without_optimizer(self) -> None:
+        """Without an optimizer of torch's, a step ends when the next forward pass begins."""
+        session, progress = self._session, self._session.progress
+        if self._models.any_optimizer or progress.backwards == self._backwards:
+            return
+        self._backwards = progress.backwards
+        if progress.recorded:
+            session.emit(self._event(None, -1, progress.step + 1, progress.window, self._reductions()))
+        self._advance(progress.step + 1)
+        session.announce(Topic.STEP_ENDS, None)
+        progress.window = StepWindow(loss_scale=progress.window.loss_scale)
+
+    def _start_again(self) -> None:
+        """Some scripts train on one rank before they wrap the model: ranks count from the same step on."""
+        self._counts.clear()
+        self._patterns.clear()
+        self._sets.clear()
+        self._first_s = None
+        self._models.forget_optimizers()
+        progress = self._session.progress
+        progress.step, progress.recorded, progress.digests, progress.window = 0, True, True, StepWindow()
+
     def _event(
-        self, optimizer: Optimizer, number: int, step: int, window: StepWindow, reductions: int | None
+        self, optimizer: Optimizer | None, number: int, step: int, window: StepWindow, reductions: int | None
     ) -> ObservedStep:
         position = self._session.progress.position or (None, None, None)
         after = before = None
-        if window.norms and has_digests(step):
-            own = parameters_of(optimizer)
-            after = _norm([window.norms[id(each)] for each in own if id(each) in window.norms])
-            before = _norm([gradient_square(each.grad) for each in own if each.grad is not None])
+        if window.clipped_norms is not None:
+            after, before = window.clipped_norms
+        elif window.norms and has_digests(step) and optimizer is not None:
+            after, before = norms(window, parameters_of(optimizer))
         return ObservedStep(
             step=step,
             optimizer=number,
-            lr=[float(group["lr"]) for group in optimizer.param_groups if "lr" in group],
+            lr=[float(group["lr"]) for group in (optimizer.param_groups if optimizer else ()) if "lr" in group],
             forwards=window.forwards,
             synchronized=window.synchronized,
             backwards=window.backwards,
@@ -125,6 +151,7 @@ class OptimizerSteps(Probe):
             loss_scale=window.loss_scale,
             norm_after_backward=after,
             norm_at_step=before,
+            norm_before_clip=window.clipped_norms is not None,
             unscaled_by=window.unscaled_by,
             loader=position[0],
             number=position[1],
@@ -152,7 +179,7 @@ class OptimizerSteps(Probe):
         """Say what an optimizer holds at its first step, and when that has changed."""
         own = parameters_of(optimizer)
         missing = sum(each.grad is None for each in own)
-        if self._sets.get(number) == (len(own), missing):
+        if self._sets.get(number) == (len(own), missing) and step != 2:  # at step 2 all optimizers are known
             return
         self._sets[number] = (len(own), missing)
         names, registered = self._models.names(), self._models.registered()
@@ -179,33 +206,44 @@ class OptimizerSteps(Probe):
         )
 
     def _ended(self, optimizer: Optimizer) -> None:
-        if self._stepping and self._stepping.pop() != id(optimizer) or self._stepping:
+        if (self._stepping and self._stepping.pop() != id(optimizer)) or self._stepping:
             return
         number = self._models.add_optimizer(optimizer)
         step = self._counts[number] = self._counts.get(number, 0) + 1
         session, progress = self._session, self._session.progress
         if step > progress.step:
-            progress.step = step
-            now = time.perf_counter()
-            session.sink.beat(step, progress.samples)
-            if is_recorded(step) and self._first_s is not None:
-                session.emit(
-                    StepTiming(
-                        step=step,
-                        elapsed_s=now - self._first_s,
-                        duration_s=now - self._last_s if step > 1 else None,
-                        source="hooks",
-                        sampled=True,
-                    )
-                )
-            self._last_s = now
-            if not progress.recorded and is_recorded(step + 1):
-                self._reductions()  # counts those of the next step from here
-            progress.recorded, progress.digests = is_recorded(step + 1), has_digests(step + 1)
+            self._advance(step)
         progress.restored_since_step = False
         session.announce(Topic.STEP_ENDS, optimizer)
         scale = progress.window.loss_scale
         progress.window = StepWindow(loss_scale=scale)
+
+    def _advance(self, step: int) -> None:
+        """Step `step` is done."""
+        session, progress = self._session, self._session.progress
+        progress.step = step
+        now = time.perf_counter()
+        session.sink.beat(step, progress.samples)
+        if is_recorded(step) and self._first_s is not None:
+            session.emit(
+                StepTiming(
+                    step=step,
+                    elapsed_s=now - self._first_s,
+                    duration_s=now - self._last_s if step > 1 else None,
+                    source="hooks",
+                    sampled=True,
+                )
+            )
+        self._last_s = now
+        if not progress.recorded and is_recorded(step + 1):
+            self._reductions()  # counts those of the next step from here
+        progress.recorded, progress.digests = is_recorded(step + 1), has_digests(step + 1)
+
+
+def norms(window: StepWindow, parameters: list[torch.Tensor]) -> tuple[float | None, float | None]:
+    """Norm of the gradients of some parameters after the last backward pass, and now."""
+    after = _norm([window.norms[id(each)] for each in parameters if id(each) in window.norms])
+    return after, _norm([gradient_square(each.grad) for each in parameters if each.grad is not None])
 
 
 def gradient_square(gradient: torch.Tensor) -> torch.Tensor:

@@ -28,7 +28,7 @@ class ProcessGroups(Probe):
         environment: variables for processes that the script starts as ranks of its own.
     """
 
-    signal = "process group"
+    signal = "groups"
     requires = ((c10d, "init_process_group"), (c10d, "destroy_process_group"))
 
     def __init__(self, environment: dict[str, str] | None = None) -> None:

@@ -27,7 +27,7 @@ _GROWTH = 1.25
 class ReplicaState(Probe):
     """Listens to the step clock; patches nothing."""
 
-    signal = "replica state"
+    signal = "fingerprints"
 
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
@@ -46,6 +46,7 @@ class ReplicaState(Probe):
         session.listen(self, Topic.BACKWARD_BEGINS, self._instant)
         session.listen(self, Topic.EVALUATION_BEGINS, self._evaluation)
         session.listen(self, Topic.PASS_ENDS, self._pass_ended)
+        session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
         session.listen(self, Topic.SCRIPT_ENDS, self._script_ends)
 
     def _step_begins(self, optimizer: Optimizer) -> None:
@@ -90,7 +91,12 @@ class ReplicaState(Probe):
         self._last = step
         self._emit(step, moment, self._parameters() | self._buffers() | self._optimizers() | random_digests())
 
+    def _start_again(self) -> None:
+        self._pending, self._last, self._started = None, 0, False
+
     def _emit(self, step: int, moment: str, digests: dict[str, str]) -> None:
+        if self._session.progress.uneven:
+            return
         self._session.emit(Fingerprint(rank=self._session.rank, step=step, digests=digests, moment=moment))
 
     def _parameters(self) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""State that is loaded or converted: `load_state_dict` of models and optimizers, `.cpu()` and `.half()` after wrapping."""
+"""State that is loaded or converted: `load_state_dict`, and `.cpu()` or `.half()` after wrapping."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
 
 from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry
@@ -19,7 +20,7 @@ _MOVES = 20
 class RestoredState(Probe):
     """Patches `load_state_dict` and the function behind all conversions of modules."""
 
-    signal = "restored state"
+    signal = "restores"
     requires = ((nn.Module, "load_state_dict"), (Optimizer, "load_state_dict"), (nn.Module, "_apply"))
 
     def __init__(self, models: ModelRegistry) -> None:
@@ -33,6 +34,9 @@ class RestoredState(Probe):
         self._session = session
         session.patch(self, nn.Module, "load_state_dict", after=lambda _, args, __: self._loaded(args[0], "model"))
         session.patch(self, Optimizer, "load_state_dict", after=lambda _, args, __: self._loaded(args[0], "optimizer"))
+        session.patch(
+            self, LRScheduler, "load_state_dict", after=lambda _, args, __: self._loaded(args[0], "scheduler")
+        )
         session.patch(
             self,
             nn.Module,

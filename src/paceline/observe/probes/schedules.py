@@ -18,7 +18,7 @@ _MAKERS = ("CosineAnnealingLR", "OneCycleLR", "LinearLR", "PolynomialLR")
 class Schedules(Probe):
     """Patches schedulers' constructors that name a horizon, and counts the steps of all."""
 
-    signal = "learning-rate schedulers"
+    signal = "schedulers"
     requires = ((LRScheduler, "step"),)
 
     def arm(self, session: Session) -> None:

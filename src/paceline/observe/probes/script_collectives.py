@@ -46,7 +46,7 @@ _FIRST = 20
 class ScriptCollectives(Probe):
     """Patches the functions of torch.distributed."""
 
-    signal = "collectives of the script"
+    signal = "collectives"
     requires = ((c10d, "all_reduce"), (c10d, "barrier"), (c10d, "broadcast"))
 
     def __init__(self, models: ModelRegistry) -> None:

@@ -1,4 +1,4 @@
-"""Models that DDP or FSDP wraps: what was registered, which forward passes go through the wrapper, what they are given."""
+"""Models that DDP wraps: what it registered, which forward passes go through it, and what they are given."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.distributed.algorithms.join import Join
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.parallel import DistributedDataParallel
 
@@ -15,6 +16,7 @@ from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry, Wrapped
 from paceline.observe.session import Probe, Session, Topic
 from paceline.observe.tensor_digest import DIGITS, sampled_digest
+from paceline.records.observed import NotObserved
 from paceline.records.observed_rank import InputSeen, ModelWrapped, TrainableChanged
 
 _SHOWN = 20
@@ -25,7 +27,7 @@ _INPUTS_PER_STEP = 4
 class WrappedModels(Probe):
     """Patches the constructor and `forward` of DistributedDataParallel."""
 
-    signal = "wrapped models"
+    signal = "wrappers"
     requires = ((DistributedDataParallel, "__init__"), (DistributedDataParallel, "forward"))
 
     def __init__(self, models: ModelRegistry) -> None:
@@ -36,11 +38,17 @@ class WrappedModels(Probe):
         """Patch DDP."""
         self._session = session
         session.patch(self, DistributedDataParallel, "__init__", after=self._made)
+        session.patch(self, DistributedDataParallel, "__setstate__", after=self._made)  # copy.deepcopy, pickle
         session.patch(self, DistributedDataParallel, "forward", before=self._forward)
+        session.patch(self, Join, "__enter__", before=lambda *_: self._join(uneven=True))
+        session.patch(self, Join, "__exit__", after=lambda *_: self._join(uneven=False))
         session.listen(self, Topic.STEP_BEGINS, lambda _: self._compare_trainable())
 
     def _made(self, _: Any, args: tuple[Any, ...], __: Any) -> None:
         ddp: DistributedDataParallel = args[0]
+        step = self._session.progress.step
+        if not self._models.any_wrapped and step:
+            self._session.announce(Topic.MODEL_WRAPPED)
         wrapped = self._models.add(ddp, ddp.module)
         named = list(ddp.module.named_parameters())
         order = hashlib.sha256(repr([(name, tuple(each.shape), str(each.dtype)) for name, each in named]).encode())
@@ -53,7 +61,7 @@ class WrappedModels(Probe):
                 number=wrapped.number,
                 wrapper=type(ddp).__name__,
                 model=type(ddp.module).__name__,
-                step=self._session.progress.step,
+                step=step,
                 parameters=len(wrapped.registered),
                 order=order.hexdigest()[:DIGITS],
                 first_names=[name for name, _ in named[:_FIRST]],
@@ -67,6 +75,12 @@ class WrappedModels(Probe):
                 place=user_place(),
             )
         )
+
+    def _join(self, *, uneven: bool) -> None:
+        if uneven and not self._session.progress.uneven:
+            why = "within Join ranks take different numbers of steps"
+            self._session.emit(NotObserved(what="state of ranks at equal steps", why=why))
+        self._session.progress.uneven = uneven
 
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         ddp, session = args[0], self._session
