@@ -39,6 +39,7 @@ class OptimizerWithoutModel(Audit):
         super().__init__()
         self._idle: dict[int, OptimizerSeen] = {}
         self._elsewhere: dict[int, list[str]] = {}
+        self._partly: dict[int, OptimizerSeen] = {}
         self._trains: set[int] = set()
         self._steps: dict[int, int] = defaultdict(int)
 
@@ -47,6 +48,8 @@ class OptimizerWithoutModel(Audit):
         if isinstance(event, OptimizerSeen):
             if event.wrapped_with_gradient_elsewhere:
                 self._elsewhere.setdefault(rank, event.wrapped_with_gradient_elsewhere)
+            if event.step >= 2 and event.without_gradient and event.wrapped_with_gradient_elsewhere:
+                self._partly.setdefault(rank, event)  # all optimizers have stepped by now
             if event.without_gradient < event.parameters:
                 self._trains.add(rank)
             elif event.parameters > 0:
@@ -64,7 +67,7 @@ class OptimizerWithoutModel(Audit):
             if rank in self._elsewhere and rank not in self._trains and self._steps[rank] >= 2
         ]
         if not ranks:
-            return []
+            return self._replaced()
         idle, elsewhere = self._idle[ranks[0]], self._elsewhere[ranks[0]]
         others = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
         return [
@@ -78,6 +81,31 @@ class OptimizerWithoutModel(Audit):
                 rank=ranks[0],
                 step=idle.step,
                 parameters=idle.parameters,
+                with_gradient_elsewhere=elsewhere,
+            )
+        ]
+
+    def _replaced(self) -> list[Finding]:
+        """Some of an optimizer's parameters are those of a layer that the model no longer has."""
+        if not self._partly:
+            return []
+        rank = min(self._partly)
+        seen = self._partly[rank]
+        elsewhere = seen.wrapped_with_gradient_elsewhere
+        others = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
+        return [
+            self.finding(
+                "warning",
+                f"{ranks_text(sorted(self._partly))}: {seen.without_gradient} of {seen.parameters} parameters of "
+                f"{seen.kind} get no gradient, and {elsewhere[0]}{others}, which do, belong to no optimizer and do not "
+                "train",
+                "build the optimizer from model.parameters() after the last change of the model's layers and device",
+                faults=("F42",),
+                place=seen.place,
+                rank=rank,
+                step=seen.step,
+                parameters=seen.parameters,
+                without_gradient=seen.without_gradient,
                 with_gradient_elsewhere=elsewhere,
             )
         ]

@@ -9,20 +9,21 @@ Why it matters:
 
 Repair:
     Step the scheduler on a value that all ranks share: reduce the validation loss over ranks before
-    `scheduler.step(loss)`.
+    `scheduler.step(loss)`. Restore optimizers and schedulers on every rank.
 
 Known problems:
     None.
 
 References:
     F84. https://github.com/rmchurch/disruptcnn/issues/3
+    F95. https://github.com/bghira/SimpleTuner/pull/2986
 """
 
 from __future__ import annotations
 
 from paceline.audits.audit import AcrossRanks, Audit, ranks_text
 from paceline.records.event import Event
-from paceline.records.observed_rank import ObservedStep
+from paceline.records.observed_rank import ObservedStep, StateRestored
 from paceline.records.schema import Finding
 
 
@@ -30,7 +31,7 @@ class LearningRateDiffers(Audit):
     """Compares the learning rates of all ranks at each recorded step."""
 
     code, name, topic = "DP131", "learning-rate-differs", "schedule"
-    faults = ("F84",)
+    faults = ("F84", "F95")
     needs = ("steps",)
     explains_divergence = True
 
@@ -38,10 +39,13 @@ class LearningRateDiffers(Audit):
         super().__init__()
         self._steps: AcrossRanks[ObservedStep] = AcrossRanks()
         self._compared = 0
+        self._restored: dict[int, StateRestored] = {}
         self._first: dict[int, ObservedStep] | None = None
 
     def feed(self, rank: int, event: Event) -> None:
         """Compare the steps of one number once every rank has taken it."""
+        if isinstance(event, StateRestored) and event.what in ("optimizer", "scheduler"):
+            self._restored.setdefault(rank, event)
         if not isinstance(event, ObservedStep):
             return
         ranks = self._steps.add((event.optimizer, event.step), rank, event, self.world)
@@ -58,6 +62,23 @@ class LearningRateDiffers(Audit):
         base, *others = self._first.items()
         parted = [rank for rank, each in others if each.lr != base[1].lr]
         other = self._first[parted[0]]
+        rates = {str(rank): each.lr for rank, each in self._first.items()}
+        if 0 < len(self._restored) < self.world:
+            first = self._restored[min(self._restored)]
+            return [
+                self.finding(
+                    "error",
+                    f"only {ranks_text(sorted(self._restored))} restored the {first.what} ({first.name}); in step "
+                    f"{other.step} rank {base[0]} uses learning rate {base[1].lr[0]:g}, {ranks_text(parted)} "
+                    f"{other.lr[0]:g}",
+                    f"call {first.what}.load_state_dict() on every rank",
+                    faults=("F95",),
+                    place=first.place,
+                    rank=min(self._restored),
+                    step=other.step,
+                    rates=rates,
+                )
+            ]
         return [
             self.finding(
                 "error",
@@ -68,7 +89,7 @@ class LearningRateDiffers(Audit):
                 place=other.step_place,
                 rank=parted[0],
                 step=other.step,
-                rates={str(rank): each.lr for rank, each in self._first.items()},
+                rates=rates,
             )
         ]
 

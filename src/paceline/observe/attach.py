@@ -45,7 +45,7 @@ def all_probes(spawn_environment: dict[str, str] | None = None) -> list[Probe]:
         BackwardPasses(models),
         DataLoaders(models),
         collectives,
-        GradientClipping(),
+        GradientClipping(models),
         LossScaling(),
         Schedules(),
         RestoredState(models),

@@ -114,7 +114,7 @@ class ModelRegistry:
         for number, optimizer in self.optimizers():
             prefix = f"{type(optimizer).__name__}" + (f"#{number}" if number else "")
             for index, parameter in enumerate(parameters_of(optimizer)):
-                found.setdefault(id(parameter), f"{prefix}[{index}]")
+                found.setdefault(id(parameter), f"{prefix}/{index}")
         return found
 
     def loose(self) -> list[tuple[str, Tensor]]:

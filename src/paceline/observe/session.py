@@ -85,7 +85,9 @@ class Progress:
     """How far the script is, shared by the probes."""
 
     step: int = 0
-    """Steps of the optimizer that stepped most often."""
+    """Optimizer steps done; see `OptimizerSteps`."""
+    stepping: int = 0
+    """The step that an optimizer takes right now."""
     recorded: bool = True
     """The step that is under way is written down, see `schedule`."""
     digests: bool = True

@@ -9,6 +9,7 @@ from torch.nn import utils
 from torch.nn.utils import clip_grad
 
 from paceline.observe.call_site import user_place
+from paceline.observe.model_registry import ModelRegistry
 from paceline.observe.probes.optimizer_steps import norms
 from paceline.observe.session import Probe, Session
 
@@ -20,6 +21,9 @@ class GradientClipping(Probe):
 
     signal = "clips"
     requires = tuple((clip_grad, name) for name in _NAMES)
+
+    def __init__(self, models: ModelRegistry) -> None:
+        self._models = models
 
     def arm(self, session: Session) -> None:
         """Patch both under both names."""
@@ -38,10 +42,10 @@ class GradientClipping(Probe):
             window.clips_while_scaled += 1
         if window.norms and window.clips == 1:
             given = args[0] if args else kwargs["parameters"]
-            parameters = (
-                [given] if isinstance(given, torch.Tensor) else list(given) if isinstance(given, list | tuple) else []
-            )
-            after, before = norms(window, parameters)
+            parameters = [given] if isinstance(given, torch.Tensor) else given
+            if not isinstance(parameters, list | tuple):  # a generator can be read only once
+                parameters = [each for _, model in self._models.modules() for each in model.parameters()]
+            after, before = norms(window, list(parameters))
             window.clipped_norms = (after, before) if after and before else None
         if window.clip_place is None:
             window.clip_place = user_place()

@@ -1,7 +1,7 @@
 """The step clock: optimizer steps, their learning rates, and what happened between them.
 
-Step k is the k-th step of the optimizer that stepped most often: the two optimizers of a GAN, an optimizer inside
-another, and a step that a GradScaler skips on all ranks do not count twice.
+A step ends the round in which each optimizer steps at most once: the two optimizers of a GAN share a step, one that
+steps five times as often counts alone, and an optimizer inside another does not count twice.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class OptimizerSteps(Probe):
 
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
-        self._counts: dict[int, int] = {}
+        self._round: set[int] = set()
         self._stepping: list[int] = []
         self._sets: dict[int, tuple[int, int]] = {}
         self._patterns: dict[int, Any] = {}
@@ -74,8 +74,9 @@ class OptimizerSteps(Probe):
             return
         number = self._models.add_optimizer(optimizer)
         session, progress = self._session, self._session.progress
-        step = self._counts.get(number, 0) + 1
-        if step == 1 and progress.step == 0 and self._first_s is None:
+        joins = self._round and number not in self._round
+        step = progress.stepping = progress.step if joins else progress.step + 1
+        if self._first_s is None:
             self._first_s = self._last_s = time.perf_counter()
         session.announce(Topic.STEP_BEGINS, optimizer)
         recorded = is_recorded(step)
@@ -115,7 +116,7 @@ class OptimizerSteps(Probe):
 
     def _start_again(self) -> None:
         """Some scripts train on one rank before they wrap the model: ranks count from the same step on."""
-        self._counts.clear()
+        self._round.clear()
         self._patterns.clear()
         self._sets.clear()
         self._first_s = None
@@ -209,10 +210,12 @@ class OptimizerSteps(Probe):
         if (self._stepping and self._stepping.pop() != id(optimizer)) or self._stepping:
             return
         number = self._models.add_optimizer(optimizer)
-        step = self._counts[number] = self._counts.get(number, 0) + 1
         session, progress = self._session, self._session.progress
-        if step > progress.step:
-            self._advance(step)
+        if self._round and number not in self._round:
+            self._round.add(number)
+        else:
+            self._round = {number}
+            self._advance(progress.step + 1)
         progress.restored_since_step = False
         session.announce(Topic.STEP_ENDS, optimizer)
         scale = progress.window.loss_scale

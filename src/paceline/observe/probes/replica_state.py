@@ -51,7 +51,7 @@ class ReplicaState(Probe):
 
     def _step_begins(self, optimizer: Optimizer) -> None:
         self._instant()
-        step = self._session.progress.step + 1
+        step = self._session.progress.stepping
         if not self._started:
             self._started = True
             self._emit(0, "start", self._parameters() | self._buffers())
