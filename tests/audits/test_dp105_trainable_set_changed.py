@@ -98,8 +98,22 @@ def test_without_fingerprints_it_is_a_warning():
 
 def test_without_fingerprints_a_set_that_came_back_a_new_wrapper_or_a_reduction_is_silent():
     """Each is another explanation."""
-    for more in (changed(3, added=()), wrapped(1, step=3), step(4, own_reductions=2)):
+    for more in (changed(3, added=()), wrapped(1, step=3), step(4, own_reductions=2), step(4, own_averages=1)):
         assert found(TrainableSetChanged, job(lambda rank, more=more: unseen(more))) == []
+
+
+def test_a_set_that_changes_after_the_last_step_is_fine():
+    """Nothing is trained with it."""
+    assert found(TrainableSetChanged, job(lambda rank: [wrapped(), step(1), step(2), changed(2), ended(2)])) == []
+
+
+def test_a_frozen_set_that_came_back_explains_nothing():
+    """Nor does one that never changed."""
+    back = [changed(1, added=(), removed=HEAD), changed(2, added=())]
+
+    for more in (back, [changed(1, added=())]):
+        events = job(lambda rank, more=more: [*more, *states(rank, STEPS, ["fc1.weight"], since=3)])
+        assert found(TrainableSetChanged, events) == []
 
 
 def test_before_the_run_ended_a_fingerprint_may_still_come():
