@@ -41,6 +41,7 @@ def test_parameters_of_a_second_model_are_found_under_its_prefix():
     )
 
     assert "ranks 1 and 2" in finding.message
+    assert finding.message.startswith("1/head.weight")
 
 
 def test_unfrozen_parameters_that_agree_are_fine():
@@ -90,10 +91,18 @@ def unseen(*more):
 
 
 def test_without_fingerprints_it_is_a_warning():
-    """Their gradients are not reduced."""
-    (finding,) = found(TrainableSetChanged, job(lambda rank: unseen()))
+    """Their gradients are not reduced; what was compared before the change is no evidence."""
+    before = job(lambda rank: [fingerprint(rank, 1, "state"), *unseen()])
+    running = job(lambda rank: unseen()[:-1])
 
-    assert finding.severity == "warning"
+    for events in (job(lambda rank: unseen()), before, running):
+        (finding,) = found(TrainableSetChanged, events)
+        assert finding.severity == "warning"
+
+
+def test_another_model_that_is_wrapped_later_does_not_register_them():
+    """Only a wrapper of the same model does."""
+    assert len(found(TrainableSetChanged, job(lambda rank: unseen(wrapped(1, model="Critic", step=3))))) == 1
 
 
 def test_without_fingerprints_a_set_that_came_back_a_new_wrapper_or_a_reduction_is_silent():
