@@ -144,10 +144,17 @@ def test_local_sgd_without_a_last_averaging_is_mentioned():
 
 
 @pytest.mark.parametrize(
-    "once", [step(1, own_averages=3), collective(op="broadcast", on="parameters", step=3), collective(on="parameters")]
+    "once",
+    [
+        step(1, own_averages=3),
+        collective(op="broadcast", on="parameters", step=3),
+        collective(op="all_gather", on="parameters", step=3),
+        collective(on="parameters"),
+        collective(on="other", step=3),
+    ],
 )
 def test_a_broadcast_before_the_first_step_is_no_averaging(once):
-    """Replicas that start equal must also stay equal."""
+    """Nor is a comparison; replicas that start equal must also stay equal."""
     assert len(found(ReplicasDiverge, job(lambda rank: [once, *states(rank, STEPS, NAMES)]))) == 1
 
 
@@ -175,6 +182,18 @@ def test_ranks_with_parameters_of_other_names_are_no_replicas():
     events = job(lambda rank: [fingerprint(rank, 1, "state", [f"stage{rank}.weight"])])
 
     assert found(ReplicasDiverge, events) == []
+
+
+def test_a_model_that_only_rank_0_has_does_not_hide_a_difference():
+    """An average of the weights that rank 0 keeps, beside a model that diverges."""
+    more = ["Average/fc1.weight"]
+
+    def events(rank):
+        yield from states(rank, STEPS, NAMES, more=more if rank == 0 else ())
+
+    (finding,) = found(ReplicasDiverge, job(events))
+
+    assert "(3 of 3 parameters)" in finding.message
 
 
 def test_a_model_that_rank_0_changes_after_the_last_step_is_left_alone():

@@ -89,6 +89,15 @@ def test_a_second_network_without_wrapper_is_another_fault():
 def test_gradients_by_autograd_grad_are_another_fault():
     """MAML has backward passes of its own too."""
     events = job(lambda rank: [GradientTaken(step=1, parameters=3), *bypassing(rank)])
+    later = job(lambda rank: [*bypassing(rank), GradientTaken(step=5, parameters=3)])
+
+    assert found(ForwardBypassesWrapper, events) == []
+    assert len(found(ForwardBypassesWrapper, later)) == 1
+
+
+def test_without_a_wrapped_model_it_is_another_fault():
+    """There is nothing to go round."""
+    events = job(lambda rank: [optimizer(), unwrapped(1), *states(rank, STEPS, NAMES)])
 
     assert found(ForwardBypassesWrapper, events) == []
 
@@ -122,10 +131,28 @@ def test_without_fingerprints_steps_that_reduce_nothing_are_a_warning():
     assert finding.severity == "warning"
 
 
-@pytest.mark.parametrize("other", [{"own_reductions": 1}, {"reductions": 4}, {"held": 0}, {"own_averages": 1}])
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"own_reductions": 1},
+        {"reductions": 4},
+        {"held": 0},
+        {"own_averages": 1},
+        {"forwards": 1, "synchronized": [True]},
+    ],
+)
 def test_without_fingerprints_any_sign_of_a_reduction_is_enough_to_be_silent(other):
-    """By hand, by a library, of another model, or an average of parameters."""
+    """By hand, by a library, of another model, an average of parameters, or a second loss."""
     assert found(ForwardBypassesWrapper, job(lambda rank: unseen(rank, **other))) == []
+
+
+def test_without_fingerprints_one_step_is_not_enough():
+    """Nor are steps whose gradients come from elsewhere."""
+    once = [wrapped(), step(1), optimizer(), unwrapped(2), step(3)]
+    taken = GradientTaken(step=0, parameters=3)
+
+    assert found(ForwardBypassesWrapper, job(lambda rank: once)) == []
+    assert found(ForwardBypassesWrapper, job(lambda rank: [taken, *unseen(rank)])) == []
 
 
 def test_a_rank_that_wrote_nothing_gives_no_finding():

@@ -80,9 +80,16 @@ def test_a_wrapped_model_is_another_audits_matter():
 
 def test_ranks_that_read_the_same_data_may_be_independent_models_on_purpose():
     """An ensemble: probable, not certain."""
-    (finding,) = found(NeverWrapped, job(lambda rank: [begun(), *alone(rank)]))
+    (finding,) = found(NeverWrapped, job(lambda rank: [begun(sampler_facts={"num_replicas": 1}), *alone(rank)]))
 
     assert finding.severity == "warning"
+
+
+def test_gradients_that_agree_show_that_one_model_is_meant():
+    """Whatever data the ranks read."""
+    (finding,) = found(NeverWrapped, job(lambda rank: [begun(), *alone(rank, start=NAMES, gradients=())]))
+
+    assert finding.severity == "error"
 
 
 @pytest.mark.parametrize("data", [{"sampler_facts": SHARDED}, {"subset": "of each rank"}])
@@ -100,14 +107,19 @@ def test_ranks_that_read_parts_of_the_data_are_meant_to_train_one_model(data):
 
 def test_without_a_process_group_of_all_ranks_it_is_another_fault():
     """Each process a world of its own."""
-    ranks = {rank: [started(rank), group(0, 1), *alone(rank)] for rank in range(2)}
+    apart = {rank: [started(rank), group(0, 1), *alone(rank)] for rank in range(2)}
+    half = {rank: [started(rank), *[group(0)] * (rank == 0), *alone(rank)] for rank in range(2)}
 
-    assert found(NeverWrapped, ranks) == []
+    assert found(NeverWrapped, apart) == []
+    assert found(NeverWrapped, half) == []
 
 
-def test_without_fingerprints_steps_without_any_collective_are_a_warning():
-    """Two steps are enough."""
-    (finding,) = found(NeverWrapped, job(lambda rank: [unwrapped(1), unwrapped(2)]))
+@pytest.mark.parametrize(
+    "more", [unwrapped(2), collective(bytes=100_000, step=0), collective(bytes=4, step=1), unwrapped(1, reductions=9)]
+)
+def test_without_fingerprints_steps_without_a_reduction_are_a_warning(more):
+    """Two steps are enough; the loss, and what came before the first step, are no reduction of gradients."""
+    (finding,) = found(NeverWrapped, job(lambda rank: [more, unwrapped(1), unwrapped(2)]))
 
     assert finding.severity == "warning"
 
@@ -118,6 +130,7 @@ def test_without_fingerprints_steps_without_any_collective_are_a_warning():
         [unwrapped(1, own_reductions=3), unwrapped(2, own_reductions=3)],
         [unwrapped(1, reductions=1), unwrapped(2, reductions=1)],
         [unwrapped(1, reductions=None), collective(bytes=100_000, step=1), unwrapped(2, reductions=None)],
+        [unwrapped(1), collective(bytes=100_000, by_backward=True), unwrapped(2)],
         [unwrapped(1), unwrapped(2, own_averages=1)],
         [unwrapped(1)],
     ],
@@ -134,7 +147,8 @@ def test_a_rank_that_wrote_nothing_gives_no_finding():
 
 
 def test_unwrapped_models_are_named_with_their_class():
-    """As fingerprints name them."""
+    """As fingerprints name them; without gradients to compare, none are said to be reduced."""
     (finding,) = found(NeverWrapped, job(lambda rank: [*states(rank, STEPS, NET), unwrapped(1)]))
 
+    assert finding.message.startswith("no model is wrapped in DDP")
     assert "Net/fc1.weight" in finding.message

@@ -41,6 +41,7 @@ def test_parameters_of_a_second_model_are_found_under_its_prefix():
     )
 
     assert "ranks 1 and 2" in finding.message
+    assert finding.message.startswith("1/head.weight")
 
 
 def test_unfrozen_parameters_that_agree_are_fine():
@@ -90,16 +91,38 @@ def unseen(*more):
 
 
 def test_without_fingerprints_it_is_a_warning():
-    """Their gradients are not reduced."""
-    (finding,) = found(TrainableSetChanged, job(lambda rank: unseen()))
+    """Their gradients are not reduced; what was compared before the change is no evidence."""
+    before = job(lambda rank: [fingerprint(rank, 1, "state"), *unseen()])
+    running = job(lambda rank: unseen()[:-1])
 
-    assert finding.severity == "warning"
+    for events in (job(lambda rank: unseen()), before, running):
+        (finding,) = found(TrainableSetChanged, events)
+        assert finding.severity == "warning"
+
+
+def test_another_model_that_is_wrapped_later_does_not_register_them():
+    """Only a wrapper of the same model does."""
+    assert len(found(TrainableSetChanged, job(lambda rank: unseen(wrapped(1, model="Critic", step=3))))) == 1
 
 
 def test_without_fingerprints_a_set_that_came_back_a_new_wrapper_or_a_reduction_is_silent():
     """Each is another explanation."""
-    for more in (changed(3, added=()), wrapped(1, step=3), step(4, own_reductions=2)):
+    for more in (changed(3, added=()), wrapped(1, step=3), step(4, own_reductions=2), step(4, own_averages=1)):
         assert found(TrainableSetChanged, job(lambda rank, more=more: unseen(more))) == []
+
+
+def test_a_set_that_changes_after_the_last_step_is_fine():
+    """Nothing is trained with it."""
+    assert found(TrainableSetChanged, job(lambda rank: [wrapped(), step(1), step(2), changed(2), ended(2)])) == []
+
+
+def test_a_frozen_set_that_came_back_explains_nothing():
+    """Nor does one that never changed."""
+    back = [changed(1, added=(), removed=HEAD), changed(2, added=())]
+
+    for more in (back, [changed(1, added=())]):
+        events = job(lambda rank, more=more: [*more, *states(rank, STEPS, ["fc1.weight"], since=3)])
+        assert found(TrainableSetChanged, events) == []
 
 
 def test_before_the_run_ended_a_fingerprint_may_still_come():

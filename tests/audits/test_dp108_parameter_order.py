@@ -35,6 +35,15 @@ def test_orders_that_differ_beyond_the_first_names_are_found_as_well():
     assert "rank 1 registered other names, shapes or types than rank 0" in finding.message
 
 
+def test_of_several_models_the_first_is_named():
+    """One finding per cause."""
+    events = job(lambda rank: [wrapped(order=str(rank)), wrapped(1, model="Critic", order=str(rank))])
+
+    (finding,) = found(ParameterOrder, events)
+
+    assert "parameters of Net" in finding.message
+
+
 def test_equal_orders_are_fine():
     """Also of two models that differ from each other."""
     assert found(ParameterOrder, job(lambda rank: [wrapped(), wrapped(1, order="second")])) == []

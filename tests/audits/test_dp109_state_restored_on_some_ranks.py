@@ -73,8 +73,8 @@ def test_a_state_that_all_ranks_restore_is_fine():
 
 
 def test_a_model_that_rank_0_restores_before_wrapping_is_fine():
-    """DDP broadcasts it."""
-    events = job(lambda rank: resuming(rank, done=0, after_wrap=False, differ=()))
+    """DDP broadcasts it; what differs later has another cause."""
+    events = job(lambda rank: resuming(rank, done=0, after_wrap=False))
 
     assert found(StateRestoredOnSomeRanks, events) == []
 
@@ -110,6 +110,26 @@ def test_a_difference_that_is_older_has_another_cause():
     assert found(StateRestoredOnSomeRanks, job(events)) == []
 
 
+def test_an_optimizer_whose_state_differed_before_has_another_cause():
+    """It is sharded over ranks, for example."""
+
+    def events(rank):
+        yield fingerprint(rank, 1, "state", ["fc1.weight:exp_avg"], kind="optimizer")
+        yield from resuming(rank, what="optimizer", after_wrap=False, kind="optimizer", differ=())
+
+    assert found(StateRestoredOnSomeRanks, job(events)) == []
+
+
+def test_ranks_that_have_not_gone_on_may_still_restore():
+    """Rank 1 has not come to that point."""
+
+    def events(rank):
+        yield from [step(1), step(2), fingerprint(rank, 2, "state", NAMES)]
+        yield from [restored(2), step(3)] if rank == 0 else []
+
+    assert found(StateRestoredOnSomeRanks, job(events)) == []
+
+
 def test_without_fingerprints_it_is_a_warning():
     """Once all ranks have gone on."""
 
@@ -119,6 +139,8 @@ def test_without_fingerprints_it_is_a_warning():
     (finding,) = found(StateRestoredOnSomeRanks, job(events))
 
     assert finding.severity == "warning"
+    averaging = job(lambda rank: [*events(rank), step(4, own_averages=1)])
+    assert found(StateRestoredOnSomeRanks, averaging) == []
 
 
 @pytest.mark.parametrize("gone", [0, 1])

@@ -53,7 +53,7 @@ def instant(step: int, moment: str) -> tuple[int, int]:
 class Divergence:
     """Compares fingerprints of all ranks at equal instants.
 
-    Ranks whose parameters have different names hold different parts of a model: their parameters are not compared.
+    Ranks on which a model's parameters have different names hold different parts of it: these are not compared.
 
     Attributes:
         differences: every difference, in the order in which instants became complete.
@@ -99,10 +99,16 @@ def _compare(step: int, moment: str, kind: str, ranks: dict[int, dict[str, str]]
     for _, digests in others:
         names += [name for name in digests if name.startswith(prefix) and name not in base[1]]
     names = list(dict.fromkeys(names))
-    if kind == "parameter" and any(name not in digests for name in names for digests in ranks.values()):
-        return None
+    if kind == "parameter":
+        parts = {_model(name) for name in names if any(name not in digests for digests in ranks.values())}
+        names = [name for name in names if _model(name) not in parts]
     differing = [name for name in names if any(digests.get(name) != base[1].get(name) for _, digests in others)]
     if not differing:
         return None
     parted = [rank for rank, digests in others if any(digests.get(name) != base[1].get(name) for name in differing)]
     return Difference(step, moment, kind, [name.removeprefix(prefix) for name in differing], parted, len(names))
+
+
+def _model(name: str) -> str:
+    """The prefix that tells models apart; empty for the first wrapped one."""
+    return name.rpartition("/")[0]

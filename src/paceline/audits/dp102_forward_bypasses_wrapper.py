@@ -50,7 +50,7 @@ class ForwardBypassesWrapper(ReplicaAudit):
         if isinstance(event, ObservedStep) and event.backwards_unwrapped > 0:
             self._unwrapped.add(event.step, rank, event)
             wrapped = self._optimizers.get((rank, event.optimizer), False)
-            if wrapped and event.forwards == 0 and not event.reductions and not event.own_reductions:
+            if wrapped and event.forwards == 0 and not event.reductions:
                 self._only.setdefault(rank, set()).add(event.step)
         elif isinstance(event, OptimizerSeen):
             self._optimizers[rank, event.number] = event.wrapped > 0

@@ -58,8 +58,8 @@ class ParametersOutsideWrapper(ReplicaAudit):
             return [self._found(seen, difference)]
         trained = seen.without_gradient < seen.parameters - seen.wrapped
         by_script = self.replicas.reduced_by_hand or self.replicas.on_purpose
-        unobserved = self.replicas.unobserved or (self.replicas.compared and not self._covered(seen))
-        if difference or wrapped_too or by_script or not trained or not unobserved:
+        observed = self._covered(seen) and not self.replicas.unobserved
+        if wrapped_too or by_script or observed or not trained:
             return []
         return [self._found(seen, None)] if any(map(_outside, seen.outside)) else []
 

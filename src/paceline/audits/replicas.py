@@ -100,7 +100,7 @@ class Replicas:
         elif isinstance(event, Collective):
             by_script = not event.by_backward
             self.reduced_by_hand |= event.on == "gradients" and by_script
-            self.averaged |= event.on == "parameters" and event.op != "broadcast" and bool(event.step)
+            self.averaged |= event.on == "parameters" and "reduce" in event.op and bool(event.step)
         elif isinstance(event, ModelWrapped):
             self.models[event.number][rank] = event
         elif isinstance(event, GroupMade):
