@@ -102,6 +102,13 @@ def test_drawing_with_replacement_is_right():
     assert judged(NoSampler, ranks) == []
 
 
+def test_a_random_part_of_the_data_on_each_rank_is_right():
+    """RandomSampler(num_samples=...), with a seed of its own on each rank."""
+    ranks = [read(shuffled(rank)[:3]) for rank in range(2)]
+
+    assert judged(NoSampler, ranks) == []
+
+
 def test_a_sampler_of_the_script_may_repeat_samples_on_purpose():
     """Weighted sampling over one global list."""
     ranks = [read(shuffled(rank)[:3], sampler="WeightedShards") for rank in range(2)]

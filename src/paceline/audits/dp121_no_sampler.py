@@ -85,7 +85,8 @@ class NoSampler(Audit):
         why = "no loader uses the script's DistributedSampler" if unused else "its loader has no DistributedSampler"
         return self.finding(
             severity if whole else ("info" if severity == "info" else "warning"),
-            f"every rank trains on all {begun.samples} samples, since {why}; an epoch does the work {self.world} times",
+            f"every rank trains on all {begun.samples} samples, since {why}; each epoch counts every sample "
+            f"{self.world} times",
             "pass sampler=DistributedSampler(dataset) to the training DataLoader instead of shuffle=True",
             faults=("F03",) if unused else ("F01",),
             place=begun.place,
@@ -117,10 +118,11 @@ class NoSampler(Audit):
             return _all_in_order(each)
         if any(one.indices is not None and one.indices.again for one in each.ranks.values()):
             return False
-        if _plain(each):
-            return shared(bits.values()) > 0
-        samples = each.first.samples or 0
-        return each.exhausted and samples > 0 and all(one.bit_count() >= samples for one in bits.values())
+        samples, batch = each.first.samples or 0, each.first.batch_size or 1
+        if not _plain(each):
+            return each.exhausted and samples > 0 and all(one.bit_count() >= samples for one in bits.values())
+        whole = all(one.bit_count() > samples - batch for one in bits.values())  # but for a tail that is dropped
+        return shared(bits.values()) > 0 and (whole or not each.exhausted)
 
 
 def _plain(each: SharedPass) -> bool:
