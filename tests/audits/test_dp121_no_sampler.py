@@ -1,4 +1,4 @@
-"""Every rank reads the whole data set: found in the ledger, unless the script shares the samples out itself."""
+"""Every rank reads the whole data set: found in the ledger, unless the script shards the samples itself."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Every rank reads the whole data set.
 
 What it finds:
-    A training loader whose batches are not shared out among ranks: no DistributedSampler, or one that the script made
+    A training loader that is not sharded over ranks: no DistributedSampler, or one that the script made
     and gave to no loader.
 
 Why it matters:
@@ -98,7 +98,7 @@ class NoSampler(Audit):
         )
 
     def _severity(self, each: SharedPass) -> Severity | None:
-        """How sure it is that ranks hold the same data, and that nothing else shares it out; None where it is not."""
+        """How sure it is that ranks hold the same data and that nothing shards it; None where it is not."""
         begun = list(each.begun.values())
         if not each.training or begun[0].iterable or any(one.sampler_facts for one in begun):
             return None
@@ -126,7 +126,7 @@ class NoSampler(Audit):
 
 
 def _plain(each: SharedPass) -> bool:
-    """Torch's own loader and sampler: nothing shares the samples out."""
+    """Torch's own loader and sampler, which do not shard."""
     return all(one.loader_class == "DataLoader" and one.sampler in TORCH_SAMPLERS for one in each.begun.values())
 
 
