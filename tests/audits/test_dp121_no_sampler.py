@@ -1,4 +1,4 @@
-"""Every rank reads the whole data set: found in the ledger, unless the script shares the samples out itself."""
+"""Every rank reads the whole data set: found in the ledger, unless the script shards the samples itself."""
 
 from __future__ import annotations
 
@@ -102,6 +102,13 @@ def test_drawing_with_replacement_is_right():
     assert judged(NoSampler, ranks) == []
 
 
+def test_a_random_part_of_the_data_on_each_rank_is_right():
+    """RandomSampler(num_samples=...), with a seed of its own on each rank."""
+    ranks = [read(shuffled(rank)[:3]) for rank in range(2)]
+
+    assert judged(NoSampler, ranks) == []
+
+
 def test_a_sampler_of_the_script_may_repeat_samples_on_purpose():
     """Weighted sampling over one global list."""
     ranks = [read(shuffled(rank)[:3], sampler="WeightedShards") for rank in range(2)]
@@ -124,10 +131,26 @@ def test_evaluations_and_previews_are_passed_over():
 
 def test_a_preview_that_training_leaves_open_is_passed_over():
     """Backward passes follow while its iterator lives, but its batches are not trained on."""
-    preview = [each for each in read([[0, 1, 2, 3], [4, 5, 6, 7]], loader=3) if not hasattr(each, "digest")]
+    preview = [[each for each in read(shuffled(r), loader=3) if not hasattr(each, "digest")] for r in range(2)]
     train = [read(sharded(r, 2), sampler="DistributedSampler", sampler_facts=facts(r, 2)) for r in range(2)]
 
-    assert judged(NoSampler, [[*preview, *train[rank]] for rank in range(2)]) == []
+    assert judged(NoSampler, [[*preview[rank], *train[rank]] for rank in range(2)]) == []
+
+
+def test_what_other_audits_explain_is_left_to_them():
+    """A sampler with one shard is DP124's, subsets that differ are DP127's."""
+    one_shard = [read(shuffled(rank), sampler_facts=facts(0, 1)) for rank in range(2)]
+    subsets = [read(shuffled(rank), subset=f"s{rank}") for rank in range(2)]
+
+    assert judged(NoSampler, one_shard) == []
+    assert judged(NoSampler, subsets) == []
+
+
+def test_chunks_of_a_common_order_may_be_slices():
+    """Rows tell nothing, and all ranks read the same batches."""
+    ranks = [read(shuffled(0), rows=1, inputs=[f"{rank}{b}" for b in range(6)], batch_size=8) for rank in range(2)]
+
+    assert judged(NoSampler, ranks) == []
 
 
 def test_tensor_parallel_ranks_read_the_same_on_purpose():

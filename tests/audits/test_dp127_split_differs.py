@@ -46,11 +46,11 @@ def test_a_split_with_a_seed_for_each_rank_leaks(world):
     assert (found.severity, found.faults, found.rank, found.line) == ("error", ["F65"], 0, EVALUATE.line)
     assert found.evidence["leaked"] == len(leaked)
     assert found.evidence["sample"] == min(leaked)
-    assert f"first sample {min(leaked)}" in found.message
+    assert f"(first: sample {min(leaked)})" in found.message
 
 
 def test_subsets_that_differ_are_an_error_before_anything_is_evaluated():
-    """A DistributedSampler shares out another subset on each rank."""
+    """A DistributedSampler shards another subset on each rank."""
     (found,) = judged(SplitDiffers, [rank_with(rank, 2, seed=rank)[:1] for rank in range(2)])
 
     assert (found.severity, found.line, found.rank) == ("error", TRAIN.line, 1)
@@ -61,7 +61,7 @@ def test_a_leak_is_found_without_a_distributed_sampler():
     """Each rank trains on all of its own split."""
     (found,) = judged(SplitDiffers, [rank_with(rank, 2, seed=rank, shard=False) for rank in range(2)])
 
-    assert "other ranks train on" in found.message
+    assert "training data of other ranks" in found.message
 
 
 def test_one_split_on_all_ranks_is_right():

@@ -33,7 +33,7 @@ def test_a_result_that_no_rank_sends_is_a_warning(world):
     (found,) = judged(ShardMetric, [evaluated(rank, world, stepped(6), done()) for rank in range(world)])
 
     assert (found.severity, found.faults, found.line) == ("warning", ["F71"], EVALUATE.line)
-    assert f"rank 0's number is that of {24 // world} of 24 samples" in found.message
+    assert f"rank 0 reports {24 // world} of 24 samples" in found.message
 
 
 def test_shards_are_recognized_by_their_samples():

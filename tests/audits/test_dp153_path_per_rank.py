@@ -79,6 +79,14 @@ def test_one_writer_may_name_its_files_as_it_likes():
     assert judged(PathPerRank, [writes, [touched("/job/x")]]) == []
 
 
+def test_scratch_folders_of_a_process_are_right():
+    """Unless the job itself runs below /tmp."""
+    ranks = [[touched(f"/tmp/scratch_100{rank}/a", step=5)] for rank in range(2)]
+
+    assert judged(PathPerRank, ranks) == []
+    assert len(judged(PathPerRank, ranks, directory="/tmp")) == 1
+
+
 def test_reads_and_files_of_libraries_are_passed_over():
     """They name no output of the script."""
     ranks = [

@@ -1,7 +1,7 @@
 """Every rank reads the whole data set.
 
 What it finds:
-    A training loader whose batches are not shared out among ranks: no DistributedSampler, or one that the script made
+    A training loader that is not sharded over ranks: no DistributedSampler, or one that the script made
     and gave to no loader.
 
 Why it matters:
@@ -85,7 +85,8 @@ class NoSampler(Audit):
         why = "no loader uses the script's DistributedSampler" if unused else "its loader has no DistributedSampler"
         return self.finding(
             severity if whole else ("info" if severity == "info" else "warning"),
-            f"every rank trains on all {begun.samples} samples, since {why}; an epoch does the work {self.world} times",
+            f"every rank trains on all {begun.samples} samples, since {why}; each epoch counts every sample "
+            f"{self.world} times",
             "pass sampler=DistributedSampler(dataset) to the training DataLoader instead of shuffle=True",
             faults=("F03",) if unused else ("F01",),
             place=begun.place,
@@ -97,7 +98,7 @@ class NoSampler(Audit):
         )
 
     def _severity(self, each: SharedPass) -> Severity | None:
-        """How sure it is that ranks hold the same data, and that nothing else shares it out; None where it is not."""
+        """How sure it is that ranks hold the same data and that nothing shards it; None where it is not."""
         begun = list(each.begun.values())
         if not each.training or begun[0].iterable or any(one.sampler_facts for one in begun):
             return None
@@ -117,14 +118,15 @@ class NoSampler(Audit):
             return _all_in_order(each)
         if any(one.indices is not None and one.indices.again for one in each.ranks.values()):
             return False
-        if _plain(each):
-            return shared(bits.values()) > 0
-        samples = each.first.samples or 0
-        return each.exhausted and samples > 0 and all(one.bit_count() >= samples for one in bits.values())
+        samples, batch = each.first.samples or 0, each.first.batch_size or 1
+        if not _plain(each):
+            return each.exhausted and samples > 0 and all(one.bit_count() >= samples for one in bits.values())
+        whole = all(one.bit_count() > samples - batch for one in bits.values())  # but for a tail that is dropped
+        return shared(bits.values()) > 0 and (whole or not each.exhausted)
 
 
 def _plain(each: SharedPass) -> bool:
-    """Torch's own loader and sampler: nothing shares the samples out."""
+    """Torch's own loader and sampler, which do not shard."""
     return all(one.loader_class == "DataLoader" and one.sampler in TORCH_SAMPLERS for one in each.begun.values())
 
 

@@ -96,7 +96,7 @@ class IterableNotSharded(Audit):
         return self.finding(
             "error" if same >= _NEARLY_ALL * seen else "warning",
             f"{ranks_text([low, *ranks])} train on the same batches of the stream ({same} of {seen} compared), at "
-            f"different steps; the data set does not share them out among ranks",
+            f"different steps; the data set is not sharded over ranks",
             "let __iter__ yield the part of this rank and worker only: islice(stream, rank, None, world)",
             faults=("F11",),
             place=first.place,

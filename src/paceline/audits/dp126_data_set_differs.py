@@ -1,7 +1,7 @@
 """The data set differs between ranks.
 
 What it finds:
-    Ranks whose DistributedSampler shares out data sets of different lengths, or of equal length and different content
+    Ranks whose DistributedSampler shards data sets of different lengths, or of equal length and different content
     or order.
 
 Why it matters:
@@ -97,7 +97,9 @@ class DataSetDiffers(Audit):
         ended = [self._ended.get((attempt_of(one), rank, one.loader)) for rank, one in begun.items()]
         complete = [one for one in ended if one is not None and one.exhausted and one.backwards > 0]
         uneven = len(complete) == len(ended) and len({one.batches for one in complete}) > 1
-        effect = "ranks run different numbers of steps" if uneven else "index i names another sample on another rank"
+        effect = (
+            "ranks run different numbers of steps" if uneven else "index i is a different sample on different ranks"
+        )
         return self._report(
             "error" if uneven else "warning",
             f"the data set has {lengths[base]} samples on rank {base} and {lengths[parted[0]]} on "
@@ -119,11 +121,11 @@ class DataSetDiffers(Audit):
         what = "holds its samples in another order" if len(unordered) == 1 and None not in unordered else "differs"
         return self._report(
             "info" if len(unordered) > 1 and None not in unordered else "warning",
-            f"the data set {what} on {ranks_text(parted)} than on rank {base}; index i names another sample there, "
+            f"the data set {what} on {ranks_text(parted)} than on rank {base}; index i is a different sample there, "
             "so that samples are read twice or never"
             if what != "differs"
             else f"the data set of {ranks_text(parted)} holds other data than that of rank {base}, though a "
-            "DistributedSampler shares out one data set",
+            "DistributedSampler shards one data set",
             "F13",
             begun[parted[0]],
             parted[0],

@@ -1,7 +1,7 @@
 """The split into training and validation data differs between ranks.
 
 What it finds:
-    A Subset that differs between ranks while a DistributedSampler shares it out, and samples that one rank evaluates
+    A Subset that differs between ranks while a DistributedSampler shards it, and samples that one rank evaluates
     while another trains on them.
 
 Why it matters:
@@ -72,8 +72,8 @@ class SplitDiffers(Audit):
             return [
                 self.finding(
                     "error",
-                    f"rank {leak.rank} evaluates {leak.samples} samples (of {leak.evaluated}) that other ranks train "
-                    f"on, first sample {leak.first}; the result is too good",
+                    f"{leak.samples} of the {leak.evaluated} samples that rank {leak.rank} evaluates are training data "
+                    f"of other ranks (first: sample {leak.first}); the validation result is too good",
                     _ADVICE,
                     faults=("F65",),
                     place=begun.place,

@@ -117,7 +117,7 @@ class SameRandomState(Audit):
         return self.finding(
             "info",
             f"{who} have the same random state of {generators} after steps {steps[0]} to {steps[-1]}{effect}",
-            f"seed with {seed} before training, where random numbers are to differ between ranks",
+            f"call torch.manual_seed({seed}) before training if random numbers should differ between ranks",
             faults=faults,
             rank=1,
             step=steps[0],

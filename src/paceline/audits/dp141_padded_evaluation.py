@@ -1,7 +1,7 @@
 """The evaluation counts samples twice, or leaves some out.
 
 What it finds:
-    An evaluation that is shared out among ranks and in which some samples count more often than others, since the
+    An evaluation that is sharded over ranks and in which some samples count more often than others, since the
     sampler repeats samples to give all ranks the same number; or in which the last samples are dropped.
 
 Why it matters:
@@ -111,7 +111,7 @@ class PaddedEvaluation(Audit):
             return [], total - samples if expected else 0
         if each.replicas <= 1 and (begun.sampler_facts or begun.sampler in TORCH_SAMPLERS):
             return [], 0
-        again = bits_of(index for one in each.ranks.values() if one.indices for index in one.indices.again)
+        again = bits_of({index for one in each.ranks.values() if one.indices for index in one.indices.again})
         repeated = shared(bits.values()) | again
         total = sum(one.indices.count for one in each.ranks.values() if one.indices)
         # A sampler that pads repeats fewer samples than there are ranks, and leaves none out.

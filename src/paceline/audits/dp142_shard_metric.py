@@ -1,7 +1,7 @@
 """A metric is that of one rank's shard only.
 
 What it finds:
-    An evaluation that is shared out among ranks, after which no rank sends its result to another.
+    An evaluation that is sharded over ranks, after which no rank sends its result to another.
 
 Why it matters:
     The number that rank 0 prints or decides on is measured on its own part of the data only.
@@ -92,8 +92,8 @@ class ShardMetric(Audit):
         own = f"{ended.samples} of {begun.samples} samples" if ended.samples and begun.samples else "its own shard"
         return self.finding(
             "warning",
-            f"the evaluation is shared out among {self.world} ranks and its result is not reduced: rank {rank}'s "
-            f"number is that of {own}",
+            f"the evaluation is sharded over {self.world} ranks and its result is not reduced: rank {rank} "
+            f"reports {own}",
             "sum the metric's numerator and its count over ranks with all_reduce, then divide",
             faults=("F71",),
             place=begun.place,

@@ -36,6 +36,8 @@ _TIMES = re.compile(
 )
 """A date with a time, TensorBoard's form of it, and seconds to nanoseconds since 1970."""
 _WRITES = ("write", "append", "directory", "rename")
+_SCRATCH = ("/tmp/", "/var/tmp/")
+"""A process may have a folder of its own there, unless the job itself runs there."""
 _LEAST_PROCESS = 10
 """A smaller process id may be any number."""
 
@@ -94,6 +96,8 @@ class PathPerRank(Audit):
         for touches in self._touches.paths():
             for touch in filter(_writes, touches):
                 path = touch.event.path
+                if path.startswith(_SCRATCH) and not path.startswith(self._touches.directories.get(touch.rank, "/")):
+                    continue
                 if is_event_file(path):  # times in the names of these files are right: one a logger
                     path = str(PurePath(path).parent)
                 common = self._common(path, touch)

@@ -16,7 +16,8 @@ _MOST_PATHS = 4000
 _MOST_TOUCHES = 16
 """Of each path and rank."""
 _PASSED_OVER = re.compile(
-    r"^/(dev|proc|sys)/|/__pycache__/|\.pyc(\.\d+)?$|\.lock$|torchinductor|[./]triton/|matplotlib|fontconfig|/\.cache/fontc"
+    r"^/(dev|proc|sys)/|/__pycache__/|\.pyc(\.\d+)?$|\.lock$|torchinductor|torch_extensions|ComputeCache|[./]triton/"
+    r"|\.nb[ci]$|matplotlib|fontconfig|/wandb/"
 )
 _LOG = re.compile(r"\.(log|csv|tsv|jsonl|txt)$", re.IGNORECASE)
 _DOWNLOADED = re.compile(
@@ -46,6 +47,7 @@ class FileTouches:
 
     def __init__(self) -> None:
         self.hosts: dict[int, str] = {}
+        self.directories: dict[int, str] = {}
         self.processes: dict[tuple[int, int], int] = {}
         """Process id by attempt and rank."""
         self._seen: dict[int, int] = defaultdict(int)
@@ -55,6 +57,8 @@ class FileTouches:
         """Take an opening; files of the system and of compilers are passed over."""
         if isinstance(event, RankStarted):
             self.hosts[rank] = event.host
+            self.directories[rank] = event.directory
+            self._seen[rank] = 0
             self.processes[attempt_of(event), rank] = event.pid
         elif isinstance(event, Collective):
             self._seen[rank] += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 
 LARGEST = 1 << 27
 """Indices from here on are not collected: a bitmap would take more than 16 MB a rank and pass."""
@@ -22,19 +22,24 @@ class IndexSet:
         self._once = bytearray()
         self._again: set[int] = set()
 
-    def add(self, indices: Iterable[int]) -> None:
+    def add(self, indices: Collection[int]) -> None:
         """Add the indices of a batch."""
+        if not indices:
+            return
+        last = max(indices)
+        if min(indices) < 0 or last >= LARGEST:
+            self.overflow = True
+            return
+        once = self._once
+        if last >> 3 >= len(once):
+            once.extend(bytes((last >> 3) + 1 - len(once)))
         for index in indices:
-            if not 0 <= index < LARGEST:
-                self.overflow = True
-                continue
             byte, bit = index >> 3, 1 << (index & 7)
-            if byte >= len(self._once):
-                self._once.extend(bytes(byte + 1 - len(self._once) + len(self._once) // 4))
-            if self._once[byte] & bit:
+            if once[byte] & bit:
                 self._again.add(index)
-            self._once[byte] |= bit
-            self.count += 1
+            else:
+                once[byte] |= bit
+        self.count += len(indices)
 
     @property
     def bits(self) -> int:
@@ -52,7 +57,7 @@ class IndexSet:
         return len(self._once)
 
 
-def bits_of(indices: Iterable[int]) -> int:
+def bits_of(indices: Collection[int]) -> int:
     """A set of indices as an integer."""
     found = IndexSet()
     found.add(indices)
