@@ -20,7 +20,7 @@ def average_parameters(module):
 
 def main():
     dist.init_process_group("gloo")
-    rank, world = dist.get_rank(), dist.get_world_size()
+    rank = dist.get_rank()
     g = torch.Generator().manual_seed(82)
     y = torch.arange(512) % 4
     dataset = TensorDataset(torch.randn(4, 10, generator=g)[y] + 0.6 * torch.randn(512, 10, generator=g), y)
