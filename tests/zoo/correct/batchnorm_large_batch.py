@@ -1,4 +1,4 @@
-"""Train a convnet with plain batch normalization on large batches; the statistics of rank 0 are shared before validation.
+"""Train a convnet with plain batch normalization on large batches; rank 0 shares its statistics before validation.
 
 zoo: correct
 """
