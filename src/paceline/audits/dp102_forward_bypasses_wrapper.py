@@ -44,11 +44,14 @@ class ForwardBypassesWrapper(ReplicaAudit):
         self._only: dict[int, set[int]] = {}
         self._optimizers: dict[tuple[int, int], bool] = {}
         self._taken: Earliest[GradientTaken] = Earliest()
+        self._forward: Place | None = None
 
     def feed(self, rank: int, event: Event) -> None:
         """Note steps with such backward passes, and what the optimizers hold."""
         if isinstance(event, ObservedStep) and event.backwards_unwrapped > 0:
             self._unwrapped.add(event.step, rank, event)
+            if event.forwards == 0 and self._forward is None:
+                self._forward = event.forward_place
             wrapped = self._optimizers.get((rank, event.optimizer), False)
             if wrapped and event.forwards == 0 and not event.reductions:
                 self._only.setdefault(rank, set()).add(event.step)
@@ -74,14 +77,15 @@ class ForwardBypassesWrapper(ReplicaAudit):
 
     def _found(self, step: ObservedStep, difference: Difference | None) -> Finding:
         assert self._unwrapped.at is not None
-        place = step.forward_place or step.backward_place
+        forward = step.forward_place or self._forward
+        place = forward or step.backward_place
         shown = f"; {effect(difference)}" if difference else ""
         return self.finding(
             "error" if difference else "warning",
             f"step {step.step} trains the model without its DDP wrapper: gradients are not reduced{shown}; "
             f"each rank trains on 1/{self.world} of the data",
             _ADVICE,
-            faults=_faults(step.forward_place),
+            faults=_faults(forward),
             place=place,
             rank=difference.ranks[0] if difference else self._unwrapped.at[1],
             step=step.step,

@@ -124,10 +124,40 @@ def observation_card(
         rows.append(("watched" if number == 0 else "", f"{topic}: {'; '.join(texts)}"))
     if throughput:
         rows.append(("speed", throughput))
-    for number, each in enumerate([*missing, *judge.not_observed()]):
-        rows.append(("not seen" if number == 0 else "", f"{each.what}: {each.why}"))
+    for number, unseen in enumerate([*missing, *judge.not_observed()]):
+        rows.append(("not seen" if number == 0 else "", f"{unseen.what}: {unseen.why}"))
     rows.append(("next", f"paceline report {run}"))
     return text_card(_title(judge, findings), rows, label=10, width=width)
+
+
+def observation_document(
+    judge: RunJudge,
+    findings: Sequence[Finding],
+    *,
+    run: Path,
+    exit_code: int,
+    missing: Sequence[NotObserved] = (),
+    speed: tuple[float | None, float | None] = (None, None),
+) -> bytes:
+    """The same as one JSON document.
+
+    Args:
+        judge, findings, run, missing: as for the card.
+        exit_code: of the command.
+        speed: steps and samples per second.
+    """
+    content = {
+        "exit_code": int(exit_code),
+        "run": str(run),
+        "ranks": {"observed": sorted(judge.ranks), "world": judge.world},
+        "steps": judge.steps,
+        "steps_per_s": speed[0],
+        "samples_per_s": speed[1],
+        "findings": findings,
+        "watched": judge.looked_at(),
+        "not_observed": [{"what": each.what, "why": each.why} for each in [*missing, *judge.not_observed()]],
+    }
+    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
 
 
 def count_text(findings: Sequence[Finding]) -> str:

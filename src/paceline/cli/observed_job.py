@@ -5,12 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
-
-import msgspec
 
 from paceline.audits.run_judge import judge_output
-from paceline.cli.observation import LiveJudge, observation_card
+from paceline.cli.observation import LiveJudge, observation_card, observation_document
 from paceline.launch.ring_drain import RingDrain, make_rings_folder, observation_off, observed_environment
 from paceline.records.observed import NotObserved
 from paceline.records.rundir import RunDir
@@ -54,21 +51,14 @@ class Observation:
 
     def document(self, findings: Sequence[Finding], exit_code: int) -> bytes:
         """The same as one JSON document."""
-        judge = self._live.judge
-        content: dict[str, Any] = {
-            "exit_code": int(exit_code),
-            "run": str(self._run.path),
-            "ranks": {"observed": sorted(judge.ranks), "world": judge.world},
-            "steps": judge.steps,
-            "steps_per_s": self._live.steps_per_s,
-            "samples_per_s": self._live.samples_per_s,
-            "findings": findings,
-            "watched": judge.looked_at(),
-            "not_observed": [
-                {"what": each.what, "why": each.why} for each in [*self._missing(), *judge.not_observed()]
-            ],
-        }
-        return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+        return observation_document(
+            self._live.judge,
+            findings,
+            run=self._run.path,
+            exit_code=exit_code,
+            missing=self._missing(),
+            speed=(self._live.steps_per_s, self._live.samples_per_s),
+        )
 
     def _missing(self) -> list[NotObserved]:
         if self._drain is None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import os
 import platform
 import socket
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import torch
+import torch.distributed as dist
+import torch.distributed.distributed_c10d as c10d
 
 from paceline import __version__
 from paceline.observe.model_registry import ModelRegistry
@@ -29,7 +33,9 @@ from paceline.observe.probes.wrapped_models import WrappedModels
 from paceline.observe.session import Probe, Session
 from paceline.observe.sinks import RingSink, Sink
 from paceline.records.observed_rank import RankStarted
-from paceline.records.ring import RINGS_VARIABLE, RingWriter
+from paceline.records.ring import RINGS_VARIABLE, SPAWNED_VARIABLE, RingWriter
+
+_BOOTSTRAP = Path(__file__).parent / "bootstrap"
 
 
 def all_probes(spawn_environment: dict[str, str] | None = None) -> list[Probe]:
@@ -90,6 +96,10 @@ class Attached:
         )
         os.register_at_fork(after_in_child=self._leave_to_parent)
 
+    def group_made(self) -> None:
+        """Say that there is a process group, where it was made before."""
+        self.session.run(self._groups, self._groups.made)
+
     def script_ends(self) -> None:
         """Say that the script has ended, once."""
         self.session.run(self._groups, self._groups.script_ends)
@@ -107,12 +117,35 @@ def attach_to_rank() -> Attached:
         OSError: the ring cannot be made, or another process observes this rank.
     """
     environment = os.environ
-    attempt = int(environment.get("TORCHELASTIC_RESTART_COUNT", "0")) + 1
-    restarts = int(environment.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     rank = int(environment["RANK"])
-    ring = RingWriter(Path(environment[RINGS_VARIABLE]), rank, attempt)
-    attached = Attached(RingSink(ring, attempt if restarts else msgspec.UNSET), rank)
-    attached.begin(int(environment["LOCAL_RANK"]), int(environment.get("WORLD_SIZE", "1")))
+    return _attach(rank, int(environment["LOCAL_RANK"]), int(environment.get("WORLD_SIZE", "1")), spawned=False)
+
+
+def attach_to_spawned() -> None:
+    """Observe this process as soon as it joins a process group, if it ever does: the script started it as a rank."""
+    original = c10d.init_process_group
+
+    @functools.wraps(original)
+    def joins(*args: Any, **kwargs: Any) -> None:
+        original(*args, **kwargs)
+        c10d.init_process_group = dist.init_process_group = original
+        try:
+            rank = dist.get_rank()
+            _attach(rank, rank, dist.get_world_size(), spawned=True).group_made()
+        except Exception:  # noqa: BLE001  not the script's problem; the launcher reports the missing rank
+            return
+
+    c10d.init_process_group = dist.init_process_group = joins
+
+
+def _attach(rank: int, local_rank: int, world: int, *, spawned: bool) -> Attached:
+    attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) + 1
+    restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
+    ring = RingWriter(Path(os.environ[RINGS_VARIABLE]), rank, attempt, spawned=spawned)
+    path = os.pathsep.join(filter(None, [str(_BOOTSTRAP), os.environ.get("PYTHONPATH")]))
+    spawn = {} if spawned else {"PYTHONPATH": path, SPAWNED_VARIABLE: "1"}
+    attached = Attached(RingSink(ring, attempt if restarts else msgspec.UNSET), rank, spawn)
+    attached.begin(local_rank, world)
     # Only an addition: whatever matters was written when it happened.
     atexit.register(attached.script_ends)
     return attached

@@ -24,6 +24,16 @@ def user_place() -> Place | None:
     return None
 
 
+def place_around(kind: type) -> Place | None:
+    """The innermost line of the user's own that is in no method of a `kind`, as the line that calls a model."""
+    at: FrameType | None = sys._getframe(1)
+    while at is not None:
+        if not is_library(at.f_code.co_filename) and not isinstance(at.f_locals.get("self"), kind):
+            return _place(at)
+        at = at.f_back
+    return user_place()
+
+
 def user_place_of_io() -> Place | None:
     """The same for files; None for those that an import reads."""
     at: FrameType | None = sys._getframe(1)

@@ -112,13 +112,10 @@ class Content:
 
 def content_of(dataset: Any) -> Content:
     """Digests of what a data set holds, without asking it for a sample."""
-    if isinstance(dataset, list | tuple):
-        attributes = {"": dataset}
-    else:
-        try:
-            attributes = vars(dataset)
-        except TypeError:
-            return Content()
+    try:
+        attributes: dict[str, Any] = {"": dataset} if isinstance(dataset, list | tuple) else vars(dataset)
+    except TypeError:
+        return Content()
     named = sorted((name, value) for name, value in attributes.items() if isinstance(name, str))
     return Content(
         ordered=_hash([f"{name}={text}" for name, value in named if (text := _value_digest(value))]),

@@ -6,17 +6,16 @@ Holds models weakly: what the script drops is dropped.
 from __future__ import annotations
 
 import gc
+import sys
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-try:
-    from torch.distributed.tensor import DTensor
-except ImportError:  # torch without distributed
-    DTensor = None  # type: ignore[assignment,misc]
+_SHARDERS = ("FullyShardedDataParallel", "FSDPModule")
 
 
 @dataclass
@@ -43,9 +42,12 @@ class ModelRegistry:
 
     def __init__(self) -> None:
         self._wrapped: list[Wrapped] = []
+        self._any_wrapped = False
         self._roots: list[weakref.ref[nn.Module]] = []
         self._optimizers: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._seen_optimizers = 0
+        self.sharded: list[tuple[Wrapped, str]] = []
+        """Models that are sharded over ranks, and by what, in the order in which they were found."""
         self.any_optimizer = False
         """Whether one of torch's optimizers was ever made."""
 
@@ -58,6 +60,7 @@ class ModelRegistry:
         registered = frozenset(id(each) for each in model.parameters() if each.requires_grad)
         wrapped = Wrapped(len(self._wrapped), weakref.ref(wrapper), weakref.ref(model), registered, sharded)
         self._wrapped.append(wrapped)
+        self._any_wrapped |= not sharded
         return wrapped
 
     def wrapped(self) -> Iterator[Wrapped]:
@@ -66,8 +69,8 @@ class ModelRegistry:
 
     @property
     def any_wrapped(self) -> bool:
-        """Whether a model was ever wrapped."""
-        return bool(self._wrapped)
+        """Whether DDP ever had a model, or another wrapper whose forward passes are seen."""
+        return self._any_wrapped
 
     def find(self, wrapper: nn.Module) -> Wrapped | None:
         """What is known of a wrapping module."""
@@ -99,7 +102,7 @@ class ModelRegistry:
     def modules(self) -> Iterator[tuple[str, nn.Module]]:
         """Wrapped models and unwrapped ones that optimizers train, each with the prefix of its tensors' names."""
         for each in self.wrapped():
-            if (model := each.model()) is not None:
+            if (model := each.model()) is not None and not each.sharded:
                 yield (f"{each.number}/" if each.number else ""), model
         for number, root in enumerate(self._roots):
             if (model := root()) is not None:
@@ -113,20 +116,20 @@ class ModelRegistry:
                 found.setdefault(id(parameter), prefix + name)
         for number, optimizer in self.optimizers():
             prefix = f"{type(optimizer).__name__}" + (f"#{number}" if number else "")
-            for index, parameter in enumerate(parameters_of(optimizer)):
-                found.setdefault(id(parameter), f"{prefix}/{index}")
+            for index, each in enumerate(parameters_of(optimizer)):
+                found.setdefault(id(each), f"{prefix}/{index}")
         return found
 
     def loose(self) -> list[tuple[str, Tensor]]:
         """Parameters of optimizers that no module holds, with a name that says where they are."""
-        held = {id(each) for _, model in self.modules() for each in model.parameters()}
+        held = {id(each) for _, model in self.modules() for each in model.parameters()} | self.registered()
         names = self.names()
         found = [each for _, optimizer in self.optimizers() for each in parameters_of(optimizer)]
         return [(names[id(each)], each) for each in found if id(each) not in held]
 
     def _look_for_roots(self, parameters: Iterable[Tensor]) -> None:
         """Find the modules that hold parameters which no known model has: a look at all objects, once an optimizer."""
-        known = {id(each) for _, model in self.modules() for each in model.parameters()}
+        known = {id(each) for _, model in self.modules() for each in model.parameters()} | self.registered()
         unknown = {id(each) for each in parameters if id(each) not in known}
         if not unknown:
             return
@@ -136,7 +139,11 @@ class ModelRegistry:
         for each in holders:
             if id(each) in inner or id(each) in wrapped:
                 continue
-            if any(id(parameter) in unknown for parameter in each.parameters()):
+            if not any(id(parameter) in unknown for parameter in each.parameters()):
+                continue
+            if sharder := sharder_of(each):
+                self.sharded.append((self.add(each, each, sharded=True), sharder))
+            else:
                 self._roots.append(weakref.ref(each))
 
 
@@ -146,5 +153,15 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
 
 
 def is_shard(tensor: Tensor) -> bool:
-    """Whether this rank holds only a part of it, as with `fully_shard` and tensor parallelism."""
-    return DTensor is not None and isinstance(tensor, DTensor)
+    """Whether this rank may hold only a part of it, as with `fully_shard` and tensor parallelism."""
+    module: Any = sys.modules.get("torch.distributed.tensor")  # importing it takes a second
+    return module is not None and isinstance(tensor, module.DTensor)
+
+
+def sharder_of(model: nn.Module) -> str:
+    """What keeps only a part of each parameter of a model on a rank; empty where nothing does."""
+    for each in model.modules():
+        for kind in type(each).__mro__:
+            if kind.__name__ in _SHARDERS:
+                return "fully_shard" if kind.__name__ == "FSDPModule" else kind.__name__
+    return "DTensor" if any(is_shard(each) for each in model.parameters()) else ""

@@ -13,20 +13,15 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
 
 import torch
+from torch._C._dynamo import eval_frame
 
 from paceline.observe.sinks import Sink
 from paceline.records.event import Event
 from paceline.records.observed import NotObserved
 from paceline.records.place import Place, is_library
-
-try:  # dynamo must not look into the functions that stand in for torch's
-    from torch._C._dynamo.eval_frame import skip_code as _skip_code
-except ImportError:  # without dynamo there is nothing to skip
-
-    def _skip_code(code: Any) -> None: ...
 
 
 class Topic(enum.Enum):
@@ -235,6 +230,7 @@ class Session:
         owner: Any,
         name: str,
         *,
+        aliases: Iterable[Any] = (),
         before: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None,
         after: Callable[[Any, tuple[Any, ...], dict[str, Any]], None] | None = None,
         raised: Callable[[BaseException, tuple[Any, ...]], None] | None = None,
@@ -245,6 +241,7 @@ class Session:
             probe: whose functions they are.
             owner: a class or a module.
             name: of the function in it.
+            aliases: modules that have the same function under the same name.
             before: before(args, kwargs) is called first.
             after: after(result, args, kwargs) is called when it has returned.
             raised: raised(exception, args) is called when it has raised one.
@@ -279,9 +276,11 @@ class Session:
                     session.caught(probe, error)
             return result
 
-        _skip_code(observed.__code__)
-        setattr(owner, name, observed)
-        self._undo[probe.signal].append(lambda: _put_back(owner, name, observed, original))
+        _skip_in_dynamo(cast(Any, observed).__code__)
+        for each in (owner, *aliases):
+            if vars(each).get(name) is original:
+                setattr(each, name, observed)
+                self._undo[probe.signal].append(functools.partial(_put_back, each, name, observed, original))
 
     def _take_back(self, probe: Probe) -> None:
         steps = self._undo[probe.signal]
@@ -290,6 +289,16 @@ class Session:
                 steps.pop()()
             except Exception:  # noqa: BLE001  `on` and `failed` keep what is left from doing anything
                 continue
+
+
+def _skip_in_dynamo(code: Any) -> None:
+    """Keep torch.compile from tracing a function that stands in for torch's, when it is called outside compiled code."""
+    module: Any = eval_frame
+    try:
+        strategy = module._FrameExecStrategy(module._FrameAction.SKIP, module._FrameAction.DEFAULT)
+        module.set_code_exec_strategy(code, strategy)
+    except (AttributeError, TypeError):  # another version of torch: it is traced, and calls the original
+        return
 
 
 def _put_back(owner: Any, name: str, ours: Any, original: Any) -> None:

@@ -10,7 +10,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
-from paceline.records.ring import RINGS_VARIABLE
+from paceline.records.ring import RINGS_VARIABLE, SPAWNED_VARIABLE
 
 
 class _TorchFinder:
@@ -23,7 +23,7 @@ class _TorchFinder:
         """The spec that the other finders have for torch, whose loader also calls the function."""
         if name != "torch":
             return None
-        sys.meta_path.remove(self)  # type: ignore[arg-type]
+        sys.meta_path.remove(self)
         spec = importlib.util.find_spec(name)
         if spec is None or spec.loader is None:
             return spec
@@ -44,15 +44,18 @@ def attach_after_torch() -> None:
     if "torch" in sys.modules:
         _attach()
     else:
-        sys.meta_path.insert(0, _TorchFinder(_attach))  # type: ignore[arg-type]
+        sys.meta_path.insert(0, _TorchFinder(_attach))
 
 
 def _attach() -> None:
     """Whatever goes wrong here is not the script's problem: the launcher finds a note and reports it."""
     try:
-        from paceline.observe.attach import attach_to_rank
+        from paceline.observe.attach import attach_to_rank, attach_to_spawned
 
-        attach_to_rank()
+        if os.environ.pop(SPAWNED_VARIABLE, ""):
+            attach_to_spawned()
+        else:
+            attach_to_rank()
     except Exception as error:  # noqa: BLE001
         note = Path(os.environ.get(RINGS_VARIABLE, os.devnull)) / f"{os.environ.get('RANK', '0')}.not-observed"
         try:

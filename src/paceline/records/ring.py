@@ -21,6 +21,8 @@ RINGS_VARIABLE = "PACELINE_RINGS"
 """Folder of the rings, set by the launcher for its ranks."""
 AGENT_VARIABLE = "PACELINE_AGENT"
 """Process id of the launcher: only its own children are ranks."""
+SPAWNED_VARIABLE = "PACELINE_SPAWNED"
+"""Set for processes that torch.multiprocessing starts in a rank: they are observed once they join a process group."""
 OBSERVE_VARIABLE = "PACELINE_OBSERVE"
 """Set to 0 by a user who wants plain torchrun."""
 
@@ -62,6 +64,7 @@ class RingWriter:
         rank: of this process.
         attempt: which start of the job this is, 1 for the first.
         capacity: bytes of data.
+        spawned: the script started this rank itself, below a process that has a ring.
 
     Attributes:
         dropped: records that found no room.
@@ -71,8 +74,10 @@ class RingWriter:
         OSError: the ring cannot be made.
     """
 
-    def __init__(self, folder: Path, rank: int, attempt: int = 1, capacity: int = CAPACITY) -> None:
-        path = ring_path(folder, rank, attempt)
+    def __init__(
+        self, folder: Path, rank: int, attempt: int = 1, capacity: int = CAPACITY, *, spawned: bool = False
+    ) -> None:
+        path = ring_path(folder, rank, attempt, spawned=spawned)
         handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         try:
             # Allocated now: a full file system is an error here, and not SIGBUS at a later write.
@@ -181,9 +186,9 @@ class RingReader:
         return self._map[begin : begin + first] + self._map[_HEADER_BYTES : _HEADER_BYTES + count - first]
 
 
-def ring_path(folder: Path, rank: int, attempt: int) -> Path:
+def ring_path(folder: Path, rank: int, attempt: int, *, spawned: bool = False) -> Path:
     """Where the ring of a rank is."""
-    return folder / f"{attempt}-{rank:05d}.ring"
+    return folder / f"{attempt}-{rank:05d}{'-spawned' if spawned else ''}.ring"
 
 
 _BATCH = struct.Struct("=III")

@@ -35,12 +35,13 @@ def _is_rank() -> bool:
 def _users_own() -> None:
     ours = sys.modules.pop("sitecustomize", None)
     try:
-        import sitecustomize  # noqa: F401  the next one on the path
+        import sitecustomize  # type: ignore[import-not-found]  # noqa: F401  the next one on the path
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
     finally:
-        sys.modules.setdefault("sitecustomize", ours)
+        if ours is not None:
+            sys.modules.setdefault("sitecustomize", ours)
 
 
 _leave_path()

@@ -6,9 +6,11 @@ import math
 import sys
 from typing import Any
 
-from torch import Tensor, autograd
+import torch
+from torch import Tensor, autograd, nn
+from torch.nn.modules.module import register_module_forward_pre_hook
 
-from paceline.observe.call_site import user_place
+from paceline.observe.call_site import place_around, user_place
 from paceline.observe.model_registry import ModelRegistry
 from paceline.observe.probes.optimizer_steps import gradient_square
 from paceline.observe.session import Probe, Session, Topic
@@ -28,6 +30,7 @@ class BackwardPasses(Probe):
         self._depth = 0
         self._taken = 0
         self._non_finite = False
+        self._searched = False
 
     def arm(self, session: Session) -> None:
         """Patch the engine's entry.
@@ -54,6 +57,7 @@ class BackwardPasses(Probe):
         progress.backwards += 1
         if self._models.any_wrapped and not window.forward_since_backward and not _compiles():
             window.backwards_unwrapped += 1
+            self._look_for_forward()
         window.forward_since_backward = False
         if window.clips_since_backward:
             window.clips_before_backward += window.clips_since_backward
@@ -62,6 +66,28 @@ class BackwardPasses(Probe):
         if recorded:
             window.backward_place = user_place()
         self._look_at_loss(args[0], recorded=recorded)
+
+    def _look_for_forward(self) -> None:
+        """Find the line that calls the model without its wrapper: a hook on all modules, until it was called once.
+
+        It is set only after such a backward pass, so a correct script never has it.
+        """
+        if self._searched:
+            return
+        self._searched = True
+        inner = {id(each) for _, model in self._models.modules() for each in model.modules()}
+        session = self._session
+
+        def called(module: nn.Module, _: Any) -> None:
+            if torch.compiler.is_compiling():
+                return
+            window = session.progress.window
+            if id(module) in inner and torch.is_grad_enabled() and not window.forward_since_backward:
+                session.run(self, lambda: setattr(window, "forward_place", place_around(nn.Module)))
+                handle.remove()
+
+        handle = register_module_forward_pre_hook(called)
+        session.undo(self, handle.remove)
 
     def _look_at_loss(self, losses: Any, *, recorded: bool) -> None:
         """On an accelerator only for recorded steps, since reading a value waits for it."""

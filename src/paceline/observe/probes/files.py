@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from collections.abc import Callable
@@ -50,12 +51,9 @@ class Files(Probe):
         self._session, self._armed = session, True
         session.undo(self, self._stop)
         for name, mode in (("save", "write"), ("load", "read")):
-            original = getattr(torch, name)
             session.patch(
-                self, serialization, name, before=lambda *call, mode=mode, name=name: self._torch(name, mode, call)
+                self, serialization, name, aliases=(torch,), before=functools.partial(self._torch, name, mode)
             )
-            setattr(torch, name, getattr(serialization, name))
-            session.undo(self, lambda name=name, original=original: setattr(torch, name, original))
         sys.addaudithook(self._audit)
 
     def _stop(self) -> None:
@@ -81,8 +79,7 @@ class Files(Probe):
         else:
             self._note(args[1], "rename", "rename")
 
-    def _torch(self, name: str, mode: str, call: tuple[Any, ...]) -> None:
-        args, kwargs = call
+    def _torch(self, name: str, mode: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         path = kwargs.get("f", args[1 if name == "save" else 0] if len(args) > (name == "save") else None)
         if isinstance(path, str | os.PathLike):
             self._busy = True

@@ -29,10 +29,7 @@ class GradientClipping(Probe):
         """Patch both under both names."""
         self._session = session
         for name in _NAMES:
-            original = getattr(utils, name)
-            session.patch(self, clip_grad, name, before=self._clips)
-            setattr(utils, name, getattr(clip_grad, name))
-            session.undo(self, lambda name=name, original=original: setattr(utils, name, original))
+            session.patch(self, clip_grad, name, aliases=(utils,), before=self._clips)
 
     def _clips(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         window = self._session.progress.window

@@ -252,7 +252,9 @@ def norms(window: StepWindow, parameters: list[torch.Tensor]) -> tuple[float | N
 def gradient_square(gradient: torch.Tensor) -> torch.Tensor:
     """Squared norm of a gradient, in float32 or wider, on its device."""
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
-    return torch.linalg.vector_norm(values.detach(), dtype=torch.promote_types(values.dtype, torch.float32)).square()
+    wide = torch.promote_types(values.dtype, torch.float32)
+    square: torch.Tensor = torch.linalg.vector_norm(values.detach(), dtype=wide).square()
+    return square
 
 
 def _norm(squares: list[torch.Tensor]) -> float | None:

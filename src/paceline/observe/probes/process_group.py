@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib
 import os
 import time
-from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -17,8 +16,6 @@ from paceline.records.observed import NotObserved
 from paceline.records.observed_rank import GroupMade, ScriptEnded
 
 _SPAWN = importlib.import_module("torch.multiprocessing.spawn")  # torch.multiprocessing.spawn itself is a function
-SPAWNED_VARIABLE = "PACELINE_SPAWNED"
-"""Set for processes that torch.multiprocessing starts in a rank: they are observed once they join a process group."""
 
 
 class ProcessGroups(Probe):
@@ -34,22 +31,25 @@ class ProcessGroups(Probe):
     def __init__(self, environment: dict[str, str] | None = None) -> None:
         self._environment = environment or {}
         self._ended = False
+        self._before: dict[str, str | None] = {}
 
     def arm(self, session: Session) -> None:
         """Patch the functions under each name that they have."""
         self._session = session
-        patch_everywhere(session, self, "init_process_group", after=lambda *_: self._made())
-        patch_everywhere(session, self, "destroy_process_group", before=lambda *_: self.script_ends())
-        self._patch_spawn()
+        session.patch(self, c10d, "init_process_group", aliases=(dist,), after=lambda *_: self.made())
+        session.patch(self, c10d, "destroy_process_group", aliases=(dist,), before=lambda *_: self.script_ends())
+        session.patch(
+            self,
+            _SPAWN,
+            "start_processes",
+            aliases=(torch.multiprocessing,),
+            before=lambda *_: self._spawns(),
+            after=lambda *_: self._spawned(),
+            raised=lambda *_: self._spawned(),
+        )
 
-    def _patch_spawn(self) -> None:
-        hooks = {"before": lambda *_: self._spawns(), "after": lambda *_: self._spawned()}
-        original = torch.multiprocessing.start_processes
-        self._session.patch(self, _SPAWN, "start_processes", **hooks)
-        torch.multiprocessing.start_processes = vars(_SPAWN)["start_processes"]
-        self._session.undo(self, lambda: setattr(torch.multiprocessing, "start_processes", original))
-
-    def _made(self) -> None:
+    def made(self) -> None:
+        """Say that there is a process group."""
         self._session.emit(
             GroupMade(rank=dist.get_rank(), world=dist.get_world_size(), backend=dist.get_backend(), place=user_place())
         )
@@ -72,19 +72,14 @@ class ProcessGroups(Probe):
         )
 
     def _spawns(self) -> None:
-        why = "the script starts its own ranks with torch.multiprocessing"
-        self._session.emit(NotObserved(what="this process's training", why=why))
+        why = "the script starts its own ranks with torch.multiprocessing; they are observed once they join a group"
+        self._session.emit(NotObserved(what="the launched process itself", why=why))
+        self._before = {name: os.environ.get(name) for name in self._environment}
         os.environ.update(self._environment)
 
     def _spawned(self) -> None:
-        for name in self._environment:
-            os.environ.pop(name, None)
-
-
-def patch_everywhere(session: Session, probe: Probe, name: str, **hooks: Any) -> None:
-    """Patch a function of torch.distributed under both names that scripts use."""
-    session.patch(probe, c10d, name, **hooks)
-    ours, original = getattr(c10d, name), getattr(dist, name)
-    if original is not ours:
-        setattr(dist, name, ours)
-        session.undo(probe, lambda: setattr(dist, name, original))
+        for name, value in self._before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

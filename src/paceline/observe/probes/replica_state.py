@@ -100,7 +100,7 @@ class ReplicaState(Probe):
         self._session.emit(Fingerprint(rank=self._session.rank, step=step, digests=digests, moment=moment))
 
     def _parameters(self) -> dict[str, str]:
-        found = {}
+        found: dict[str, str] = {}
         for prefix, model in self._models.modules():
             found |= {
                 f"parameter:{prefix}{name}": tensor_digest(each) for name, each in _whole(model.named_parameters())
@@ -108,7 +108,7 @@ class ReplicaState(Probe):
         return found
 
     def _buffers(self) -> dict[str, str]:
-        found = {}
+        found: dict[str, str] = {}
         for prefix, model in self._models.modules():
             found |= {f"buffer:{prefix}{name}": tensor_digest(each) for name, each in _whole(model.named_buffers())}
         return found

@@ -5,17 +5,18 @@ DDP issues its own in C++. They are not seen here; the step clock counts them.
 
 from __future__ import annotations
 
+import functools
 import time
 from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
+import torch.distributed as dist
 import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
 
 from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry, parameters_of
-from paceline.observe.probes.process_group import patch_everywhere
 from paceline.observe.schedule import is_recorded
 from paceline.observe.session import Probe, Session, Topic
 from paceline.records.observed import Collective
@@ -64,11 +65,12 @@ class ScriptCollectives(Probe):
         self._session = session
         for name in FUNCTIONS:
             if hasattr(c10d, name):
-                patch_everywhere(
-                    session,
+                session.patch(
                     self,
+                    c10d,
                     name,
-                    before=lambda args, kwargs, name=name: self._called(name, args, kwargs),
+                    aliases=(dist,),
+                    before=functools.partial(self._called, name),
                     after=lambda *_: self._returned(),
                     raised=lambda *_: self._returned(),
                 )

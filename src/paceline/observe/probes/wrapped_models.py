@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.algorithms.join import Join
 from torch.nn.modules.batchnorm import _BatchNorm
@@ -32,6 +33,7 @@ class WrappedModels(Probe):
 
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
+        self._shown = 0
         self._reported: dict[int, tuple[int, int]] = {}
 
     def arm(self, session: Session) -> None:
@@ -42,36 +44,51 @@ class WrappedModels(Probe):
         session.patch(self, DistributedDataParallel, "forward", before=self._forward)
         session.patch(self, Join, "__enter__", before=lambda *_: self._join(uneven=True))
         session.patch(self, Join, "__exit__", after=lambda *_: self._join(uneven=False))
-        session.listen(self, Topic.STEP_BEGINS, lambda _: self._compare_trainable())
+        session.listen(self, Topic.STEP_BEGINS, lambda _: self._step_begins())
 
     def _made(self, _: Any, args: tuple[Any, ...], __: Any) -> None:
         ddp: DistributedDataParallel = args[0]
         step = self._session.progress.step
         if not self._models.any_wrapped and step:
             self._session.announce(Topic.MODEL_WRAPPED)
-        wrapped = self._models.add(ddp, ddp.module)
-        named = list(ddp.module.named_parameters())
+        options = {
+            "broadcast_buffers": bool(getattr(ddp, "broadcast_buffers", True)),
+            "find_unused_parameters": bool(ddp.find_unused_parameters),
+            "static_graph": bool(ddp.static_graph),
+        }
+        group = ddp.process_group.size() if ddp.process_group is not None else 0
+        self._report(self._models.add(ddp, ddp.module), type(ddp).__name__, ddp.module, options, step, group)
+
+    def _report_sharded(self) -> None:
+        """Models that FSDP or DTensors shard are found when their optimizer first steps."""
+        while self._shown < len(self._models.sharded):
+            wrapped, sharder = self._models.sharded[self._shown]
+            self._shown += 1
+            model = wrapped.model()
+            if model is not None:
+                self._report(wrapped, sharder, model, {}, self._session.progress.step, dist.get_world_size())
+
+    def _report(
+        self, wrapped: Wrapped, wrapper: str, model: nn.Module, options: dict[str, Any], step: int, group: int
+    ) -> None:
+        named = list(model.named_parameters())
         order = hashlib.sha256(repr([(name, tuple(each.shape), str(each.dtype)) for name, each in named]).encode())
-        modules = list(ddp.module.modules())
+        modules = list(model.modules())
         synced = sum(isinstance(each, nn.SyncBatchNorm) for each in modules)
         norms = sum(isinstance(each, _BatchNorm) and each.track_running_stats for each in modules) - synced
         drops = sum(isinstance(each, nn.modules.dropout._DropoutNd) and each.p > 0 for each in modules)
         self._session.emit(
             ModelWrapped(
                 number=wrapped.number,
-                wrapper=type(ddp).__name__,
-                model=type(ddp.module).__name__,
+                wrapper=wrapper,
+                model=type(model).__name__,
                 step=step,
                 parameters=len(wrapped.registered),
                 order=order.hexdigest()[:DIGITS],
                 first_names=[name for name, _ in named[:_FIRST]],
-                options={
-                    "broadcast_buffers": bool(getattr(ddp, "broadcast_buffers", True)),
-                    "find_unused_parameters": bool(ddp.find_unused_parameters),
-                    "static_graph": bool(ddp.static_graph),
-                },
+                options=options,
                 layers={"batch_norm": norms, "sync_batch_norm": synced, "dropout": drops},
-                group=ddp.process_group.size() if ddp.process_group is not None else 0,
+                group=group,
                 place=user_place(),
             )
         )
@@ -118,10 +135,11 @@ class WrappedModels(Probe):
             )
         )
 
-    def _compare_trainable(self) -> None:
+    def _step_begins(self) -> None:
         progress = self._session.progress
         if not progress.recorded:
             return
+        self._report_sharded()
         for wrapped in self._models.wrapped():
             model = wrapped.model()
             if model is None or wrapped.sharded:

@@ -1,0 +1,51 @@
+"""`paceline audit`: judge a saved run of `paceline run` again."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from paceline.cli.output_format import Format, OutputFormat
+
+
+def audit(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of paceline run.")],
+    fail_on: Annotated[
+        str | None,
+        typer.Option(
+            metavar="SEVERITY", help="Exit with code 1 on findings of this severity: error, or warning and error."
+        ),
+    ] = None,
+    output_format: OutputFormat = Format.TEXT,
+) -> None:
+    """Judge a saved run again: the same audits on the records of its ranks. Nothing is written."""
+    from paceline.audits.run_judge import SEVERITIES, judge_run
+    from paceline.cli.observation import observation_card, observation_document
+    from paceline.records.errors import Exit, PacelineError
+    from paceline.records.findings import read_findings
+    from paceline.records.rundir import RunDir, read_info
+
+    if fail_on not in (None, "error", "warning"):
+        raise PacelineError(f"--fail-on {fail_on} is no severity", hint="choose error or warning")
+    if (verb := read_info(run).verb) != "run":
+        raise PacelineError(
+            f"{run} is a run of paceline {verb}, which has no observed ranks", hint="name a run of paceline run"
+        )
+    judge = judge_run(run)
+    job = [each for each in read_findings(RunDir(run).findings)[0] if each.code.startswith("DP18")]
+    findings = [*job, *judge.findings()]
+    severe = fail_on is not None and any(
+        SEVERITIES.index(each.severity) <= SEVERITIES.index(fail_on) for each in findings
+    )
+    exit_code = Exit.FAILED if severe else Exit.OK
+    if output_format is Format.JSON:
+        sys.stdout.write(observation_document(judge, findings, run=run, exit_code=exit_code).decode())
+    else:
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write(observation_card(judge, findings, run=run, width=width) + "\n")
+    if exit_code:
+        raise typer.Exit(exit_code)
