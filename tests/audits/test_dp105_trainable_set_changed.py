@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.audits.dp105_trainable_set_changed import TrainableSetChanged
-from paceline.records.observed_rank import TrainableChanged
+from paceline.records.observed_rank import ModelMoved, TrainableChanged
 from tests.audits.observed_events import ended, fingerprint, found, job, states, step, without, wrapped
 
 STEPS = (1, 2, 3, 5, 8)
@@ -123,6 +123,13 @@ def test_a_frozen_set_that_came_back_explains_nothing():
     for more in (back, [changed(1, added=())]):
         events = job(lambda rank, more=more: [*more, *states(rank, STEPS, ["fc1.weight"], since=3)])
         assert found(TrainableSetChanged, events) == []
+
+
+def test_parameters_that_a_conversion_replaced_are_another_audits_matter():
+    """One finding per cause; a call that replaces nothing is no cause."""
+    for replaced, count in ((3, 0), (0, 1)):
+        moved = ModelMoved(number=0, step=1, replaced=replaced, converted=0)
+        assert len(found(TrainableSetChanged, job(lambda rank, moved=moved: [moved, *unfreezing(rank)]))) == count
 
 
 def test_before_the_run_ended_a_fingerprint_may_still_come():
