@@ -145,6 +145,15 @@ def test_a_rank_that_wrote_nothing_gives_no_finding():
     assert found(TrainableSetChanged, without(job(lambda rank: unseen()), 0)) == []
 
 
+def test_a_difference_at_the_end_is_the_effect_where_no_state_was_compared_since():
+    """The next fingerprint was not due."""
+    events = job(lambda rank: [*states(rank, (1,), more=HEAD), changed(2), fingerprint(rank, 3, "end", HEAD)])
+
+    (finding,) = found(TrainableSetChanged, events)
+
+    assert "at the end of the run" in finding.message
+
+
 def test_the_last_state_before_the_end_decides_where_both_are_there():
     """A difference that only the end shows has another cause."""
 
