@@ -76,6 +76,7 @@ def test_parameters_that_differ_with_equal_gradients_are_changed_by_something_el
     def events(rank):
         yield fingerprint(rank, 1, "gradients", kind="gradient")
         yield from states(rank, (1, 2), NAMES)
+        yield fingerprint(rank, 5, "gradients", NAMES, kind="gradient")
 
     (finding,) = found(ReplicasDiverge, job(events))
 
@@ -170,6 +171,8 @@ def test_sharded_parameters_are_not_compared():
     model = wrapped(wrapper="FullyShardedDataParallel")
 
     assert found(ReplicasDiverge, job(lambda rank: [model, *states(rank, STEPS, NAMES)])) == []
+    beside = found(ReplicasDiverge, job(lambda rank: [model, *states(rank, STEPS, ["Loss/weight", *NAMES])]))
+    assert "rank 1 holds other values of Loss/weight after step 1" in beside[0].message
 
 
 def test_models_of_smaller_groups_are_not_compared():
@@ -215,7 +218,10 @@ def test_weights_that_differ_only_at_the_end_right_after_equal_ones_are_left_alo
 
 def test_a_difference_that_only_the_end_shows_is_mentioned():
     """Steps that were not compared lie between; rank 0 may have loaded averaged weights."""
-    (finding,) = found(ReplicasDiverge, job(lambda rank: [*states(rank, STEPS), fingerprint(rank, 12, "end", NAMES)]))
+    optimizer = StateRestored(what="optimizer", name="SGD", step=12, after_wrap=False)
+    events = job(lambda rank: [*states(rank, STEPS), optimizer, fingerprint(rank, 12, "end", NAMES)])
+
+    (finding,) = found(ReplicasDiverge, events)
 
     assert finding.severity == "info"
     assert "agreed after step 8" in finding.message

@@ -62,6 +62,13 @@ def test_a_bypass_that_begins_later_is_the_cause_of_what_follows():
     assert "1/3 of the data" in finding.message
 
 
+def test_the_second_of_two_wrapped_models_is_found():
+    """Its tensors have its number before their names."""
+    (finding,) = found(ForwardBypassesWrapper, job(lambda rank: bypassing(rank, differ=["1/fc1.weight"])))
+
+    assert "1/fc1.weight" in finding.message
+
+
 def test_a_difference_that_is_older_than_the_bypass_has_another_cause():
     """The bypass began at step 3."""
 

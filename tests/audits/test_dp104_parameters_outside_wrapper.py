@@ -7,6 +7,7 @@ import pytest
 from paceline.audits.dp104_parameters_outside_wrapper import ParametersOutsideWrapper
 from tests.audits.observed_events import (
     NAMES,
+    collective,
     fingerprint,
     found,
     job,
@@ -105,10 +106,13 @@ def unseen(**other):
 
 
 def test_without_fingerprints_it_is_a_warning():
-    """Nothing shows that the gradients are reduced."""
-    (finding,) = found(ParametersOutsideWrapper, job(lambda rank: unseen()))
+    """Nothing shows that the gradients are reduced, other than DDP's own by DDP."""
+    own, by_script = collective(on="gradients", by_backward=True), collective(on="gradients")
+
+    (finding,) = found(ParametersOutsideWrapper, job(lambda rank: [*unseen(), own]))
 
     assert finding.severity == "warning"
+    assert found(ParametersOutsideWrapper, job(lambda rank: [*unseen(), by_script])) == []
 
 
 def test_fingerprints_that_lack_these_parameters_are_no_evidence():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from paceline.audits.dp105_trainable_set_changed import TrainableSetChanged
-from paceline.records.observed_rank import TrainableChanged
+from paceline.records.observed_rank import ModelMoved, TrainableChanged
 from tests.audits.observed_events import ended, fingerprint, found, job, states, step, without, wrapped
 
 STEPS = (1, 2, 3, 5, 8)
@@ -125,6 +125,13 @@ def test_a_frozen_set_that_came_back_explains_nothing():
         assert found(TrainableSetChanged, events) == []
 
 
+def test_parameters_that_a_conversion_replaced_are_another_audits_matter():
+    """One finding per cause; a call that replaces nothing is no cause."""
+    for replaced, count in ((3, 0), (0, 1)):
+        moved = ModelMoved(number=0, step=1, replaced=replaced, converted=0)
+        assert len(found(TrainableSetChanged, job(lambda rank, moved=moved: [moved, *unfreezing(rank)]))) == count
+
+
 def test_before_the_run_ended_a_fingerprint_may_still_come():
     """The next one is due at step 5."""
     events = job(lambda rank: [wrapped(), *states(rank, [1]), changed(2), step(3)])
@@ -136,6 +143,15 @@ def test_a_rank_that_wrote_nothing_gives_no_finding():
     """There is nothing to compare with."""
     assert found(TrainableSetChanged, without(job(unfreezing), 1)) == []
     assert found(TrainableSetChanged, without(job(lambda rank: unseen()), 0)) == []
+
+
+def test_a_difference_at_the_end_is_the_effect_where_no_state_was_compared_since():
+    """The next fingerprint was not due."""
+    events = job(lambda rank: [*states(rank, (1,), more=HEAD), changed(2), fingerprint(rank, 3, "end", HEAD)])
+
+    (finding,) = found(TrainableSetChanged, events)
+
+    assert "at the end of the run" in finding.message
 
 
 def test_the_last_state_before_the_end_decides_where_both_are_there():

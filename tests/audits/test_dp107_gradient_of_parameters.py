@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from paceline.audits.dp107_gradient_of_parameters import GradientOfParameters
 from paceline.records.observed_rank import GradientTaken
-from tests.audits.observed_events import NAMES, at, found, job, states, step, without, wrapped
+from tests.audits.observed_events import NAMES, at, fingerprint, found, job, states, step, without, wrapped
 
 STEPS = (1, 2, 3)
 
@@ -40,7 +40,9 @@ def test_gradients_that_the_script_averages_are_fine():
 
 
 def test_a_difference_without_such_calls_has_another_cause():
-    """So has one that came before them."""
+    """So has one that came before them, or before the first step."""
+    start = job(lambda rank: [*taking(rank), fingerprint(rank, 0, "start", NAMES)])
+    assert found(GradientOfParameters, start) == []
     assert found(GradientOfParameters, job(lambda rank: taking(rank, first=9))) == []
     assert found(GradientOfParameters, job(lambda rank: taking(rank, first=2))) == []
 

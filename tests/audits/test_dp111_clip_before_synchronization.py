@@ -59,9 +59,10 @@ def test_a_scale_of_one_changes_nothing():
 
 
 def test_clipping_right_before_the_step_is_fine():
-    """Also with accumulation."""
+    """Also with accumulation, and after scaler.unscale_."""
     assert found(ClipBeforeSynchronization, job(lambda rank: clipping())) == []
     assert found(ClipBeforeSynchronization, job(lambda rank: clipping(**NO_SYNC))) == []
+    assert found(ClipBeforeSynchronization, job(lambda rank: clipping(loss_scale=1024.0))) == []
 
 
 def test_one_step_is_no_pattern():

@@ -52,6 +52,13 @@ def test_a_reduction_for_parameters_outside_the_wrapper_is_fine():
     assert found(GradientReducedTwice, events) == []
 
 
+def test_a_sum_over_ranks_is_wrong_whatever_else_the_optimizer_holds():
+    """The wrapped gradients are too large."""
+    events = job(lambda rank: [optimizer(outside=["Loss/weight"]), *steps(taken=2.0, own_reductions=1)])
+
+    assert len(found(GradientReducedTwice, events)) == 1
+
+
 def test_a_multiplication_by_the_world_size_may_be_meant():
     """Where the loss is a share of a global sum."""
     (finding,) = found(GradientReducedTwice, job(lambda rank: steps(taken=2.0)))
@@ -68,6 +75,8 @@ def test_a_multiplication_by_the_world_size_may_be_meant():
         {"taken": 0.5, "clips": 1},
         {"taken": 0.5, "count": 1},
         {"taken": 0.51},
+        {"taken": 0.51, "own_reductions": 1},
+        {"taken": 2.0, "backwards": 2, "backwards_unwrapped": 1, "own_reductions": 1},
         {"taken": 0.5, "forwards": 0, "backwards_unwrapped": 1, "own_reductions": 3},
         {"taken": 0.5, "synchronized": [False], "own_reductions": 3},
         {"taken": None},
@@ -81,6 +90,8 @@ def test_a_multiplication_by_the_world_size_may_be_meant():
         "clipped",
         "one step only",
         "another ratio",
+        "another ratio with a reduction",
+        "a second loss that is reduced by hand",
         "reduced by hand without a wrapper",
         "reduced by hand within no_sync",
         "no digests",

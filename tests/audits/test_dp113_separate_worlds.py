@@ -49,6 +49,20 @@ def test_ranks_of_one_group_are_fine():
     assert found(SeparateWorlds, ranks) == []
 
 
+def test_wrappers_of_groups_of_one_join_nobody():
+    """The group was not seen, its size was."""
+    ranks = {rank: [started(rank), wrapped(size=1), step(1), ended(1)] for rank in range(2)}
+
+    assert len(found(SeparateWorlds, ranks)) == 1
+
+
+def test_a_second_process_that_only_prepares_data_is_no_second_training():
+    """It makes a group of its own and takes no step."""
+    ranks = {0: apart(0, world=3), 1: [started(1, 3), group(0, 1)], 2: [started(2, 3), unwrapped(1)]}
+
+    assert found(SeparateWorlds, ranks) == []
+
+
 def test_processes_that_take_no_step_are_fine():
     """Preprocessing needs no group."""
     assert found(SeparateWorlds, {rank: [started(rank), ended(0)] for rank in range(2)}) == []

@@ -70,15 +70,40 @@ def test_other_orders_or_a_reduction_show_that_the_metric_is_of_all_ranks(togeth
     [
         {"forwards": 10},
         {"buffers": ()},
+        {"buffers": ["codebook.counts"]},
+        {"buffers": ["Average/bn.running_mean"]},
         {"by": (0,)},
         {"sharded": False},
         {"model": wrapped(layers={"batch_norm": 0, "sync_batch_norm": 1})},
     ],
-    ids=["through the wrapper", "equal", "on rank 0 only", "whole data on each rank", "SyncBatchNorm"],
+    ids=[
+        "through the wrapper",
+        "equal",
+        "other buffers",
+        "an average of the weights",
+        "on rank 0 only",
+        "whole data on each rank",
+        "SyncBatchNorm",
+    ],
 )
 def test_evaluations_of_one_model_are_fine(other):
     """Or evaluations that the others' statistics do not touch."""
     assert findings(job(lambda rank: evaluating(rank, **other))) == []
+
+
+@pytest.mark.parametrize("model", [wrapped(), step(1)])
+def test_layers_that_were_not_counted_may_be_batch_norm(model):
+    """Or there is no wrapper, and the script reduces gradients itself."""
+    name = "bn.running_mean" if model == wrapped() else "Net/bn.running_mean"
+
+    assert len(findings(job(lambda rank: evaluating(rank, model=model, buffers=[name])))) == 1
+
+
+def test_models_of_smaller_groups_are_not_compared():
+    """Each group has statistics of its own."""
+    events = job(lambda rank: evaluating(rank, model=wrapped(size=2, layers=LAYERS), by=range(4)), world=4)
+
+    assert found(BuffersDiffer, events) == []
 
 
 def test_statistics_that_ddp_does_not_broadcast_are_a_fault_of_that_option():
@@ -103,6 +128,7 @@ def test_statistics_that_drift_to_the_end_are_a_warning_where_nothing_was_evalua
 
     assert (finding.severity, finding.faults) == ("warning", ["F59"])
     assert findings(job(lambda rank: events(rank, {"broadcast_buffers": True}))) == []
+    assert findings(job(lambda rank: list(events(rank))[:-1])) == []
 
 
 def test_an_evaluation_by_rank_0_with_drifting_statistics_is_fine():

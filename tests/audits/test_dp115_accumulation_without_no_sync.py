@@ -39,8 +39,9 @@ def test_no_sync_around_the_backward_pass_alone_is_told_apart_by_the_script(tmp_
         {"count": 2},
         {"micro": 2, "synchronized": [False, True]},
         {"forwards": 1, "backwards": 4},
+        {"forwards": 2, "backwards": 3},
     ],
-    ids=["no accumulation", "too few steps", "within no_sync", "several losses of one pass"],
+    ids=["no accumulation", "too few steps", "within no_sync", "several losses of one pass", "and of two"],
 )
 def test_other_patterns_are_fine(other):
     """Nothing could be left out, or too little was seen."""

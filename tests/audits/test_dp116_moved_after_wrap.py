@@ -26,7 +26,7 @@ def moving(rank, *, differ=NAMES, **other):
 
 def test_a_round_trip_that_replaces_parameters_is_an_error_where_the_ranks_part():
     """Named with its line."""
-    (finding,) = found(MovedAfterWrap, job(lambda rank: moving(rank, replaced=3)))
+    (finding,) = found(MovedAfterWrap, job(lambda rank: moving(rank, replaced=3, converted=0)))
 
     assert (finding.severity, finding.faults, finding.step, finding.line) == ("error", ["F45"], 2, 35)
     assert "after step 2 replaced 3 parameters of the wrapped model: rank 1 holds other values" in finding.message
@@ -61,10 +61,16 @@ def test_a_difference_that_is_older_has_another_cause():
 
 
 def test_without_fingerprints_training_on_is_a_warning():
-    """DDP keeps the buckets of the old type."""
-    (finding,) = found(MovedAfterWrap, job(lambda rank: [wrapped(), step(1), moved(1), step(2)]))
+    """DDP keeps the buckets of the old type; what was compared before is no evidence."""
+    unseen = [wrapped(), step(1), moved(1), step(2)]
+    before = job(lambda rank: [*states(rank, [1]), *unseen, ended(2)])
+    after = job(lambda rank: [*unseen, *states(rank, [2]), ended(2)])
 
-    assert (finding.severity, finding.faults) == ("warning", ["F54"])
+    for events in (job(lambda rank: unseen), before):
+        (finding,) = found(MovedAfterWrap, events)
+        assert (finding.severity, finding.faults) == ("warning", ["F54"])
+    assert found(MovedAfterWrap, after) == []
+    assert found(MovedAfterWrap, job(lambda rank: [*unseen, step(3, own_averages=1)])) == []
 
 
 def test_local_sgd_is_left_alone():

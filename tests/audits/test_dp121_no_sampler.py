@@ -80,6 +80,13 @@ def test_a_slice_of_a_common_batch_on_each_rank_is_right():
     assert judged(NoSampler, ranks) == []
 
 
+def test_passes_that_end_before_ranks_meet_prove_nothing():
+    """No sample was on both ranks so far."""
+    ranks = [read(batches_of(range(12 * rank, 12 * rank + 12)), exhausted=False) for rank in range(2)]
+
+    assert judged(NoSampler, ranks) == []
+
+
 def test_a_subset_for_each_rank_is_right():
     """Rank r reads the samples r, r + 2, ..."""
     ranks = [read(batches_of(range(rank, 24, 2)), subset=f"s{rank}", samples=12) for rank in range(2)]
@@ -97,7 +104,7 @@ def test_a_file_for_each_rank_is_right(field):
 
 def test_drawing_with_replacement_is_right():
     """Samples that come twice on one rank come from such a sampler."""
-    ranks = [read([[0, 1, 1, 2 + rank], [3, 4, 5, 5]]) for rank in range(2)]
+    ranks = [read([[0, 1, 1, 2 + rank], [3, 4, 5, 5]], exhausted=False) for rank in range(2)]
 
     assert judged(NoSampler, ranks) == []
 
@@ -111,7 +118,7 @@ def test_a_random_part_of_the_data_on_each_rank_is_right():
 
 def test_a_sampler_of_the_script_may_repeat_samples_on_purpose():
     """Weighted sampling over one global list."""
-    ranks = [read(shuffled(rank)[:3], sampler="WeightedShards") for rank in range(2)]
+    ranks = [read(shuffled(rank)[:3], sampler="WeightedShards", exhausted=False) for rank in range(2)]
 
     assert judged(NoSampler, ranks) == []
 

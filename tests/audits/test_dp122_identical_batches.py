@@ -47,6 +47,24 @@ def test_other_indices_with_the_same_inputs_point_at_the_data_set():
     assert found.faults == ["F12"]
 
 
+def test_without_a_ledger_the_order_says_whether_indices_differ():
+    """Only some passes are in the ledger."""
+    other = [read(sharded(rank, 2), recorded=False, inputs=SAME, sampler="Own") for rank in range(2)]
+    same = [read(shuffled(0), recorded=False, sampler="Own") for _ in range(2)]
+
+    assert judged(IdenticalBatches, other)[0].faults == ["F12"]
+    assert judged(IdenticalBatches, same)[0].faults == ["F02"]
+
+
+def test_two_ranks_with_one_shard_of_a_sampler_read_the_same():
+    """The cause is the sampler's, not the data set's."""
+    ranks = [read(None, inputs=SAME, end=False, sampler_facts=facts(0, world)) for world in (2, 2)]
+
+    (found,) = judged(IdenticalBatches, ranks)
+
+    assert found.faults == ["F02"]
+
+
 def test_without_a_ledger_the_sampler_says_that_indices_differ():
     """Nor does the pass need to end."""
     ranks = [

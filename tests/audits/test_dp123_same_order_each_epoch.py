@@ -62,14 +62,21 @@ def test_a_random_sampler_that_repeats_its_order_is_a_warning():
     assert "set_epoch" not in found.message
 
 
-def stream(rank, workers, set_epoch):
-    """Two passes over a stream with the same batches."""
+def stream(rank, workers, set_epoch, inputs=None):
+    """Two passes over a stream with the same batches, unless others are given."""
     given = {"iterable": True, "samples": None, "root_samples": None, "workers": workers, "persistent": bool(workers)}
-    inputs = [f"{rank} {number}" for number in range(6)]
+    same = [f"{rank} {number}" for number in range(6)]
     return [
         event
         for number in range(2)
-        for event in read(None, inputs=inputs, number=number, step=6 * number, set_epoch=set_epoch[number], **given)
+        for event in read(
+            None,
+            inputs=inputs[number] if inputs else same,
+            number=number,
+            step=6 * number,
+            set_epoch=set_epoch[number],
+            **given,
+        )
     ]
 
 
@@ -79,6 +86,8 @@ def test_persistent_workers_of_a_stream_keep_their_epoch():
     (unknown,) = judged(SameOrderEachEpoch, [stream(rank, 2, [None, None]) for rank in range(2)])
 
     assert (found.severity, found.faults) == ("warning", ["F08"])
+    assert "persistent workers" in found.message
+    assert "persistent_workers=False" in found.advice
     assert unknown.severity == "info"
     assert judged(SameOrderEachEpoch, [stream(rank, 0, [0, 1]) for rank in range(2)]) == []
 
@@ -137,6 +146,27 @@ def test_evaluations_repeat_their_order_rightly():
     ranks = [[event for n in range(2) for event in read(shuffled(0), training=False, number=n)] for _ in range(2)]
 
     assert judged(SameOrderEachEpoch, ranks) == []
+
+
+def test_a_stream_with_other_batches_or_only_two_is_right():
+    """It is shuffled; or it is a synthetic one."""
+    other = [["a", "b", "c", "d", "e", "f"], ["a", "b", "c", "d", "f", "e"]]
+    two = [["a", "b"] * 3] * 2
+
+    assert judged(SameOrderEachEpoch, [stream(rank, 2, [0, 1], other) for rank in range(2)]) == []
+    assert judged(SameOrderEachEpoch, [stream(rank, 2, [0, 1], two) for rank in range(2)]) == []
+
+
+def test_passes_that_are_left_early_are_passed_over():
+    """A warm-up of some steps, then training."""
+    assert judged(SameOrderEachEpoch, [epochs(rank, 2, [0, 0], exhausted=False) for rank in range(2)]) == []
+
+
+def test_three_passes_over_one_epoch_are_a_mistake():
+    """set_epoch(0), again and again."""
+    ranks = [epochs(rank, 2, [0, 0, 0], set_epoch=[0, 0, 0]) for rank in range(2)]
+
+    assert len(judged(SameOrderEachEpoch, ranks)) == 1
 
 
 def test_missing_ranks_give_no_finding():

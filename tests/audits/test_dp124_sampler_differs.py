@@ -110,6 +110,19 @@ def test_a_file_for_each_rank_may_have_a_seed_of_its_own():
     assert judged(SamplerDiffers, [ranks[0], other]) == []
 
 
+@pytest.mark.parametrize(("key", "values"), [("num_replicas", (2, 3)), ("shuffle", (True, False))])
+def test_samplers_of_other_kinds_do_not_fit(key, values):
+    """One shuffles, or counts other ranks."""
+    (found,) = judged(SamplerDiffers, ranks_with(*({key: value} for value in values)))
+
+    assert found.evidence["differs"] == key
+
+
+def test_groups_may_have_seeds_of_their_own():
+    """Each half of the ranks trains a model of its own."""
+    assert judged(SamplerDiffers, ranks_with({"seed": 0}, {"seed": 1}), group=1) == []
+
+
 def test_missing_ranks_give_no_finding():
     """One wrote nothing."""
     assert judged(SamplerDiffers, [*ranks_with({"seed": 0}, {"seed": 1}, world=3), []]) == []

@@ -92,6 +92,30 @@ def test_a_cache_that_fills_while_it_is_read_is_no_difference():
     assert judged(DataSetDiffers, ranks) == []
 
 
+def test_the_length_of_the_root_data_set_counts_below_a_subset():
+    """Subsets are equally long."""
+    (found,) = judged(DataSetDiffers, ranks_with({"root_samples": 30}, {"root_samples": 31}))
+
+    assert "30 samples on rank 0 and 31 on rank 1" in found.message
+
+
+def test_an_unknown_length_proves_nothing():
+    """One rank could not tell."""
+    assert judged(DataSetDiffers, ranks_with({"root_samples": None}, {})) == []
+
+
+def test_evaluations_and_passes_that_end_early_are_no_proof_of_uneven_steps():
+    """A warning stays a warning."""
+    for more in ({"training": False}, {"exhausted": False}):
+        (found,) = judged(DataSetDiffers, ranks_with({"samples": 24}, {"samples": 40}, **more))
+        assert found.severity == "warning"
+
+
+def test_loaders_that_begin_at_other_steps_are_not_compared():
+    """Another loader of the same line, perhaps."""
+    assert judged(DataSetDiffers, ranks_with({"samples": 24}, {"samples": 40, "step": 7})) == []
+
+
 def test_missing_ranks_give_no_finding():
     """One wrote nothing."""
     assert judged(DataSetDiffers, [*ranks_with({"samples": 24}, {"samples": 40}, world=3), []]) == []

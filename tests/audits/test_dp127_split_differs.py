@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from paceline.audits.dp127_split_differs import SplitDiffers
 from tests.audits.loader_events import EVALUATE, TRAIN, batches_of, facts, judged, read
@@ -130,6 +131,35 @@ def test_an_index_list_without_subsets_is_judged_by_numbers():
 def test_models_of_their_own_may_have_folds_of_their_own():
     """Cross-validation, a fold for each rank, without DDP."""
     assert judged(SplitDiffers, [rank_with(rank, 2, seed=rank) for rank in range(2)], group=0) == []
+
+
+def test_training_accuracy_over_many_samples_is_no_leak():
+    """Each rank evaluates samples of its own shard among others."""
+    given = {"samples": 400, "root_samples": 400}
+    ranks = [
+        [
+            *read(batches_of(range(rank, 400, 2)), sampler_facts=facts(rank, 2), **given),
+            *read(batches_of(range(400)), training=False, loader=1, step=3, **given),
+        ]
+        for rank in range(2)
+    ]
+
+    assert judged(SplitDiffers, ranks) == []
+
+
+def test_only_one_data_set_can_leak():
+    """Another validation set, other content on each rank, or a training pass that was left early."""
+    ranks = [rank_with(rank, 2, seed=rank, shard=False) for rank in range(2)]
+    other = [
+        [replace(each, data=1) if getattr(each, "loader", 0) and hasattr(each, "data") else each for each in one]
+        for one in ranks
+    ]
+    early = [rank_with(rank, 2, seed=rank, shard=False, exhausted=False) for rank in range(2)]
+    content = [rank_with(rank, 2, seed=rank, content=str(rank)) for rank in range(2)]
+
+    assert judged(SplitDiffers, other) == []
+    assert judged(SplitDiffers, early) == []
+    assert judged(SplitDiffers, content) == []
 
 
 def test_missing_ranks_give_no_finding():

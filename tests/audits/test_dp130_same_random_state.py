@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from paceline.audits.dp130_same_random_state import SameRandomState
 from tests.audits.loader_events import drawn, judged
@@ -77,6 +78,20 @@ def test_tensor_parallel_ranks_need_equal_states():
     ranks = [[drawn(step, torch=f"s{step}") for step in (1, 2)] for _ in range(4)]
 
     assert judged(SameRandomState, ranks, layers=DROPOUT, group=2) == []
+
+
+def test_states_at_other_moments_are_not_compared():
+    """Before the first step all ranks may have the same state."""
+    ranks = [[replace(drawn(step, torch=f"s{step}"), moment="start") for step in (1, 2)] for _ in range(2)]
+
+    assert judged(SameRandomState, ranks, layers=DROPOUT) == []
+
+
+def test_machines_that_do_not_agree_in_themselves_are_right():
+    """Ranks of the second machine differ from each other."""
+    ranks = [[drawn(step, torch=f"{state} {step}") for step in (1, 2)] for state in ("a", "a", "b", "c")]
+
+    assert judged(SameRandomState, ranks, layers=DROPOUT, hosts=["a", "a", "b", "b"]) == []
 
 
 def test_missing_ranks_give_no_finding():

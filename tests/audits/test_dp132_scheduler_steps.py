@@ -21,7 +21,7 @@ def steps(count=8, times=2, **other):
 
 def test_a_scheduler_that_steps_once_per_rank_is_a_warning():
     """Twice at each of two ranks' steps."""
-    (finding,) = found(SchedulerSteps, job(lambda rank: [scheduler(), *steps()]))
+    (finding,) = found(SchedulerSteps, job(lambda rank: [scheduler(), *steps(), ended(8, scheduler_steps=16)]))
 
     assert (finding.severity, finding.faults, finding.rank, finding.line) == ("warning", ["F33"], 0, 12)
     assert "steps 2 times at each optimizer step" in finding.message
@@ -31,7 +31,10 @@ def test_a_schedule_made_for_the_unsharded_data_is_a_warning():
     """Three ranks, a third of the steps."""
     (finding,) = found(
         SchedulerSteps,
-        job(lambda rank: [scheduler(300), *steps(times=1), ended(100, scheduler_steps=100)], world=3),
+        job(
+            lambda rank: [scheduler(300), loader_ended(exhausted=False), ended(100, scheduler_steps=100)],
+            world=3,
+        ),
     )
 
     assert "made for 300 steps, 3 times the 100 steps that the run took" in finding.message
@@ -58,7 +61,11 @@ def test_a_schedule_that_ends_too_early_is_a_warning():
         [scheduler(), *steps(backwards=2)],
         [scheduler(), scheduler(), *steps()],
         [scheduler(), *[each for each in steps(20) if each.step % 3]],
-        [scheduler(200), StateRestored(what="optimizer", name="SGD", step=0, after_wrap=False), ended(100)],
+        [
+            scheduler(200),
+            StateRestored(what="optimizer", name="SGD", step=0, after_wrap=False),
+            ended(100, scheduler_steps=100),
+        ],
         [scheduler(200), loader_ended(backwards=50, exhausted=False), ended(100, scheduler_steps=100)],
         [*steps()],
     ],

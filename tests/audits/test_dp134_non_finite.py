@@ -61,6 +61,13 @@ def test_overflow_under_a_grad_scaler_is_only_mentioned(event, severity):
     assert finding.severity == severity
 
 
+def test_gradients_without_a_loss_scale_are_a_warning():
+    """Nothing makes them on purpose."""
+    (finding,) = found(NonFiniteValues, job(lambda rank: [bad(1, "gradient", "inf"), step(2, loss_scale=1.0)]))
+
+    assert finding.severity == "warning"
+
+
 def test_finite_values_are_fine():
     """Nothing to report."""
     assert found(NonFiniteValues, job(lambda rank: [step(1), step(2)])) == []

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from paceline.audits.dp141_padded_evaluation import PaddedEvaluation
+from paceline.records.observed_rank import LoaderEnded
 from tests.audits.loader_events import EVALUATE, batches_of, called, done, facts, judged, read, sharded, stepped
 
 
@@ -137,6 +139,42 @@ def test_training_and_evaluations_that_are_left_early_are_passed_over():
     assert judged(PaddedEvaluation, [padded(rank, 2, exhausted=False) for rank in range(2)]) == []
     train = [read(sharded(r, 2, None, 25), samples=25, sampler_facts=facts(r, 2)) for r in range(2)]
     assert judged(PaddedEvaluation, train) == []
+
+
+def test_oversampling_is_no_padding():
+    """A sampler of the script repeats many samples, or leaves some out."""
+    many = [read([[0, 1, 2, 0, 1, 2], [3, 4, 5, rank]], training=False, samples=6, sampler="Own") for rank in range(2)]
+    some = [read([[0, 1, 2, 2 * rank]], training=False, samples=6, sampler="Own") for rank in range(2)]
+
+    assert judged(PaddedEvaluation, many) == []
+    assert judged(PaddedEvaluation, some) == []
+
+
+def test_without_a_ledger_only_padding_explains_the_counts():
+    """A sampler that drops the rest, or ranks whose counts are not known."""
+    dropped = [
+        padded(rank, 2, recorded=False, sampler_facts=facts(rank, 2, shuffle=False, drop_last=True))
+        for rank in range(2)
+    ]
+    unknown = [
+        [
+            replace(each, samples=None) if isinstance(each, LoaderEnded) else each
+            for each in padded(r, 2, recorded=False)
+        ]
+        for r in range(2)
+    ]
+    own = [padded(rank, 2, recorded=False, sampler_facts={}) for rank in range(2)]
+
+    assert judged(PaddedEvaluation, dropped) == []
+    assert judged(PaddedEvaluation, unknown) == []
+    assert judged(PaddedEvaluation, own) == []
+
+
+def test_passes_that_cannot_be_compared_are_passed_over():
+    """Other data, other steps, or a stream."""
+    assert judged(PaddedEvaluation, [padded(rank, 2, content=str(rank)) for rank in range(2)]) == []
+    assert judged(PaddedEvaluation, [padded(rank, 2, step=rank) for rank in range(2)]) == []
+    assert judged(PaddedEvaluation, [padded(rank, 2, iterable=True) for rank in range(2)]) == []
 
 
 def test_missing_ranks_give_no_finding():

@@ -132,6 +132,31 @@ def test_without_the_probe_nothing_is_said():
     assert len(judged(ShardMetric, ranks, watched=["loaders", "collectives"])) == 1
 
 
+def test_padded_shards_are_shards():
+    """A sample on two ranks, to fill up."""
+    given = {"samples": 25, "root_samples": 25, "training": False, "step": 5, "sampler": "DistributedSampler"}
+    ranks = [
+        [*read(sharded(r, 2, None, 25), sampler_facts=facts(r, 2, shuffle=False), **given), done()] for r in range(2)
+    ]
+
+    assert len(judged(ShardMetric, ranks)) == 1
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_the_same_shard_on_all_ranks_is_another_audit_s(recorded):
+    """Two samplers with one rank."""
+    same = {"sampler_facts": facts(0, 2), "training": False, "step": 5, "recorded": recorded}
+
+    assert judged(ShardMetric, [[*read(sharded(0, 2, None), **same), done()] for _ in range(2)]) == []
+
+
+def test_training_passes_need_no_metric():
+    """Gradients are what ranks share there."""
+    ranks = [[*read(sharded(r, 2), sampler_facts=facts(r, 2), step=5), stepped(20), done()] for r in range(2)]
+
+    assert judged(ShardMetric, ranks) == []
+
+
 def test_data_of_each_rank_s_own_are_left_alone():
     """Rank r evaluates task r."""
     ranks = [evaluated(rank, 2, done(), own=True, content=str(rank)) for rank in range(2)]

@@ -72,6 +72,22 @@ def test_a_file_that_is_read_before_it_is_written_again_is_right():
     assert judged(ReadBeforeWritten, ranks) == []
 
 
+def test_a_reader_that_knows_the_file_may_read_the_old_one():
+    """It was written before, or read before."""
+    assert judged(ReadBeforeWritten, [[write(5, 20), write(10, 41)], [read(10, 40)]]) == []
+    assert judged(ReadBeforeWritten, [[write(10, 41)], [read(5, 20), read(10, 40)]]) == []
+
+
+def test_reads_and_writes_of_other_steps_are_not_compared():
+    """Ranks that count no collectives."""
+    assert judged(ReadBeforeWritten, [[write(10, 0)], [read(5, 0)]]) == []
+
+
+def test_what_two_ranks_write_is_left_to_its_own_audit():
+    """A third reads it."""
+    assert judged(ReadBeforeWritten, [[write()], [write()], [read()]]) == []
+
+
 def test_a_lock_file_says_that_ranks_wait():
     """As filelock makes it."""
     lock = touched("/job/cache.lock", "append")

@@ -23,7 +23,7 @@ from __future__ import annotations
 from paceline.audits.divergence import Difference
 from paceline.audits.replicas import Earliest, ReplicaAudit, among, effect, evidence
 from paceline.records.event import Event
-from paceline.records.observed_rank import ModelWrapped, TrainableChanged
+from paceline.records.observed_rank import ModelMoved, ModelWrapped, TrainableChanged
 from paceline.records.schema import Finding
 
 
@@ -40,10 +40,13 @@ class TrainableSetChanged(ReplicaAudit):
         self._removed: Earliest[TrainableChanged] = Earliest()
         self._now: dict[tuple[int, int], TrainableChanged] = {}
         self._models: dict[int, str] = {}
+        self._moved: set[tuple[int, int]] = set()
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note each change; a model that is wrapped again starts anew."""
-        if isinstance(event, TrainableChanged):
+        """Note each change; a model that is wrapped again starts anew, one that was converted is DP116's."""
+        if isinstance(event, ModelMoved) and event.replaced:
+            self._moved.add((rank, event.number))
+        elif isinstance(event, TrainableChanged) and (rank, event.number) not in self._moved:
             self._now[rank, event.number] = event
             if event.added:
                 self._added.add(event.step, rank, event)

@@ -87,7 +87,7 @@ class GradientReducedTwice(Audit):
 
     def _ratio(self, step: ObservedStep) -> float | None:
         """How the norm changed; None where DDP did not reduce these gradients, or where they were clipped."""
-        reduced = step.forwards > 0 and step.backwards > 0 and bool(step.synchronized) and step.synchronized[-1]
+        reduced = bool(step.synchronized) and step.synchronized[-1]
         after, taken = step.norm_after_backward, step.norm_at_step
         clipped = step.clips > 0 and not step.norm_before_clip
         if self.world < 2 or not reduced or clipped or step.backwards_unwrapped or not after or taken is None:

@@ -79,7 +79,7 @@ class BuffersDiffer(ReplicaAudit):
         return next((each for each in kept if each.layers.get("batch_norm")), None)
 
     def _local_statistics(self) -> Finding | None:
-        model = next((each for each in self._models() if each.layers.get("batch_norm") and each.group != 1), None)
+        model = next((each for each in self._models() if each.layers.get("batch_norm")), None)
         if model is None:
             return None
         return self.finding(
