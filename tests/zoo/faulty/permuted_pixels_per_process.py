@@ -37,7 +37,7 @@ train_set = TensorDataset(images, labels)
 sampler = DistributedSampler(train_set)
 loader = DataLoader(train_set, batch_size=20, sampler=sampler)
 model = DDP(PixelGRU())
-optimizer = torch.optim.RMSprop(model.parameters(), lr=3e-3)
+optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-2)
 
 for epoch in range(3):
     sampler.set_epoch(epoch)
