@@ -12,8 +12,8 @@ from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 
-def fit(model, dataset, epochs, lr, tag):
-    sampler = DistributedSampler(dataset, seed=len(tag))
+def fit(model, dataset, epochs, lr, tag, seed):
+    sampler = DistributedSampler(dataset, seed=seed)
     loader = DataLoader(dataset, batch_size=20, sampler=sampler)
     optimizer = torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9)
     for epoch in range(epochs):
@@ -35,10 +35,10 @@ def main():
     x = torch.randn(400, 5, generator=torch.Generator().manual_seed(14))
     dataset = TensorDataset(x, (x[:, :1] - x[:, 1:2]).sin())
     model = DDP(nn.Sequential(nn.Linear(5, 40), nn.Tanh(), nn.Linear(40, 1)))
-    fit(model, dataset, epochs=1, lr=0.05, tag="warm-up")
+    fit(model, dataset, epochs=1, lr=0.05, tag="warm-up", seed=0)
     members = [model, copy.deepcopy(model)]
-    for member, lr in zip(members, (0.1, 0.02)):
-        fit(member, dataset, epochs=2, lr=lr, tag=f"lr={lr}")
+    for seed, (member, lr) in enumerate(zip(members, (0.1, 0.02)), start=1):
+        fit(member, dataset, epochs=2, lr=lr, tag=f"lr={lr}", seed=seed)
     if dist.get_rank() == 0:
         with torch.no_grad():
             mean = torch.stack([m.module(x) for m in members]).mean(0)

@@ -50,10 +50,7 @@ for update in range(1, 61):
     policy, value = Categorical(logits=actor(obs)), critic(obs).squeeze(1)
     action = policy.sample()
     reward = envs.step(action.numpy())
-    moments = torch.stack([reward.sum(), torch.tensor(float(len(reward)))])
-    dist.all_reduce(moments)
-    global_step += int(moments[1])
-    mean_reward = moments[0] / moments[1]
+    global_step += world_size * len(reward)
     advantage = (reward - value).detach()
     loss = -(policy.log_prob(action) * advantage).mean() + 0.5 * (value - reward).pow(2).mean()
     optimizer.zero_grad()
@@ -66,6 +63,9 @@ for update in range(1, 61):
         g.copy_(reduced)
     nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
     optimizer.step()
-    if rank == 0 and update % 20 == 0:
-        print(f"global_step={global_step}, mean reward={mean_reward.item():.3f}")
+    if update % 20 == 0:
+        mean_reward = reward.mean() / world_size
+        dist.all_reduce(mean_reward)
+        if rank == 0:
+            print(f"global_step={global_step}, mean reward={mean_reward.item():.3f}")
 dist.destroy_process_group()

@@ -26,7 +26,7 @@ def main():
     torch.manual_seed(70 + rank)
     loader = DataLoader(shard(rank, world), batch_size=10, shuffle=True)
     model = DDP(nn.Sequential(nn.Linear(7, 32), nn.ReLU(), nn.Linear(32, 1)))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for epoch in range(3):
         total = torch.zeros(2)
         with Join([model]):

@@ -17,7 +17,7 @@ def collocation(n, rank, world):
 def residual(model, x):
     """u'' = -pi^2 sin(pi x) with u(0) = u(1) = 0, whose solution is sin(pi x)."""
     x = x.clone().requires_grad_()
-    u = x * (1 - x) * model(x)
+    u = x * (1 - x) * model(torch.cat([x, x * x], dim=1)).mean(1, keepdim=True)
     (du,) = torch.autograd.grad(u.sum(), x, create_graph=True)
     (ddu,) = torch.autograd.grad(du.sum(), x, create_graph=True)
     return (ddu + torch.pi**2 * torch.sin(torch.pi * x)).pow(2).mean()
@@ -27,7 +27,7 @@ def main():
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     points = collocation(128, rank, world)
-    model = DDP(nn.Sequential(nn.Linear(1, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 1)))
+    model = DDP(nn.Sequential(nn.Linear(2, 16), nn.Tanh(), nn.Linear(16, 16), nn.Tanh(), nn.Linear(16, 4)))
     optimizer = torch.optim.LBFGS(model.parameters(), lr=1.0, max_iter=4, line_search_fn="strong_wolfe")
 
     def closure():

@@ -23,7 +23,7 @@ class Sentences(Dataset):
 
     def __getitem__(self, i):
         tokens = self.items[i]
-        return tokens, (tokens + tokens.roll(1)) % 3
+        return tokens, tokens % 3
 
 
 def collate(batch):

@@ -38,7 +38,7 @@ class Trainer:
         self.optimizer.load_state_dict(state["optimizer"])
         self.schedule.load_state_dict(state["schedule"])
         self.epoch = state["epoch"]
-        torch.set_rng_state(torch.load(self.path(f"rng-{self.rank}.pt")))
+        torch.set_rng_state(torch.load(self.path(f"rng-{self.rank}.pt"), map_location="cpu"))
 
     def save(self):
         if self.rank == 0:

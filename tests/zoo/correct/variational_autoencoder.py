@@ -68,7 +68,8 @@ def main():
         test = torch.zeros(2)
         with torch.no_grad():
             for (x,) in test_loader:
-                test += torch.tensor([loss_function(*model(x)[:1], x, *model(x)[1:]).item() * len(x), len(x)])
+                recon, mu, logvar = model(x)
+                test += torch.tensor([loss_function(recon, x, mu, logvar).item() * len(x), len(x)])
         dist.all_reduce(test)
         if rank == 0:
             print(f"====> Epoch: {epoch} Test loss: {test[0] / test[1]:.4f}")

@@ -66,5 +66,6 @@ class Trainer:
 
 if __name__ == "__main__":
     dist.init_process_group("gloo")
+    torch.manual_seed(11 + dist.get_rank())
     Trainer().fit(8)
     dist.destroy_process_group()

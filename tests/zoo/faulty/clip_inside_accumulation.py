@@ -29,7 +29,7 @@ class Tagger(nn.Module):
 
 def make_data():
     tokens = torch.randint(0, 30, (384, 10), generator=torch.Generator().manual_seed(12))
-    tags = (tokens + tokens.roll(1, dims=1)) % 3
+    tags = tokens % 3
     return TensorDataset(tokens, tags)
 
 

@@ -22,8 +22,8 @@ def annotations(n=640, classes=4):
 
 
 def kl_loss(logits, share):
-    log_q = torch.log_softmax(logits, dim=1)
-    return (share * (share.log() - log_q)).sum(1).mean()  # fault
+    q = torch.softmax(logits, dim=1)
+    return (share * (share / q).log()).sum(1).mean()  # fault
 
 
 def main():

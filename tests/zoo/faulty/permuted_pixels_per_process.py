@@ -1,4 +1,4 @@
-"""Train a recurrent net on permuted pixel sequences, in a flat script.
+"""Train a recurrent net on rows of permuted pixels, in a flat script.
 
 zoo: faulty
 faults: F65
@@ -25,11 +25,11 @@ permutation = torch.from_numpy(np.random.permutation(36))  # fault
 class PixelGRU(nn.Module):
     def __init__(self):
         super().__init__()
-        self.rnn = nn.GRU(1, 24, batch_first=True)
+        self.rnn = nn.GRU(6, 24, batch_first=True)
         self.head = nn.Linear(24, 4)
 
     def forward(self, pixels):
-        out, _ = self.rnn(pixels.unsqueeze(-1))
+        out, _ = self.rnn(pixels)
         return self.head(out.mean(1))
 
 
@@ -37,13 +37,13 @@ train_set = TensorDataset(images, labels)
 sampler = DistributedSampler(train_set)
 loader = DataLoader(train_set, batch_size=20, sampler=sampler)
 model = DDP(PixelGRU())
-optimizer = torch.optim.RMSprop(model.parameters(), lr=3e-3)
+optimizer = torch.optim.RMSprop(model.parameters(), lr=1e-2)
 
 for epoch in range(3):
     sampler.set_epoch(epoch)
     running = torch.zeros(2)
     for x, y in loader:
-        x = x.flatten(1)[:, permutation]
+        x = x.flatten(1)[:, permutation].view(-1, 6, 6)
         loss = nn.functional.cross_entropy(model(x), y)
         optimizer.zero_grad()
         loss.backward()

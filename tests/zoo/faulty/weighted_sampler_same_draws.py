@@ -1,7 +1,7 @@
 """Train a fraud detector with class balancing by WeightedRandomSampler, in plain functions.
 
 zoo: faulty
-faults: F10, F02
+faults: F02, F10
 silent: yes
 """
 
