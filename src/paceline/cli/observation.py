@@ -17,6 +17,7 @@ from paceline.records.wrap import text_card
 
 _STATUS_S = (10.0, 30.0, 60.0)
 _JUDGE_EVERY_S = 2.0
+_EARLIEST_STEP = 50
 _SHOWN_INFO = 5
 
 
@@ -65,7 +66,8 @@ class LiveJudge:
             elapsed = max(at - self._first[2], 1e-9)
             self.steps_per_s = (step - self._first[0]) / elapsed
             self.samples_per_s = (samples - self._first[1]) / elapsed if samples else None
-        if self._new and now - self._judged >= _JUDGE_EVERY_S:
+        # A script that averages parameters now and then looks wrong until it has done so.
+        if step >= _EARLIEST_STEP and self._new and now - self._judged >= _JUDGE_EVERY_S:
             self._judged, self._new = now, False
             self._say_errors()
         due = _STATUS_S[self._statuses] if self._statuses < len(_STATUS_S) else 60.0 * (self._statuses - 1)

@@ -88,10 +88,11 @@ class ScriptCollectives(Probe):
         on = self._what(tensors)
         progress = self._session.progress
         window = progress.window
-        window.own_reductions += on == "gradients"
-        window.own_averages += on == "parameters"
+        if "reduce" in name:
+            window.own_reductions += on == "gradients"
+            window.own_averages += on == "parameters"
         place = user_place()
-        if on == "gradients":
+        if on == "gradients" and "reduce" in name:
             window.reduce_place = place
         self._calls[name, place] += 1
         in_any_case = progress.after_evaluation > 0
