@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.audits.catalog import RunJudge
+from paceline.audits.run_judge import RunJudge
 from tests.audits.loader_events import (
     batches_of,
     called,
@@ -99,6 +99,7 @@ def test_a_right_script_gives_no_error_and_no_warning(script, apart):
 
     for rank, index in order if apart else sorted(order, key=lambda each: each[1]):
         judge.feed(rank, ranks[rank][index])
+    judge.finish()
 
     assert judge.failed == {}
     assert [each for each in judge.findings() if each.severity != "info"] == []
