@@ -1,7 +1,11 @@
-"""Compares what the ranks of a job printed: lines that every rank printed tell a person nothing N times."""
+"""Compares what the ranks of a job printed: lines that every rank prints are N times what a person needs.
+
+Lines are equal when they differ in numbers only. Those that name a rank are left out: they are meant to be printed.
+"""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -10,6 +14,7 @@ from paceline.records.observed_rank import OutputCompared, OutputRepeated
 _BYTES = 1 << 20
 _EXAMPLES = 3
 _SHORTEST = 4
+_NUMBER = re.compile(r"\d+(\.\d+)?(e[+-]?\d+)?")
 _FILES = ("output.log", "stdout.log")
 
 
@@ -40,4 +45,5 @@ def _lines(folder: Path) -> Counter[str] | None:
         return None
     with path.open("rb") as file:
         text = file.read(_BYTES).decode(errors="replace")
-    return Counter(line.strip() for line in text.splitlines() if len(line.strip()) >= _SHORTEST)
+    lines = (line.strip() for line in text.splitlines())
+    return Counter(_NUMBER.sub("#", line) for line in lines if len(line) >= _SHORTEST and "rank" not in line.lower())

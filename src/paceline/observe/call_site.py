@@ -34,17 +34,17 @@ def place_around(kind: type) -> Place | None:
     return user_place()
 
 
-def user_place_of_io() -> Place | None:
-    """The same for files; None for those that an import reads."""
+def place_of_io() -> tuple[Place | None, bool]:
+    """The same for files, and whether an import reads them."""
     at: FrameType | None = sys._getframe(1)
     while at is not None:
         name = at.f_code.co_filename
         if name.startswith("<frozen "):
-            return None
+            return None, True
         if not is_library(name):
-            return _place(at)
+            return _place(at), False
         at = at.f_back
-    return None
+    return None, False
 
 
 def user_place_and_backward() -> tuple[Place | None, bool]:

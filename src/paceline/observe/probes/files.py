@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from torch import serialization
 
-from paceline.observe.call_site import user_place_of_io
+from paceline.observe.call_site import place_of_io
 from paceline.observe.session import Probe, Session
 from paceline.records.observed_rank import FileTouched
 
@@ -92,13 +92,13 @@ class Files(Probe):
         name = os.path.abspath(os.fsdecode(path))  # noqa: PTH100  resolves no links, reads nothing
         if name.startswith(_IGNORED_PREFIXES) or any(part in name for part in _IGNORED_PARTS):
             return
-        if name.endswith((".py", ".pyc", ".so")) or len(self._seen) >= _PATHS:
+        if name.endswith((".py", ".pyc", ".so", ".zip")) or len(self._seen) >= _PATHS:
             return
         count = self._seen[name, mode] = self._seen.get((name, mode), 0) + 1
         if count > _PER_PATH:
             return
-        place = user_place_of_io()
-        if place is None:  # by a library while it is imported, or in a thread of its own
+        place, imported = place_of_io()
+        if imported or (place is None and mode == "read"):  # libraries read what they like
             return
         self._session.emit(
             FileTouched(

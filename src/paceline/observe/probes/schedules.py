@@ -12,11 +12,10 @@ from paceline.observe.session import Probe, Session
 from paceline.records.observed_rank import SchedulerSeen
 
 _HORIZONS = ("total_steps", "T_max", "total_iters")
-_MAKERS = ("CosineAnnealingLR", "OneCycleLR", "LinearLR", "PolynomialLR")
 
 
 class Schedules(Probe):
-    """Patches schedulers' constructors that name a horizon, and counts the steps of all."""
+    """Patches the schedulers' constructor, and counts the steps of all."""
 
     signal = "schedulers"
     requires = ((LRScheduler, "step"),)
@@ -25,10 +24,7 @@ class Schedules(Probe):
         """Patch the classes; `step` of a scheduler's instance is the script's or torch's own business."""
         self._session = session
         self._depth = 0
-        for name in _MAKERS:
-            kind = getattr(lr_scheduler, name, None)
-            if kind is not None and "__init__" in vars(kind):
-                session.patch(self, kind, "__init__", after=lambda _, args, __: self._made(args[0]))
+        session.patch(self, LRScheduler, "__init__", after=lambda _, args, __: self._made(args[0]))
         owners = {LRScheduler, *(each for each in vars(lr_scheduler).values() if isinstance(each, type))}
         for kind in owners:
             if issubclass(kind, LRScheduler) and "step" in vars(kind):
