@@ -17,7 +17,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 # One thread a process: tests and benchmarks run several processes on few cores.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo course course-quick course-soak test test-course lint test-dist test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops \
+.PHONY: demo course course-quick course-soak test test-course lint test-dist test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops bench-observer zoo zoo-quick \
 	bench-allocator bench-start-up bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
@@ -43,7 +43,14 @@ test-parallel: $(READY)
 test-serial: $(READY)
 	$(PYTEST) $(ALONE) tests
 
-test-course: $(READY)
+test-# Faulty and correct scripts under observation: what is found, what is named, and false alarms (about five minutes).
+zoo: $(READY)
+	$(BIN)/python -m tests.zoo.run
+
+zoo-quick: $(READY)
+	$(BIN)/python -m tests.zoo.run --quick
+
+course: $(READY)
 	$(PYTEST) $(BESIDE) course/tests
 	$(PYTEST) $(ALONE) course/tests
 
@@ -88,6 +95,9 @@ bench-against: $(READY)
 # BASE=REVISION: also plan batch, beside that of the revision
 bench-start-up: $(READY)
 	$(BIN)/python bench/start_up.py --images $(if $(BASE),--plan $(BASE))
+
+bench-observer: $(READY)
+	$(BIN)/python bench/observer.py
 
 bench-allocator: $(READY)
 	$(BIN)/python bench/allocator.py
