@@ -17,8 +17,8 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 # One thread a process: tests and benchmarks run several processes on few cores.
 export OMP_NUM_THREADS := 1
 
-.PHONY: demo course course-quick course-soak test test-course lint test-dist test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops bench-observer zoo zoo-quick \
-	bench-allocator bench-start-up bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
+.PHONY: demo course course-quick course-soak test test-course lint test-dist test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops \
+	zoo zoo-quick bench-observer bench-allocator bench-start-up bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
 demo: $(READY)
@@ -43,14 +43,7 @@ test-parallel: $(READY)
 test-serial: $(READY)
 	$(PYTEST) $(ALONE) tests
 
-test-# Faulty and correct scripts under observation: what is found, what is named, and false alarms (about five minutes).
-zoo: $(READY)
-	$(BIN)/python -m tests.zoo.run
-
-zoo-quick: $(READY)
-	$(BIN)/python -m tests.zoo.run --quick
-
-course: $(READY)
+test-course: $(READY)
 	$(PYTEST) $(BESIDE) course/tests
 	$(PYTEST) $(ALONE) course/tests
 
@@ -63,6 +56,13 @@ test-gpu: $(READY)
 # Both wheels and both source distributions, built and tried in a clean environment (several minutes: it installs torch).
 test-dist: $(READY)
 	$(BIN)/python tests/distributions.py
+
+# Faulty and correct scripts under observation: what is found, what is named, and false alarms (about five minutes).
+zoo: $(READY)
+	$(BIN)/python -m tests.zoo.run
+
+zoo-quick: $(READY)
+	$(BIN)/python -m tests.zoo.run --quick
 
 course: $(READY)
 	$(BIN)/python -m course.tests.proof.exercises --notebooks
