@@ -98,4 +98,4 @@ def _faults(forward: Place | None) -> tuple[str, ...]:
     text = text_at(forward)
     if text is None:
         return ("F37", "F38")
-    return ("F37",) if ".module" in text else ("F38",)
+    return ("F37",) if ".module" in text or "unwrap" in text else ("F38",)
