@@ -71,7 +71,7 @@ class LiveJudge:
             self._judged, self._new = now, False
             self._say_errors()
         due = _STATUS_S[self._statuses] if self._statuses < len(_STATUS_S) else 60.0 * (self._statuses - 1)
-        if now - self._started >= due:
+        if step and now - self._started >= due:
             self._statuses += 1
             self._say(self._status(step))
 
