@@ -49,10 +49,20 @@ class RootIndices:
                 return array("q", index)
             except TypeError:  # tensors or numbers of numpy
                 pass
-        found = [int(each) for each in index] if isinstance(index, Iterable) else [int(index)]
+        batch = index if isinstance(index, Iterable) and not isinstance(index, str | tuple) else [index]
+        found = [_number(each) for each in batch]
         for indices in self._chain:
             found = [indices[each] for each in found]
         return array("q", found)
+
+
+def _number(key: Any) -> int:
+    """The index in a key: of a tuple, as (epoch, index), the last number.
+
+    Raises:
+        TypeError, ValueError: the key names its sample in another way.
+    """
+    return int(key[-1] if isinstance(key, tuple) and key else key)
 
 
 def _wrapped_dataset(dataset: Any) -> Any:

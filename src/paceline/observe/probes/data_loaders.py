@@ -163,8 +163,8 @@ class DataLoaders(Probe):
         progress, session = self._session.progress, self._session
         position = progress.position = (current.loader, current.number, current.batches)
         rows: int | None
-        if not current.not_observed and current.asked:
-            indices = current.roots.of(current.asked.popleft())
+        indices = self._indices(current)
+        if indices is not None:
             current.note(indices)
             rows = len(indices)
             if current.recorded:
@@ -178,6 +178,15 @@ class DataLoaders(Probe):
             progress.samples += rows or 0
             if not self._models.any_wrapped and progress.recorded:
                 self._note_input(position, batch)
+
+    def _indices(self, current: _Pass) -> array[int] | None:
+        if current.not_observed or not current.asked:
+            return None
+        try:
+            return current.roots.of(current.asked.popleft())
+        except (TypeError, ValueError, IndexError):
+            current.not_observed = "samples are not named by numbers"
+            return None
 
     def _note_input(self, position: tuple[int, int, int], batch: Any) -> None:
         """Without a wrapped model, whose forward pass says what it is given, the batch itself is looked at."""
