@@ -51,6 +51,11 @@ class Result:
         return [each for each in self.findings if each.severity != "info"]
 
     @property
+    def broken(self) -> bool:
+        """A rank did not end with code 0, so nothing can be said about the findings."""
+        return any(code != 0 for code in self.exit_codes)
+
+    @property
     def named(self) -> bool:
         """A finding names one of the script's faults."""
         return any(set(each.faults) & set(self.script.faults) for each in self.findings)
@@ -84,9 +89,12 @@ class _Listener:
 def run_script(script: Script, kept: Path) -> Result:
     """Run a script and judge it; on warm forked ranks, or with `paceline run` where its header asks for that."""
     began = time.monotonic()
-    work = kept / script.slug
-    (work / "cwd").mkdir(parents=True)
-    result = _real(script, work) if script.launcher == "real" else _warm(script, work)
+    for attempt in range(2):  # gloo sometimes aborts a rank that has done its work
+        work = kept / f"{script.slug}-{attempt}"
+        (work / "cwd").mkdir(parents=True)
+        result = _real(script, work) if script.launcher == "real" else _warm(script, work)
+        if not result.broken:
+            break
     result.seconds = time.monotonic() - began
     return result
 
@@ -148,14 +156,16 @@ def chosen(names: list[str], quick: bool) -> list[Script]:
 def show(result: Result, verbose: bool) -> None:
     """A line for a script, and its findings where they are not as they should be."""
     script = result.script
-    if script.faulty:
+    if result.broken:
+        verdict = "BROKEN"
+    elif script.faulty:
         verdict = "named" if result.named else "found" if result.found else "MISSED"
         verdict += " " if not result.named or result.on_the_line else " (other line)"
     else:
         verdict = "FALSE ALARM" if result.alarms else "clean"
     ended = "" if not any(result.exit_codes) else f" exit codes {result.exit_codes}"
     print(f"{verdict:<20} {','.join(script.faults) or 'correct':<10} {script.slug:<44} {result.seconds:5.1f} s{ended}")
-    if verbose or verdict.startswith(("MISSED", "FALSE", "found")):
+    if verbose or verdict.startswith(("BROKEN", "MISSED", "FALSE", "found")):
         for each in result.findings:
             place = f"{Path(each.path).name}:{each.line}" if each.path else ""
             print(f"    {each.severity} {each.code} {','.join(each.faults)} {place} step {each.step}: {each.message}")
@@ -166,6 +176,8 @@ def show(result: Result, verbose: bool) -> None:
 
 def score(results: list[Result]) -> dict:
     """Counts over all scripts."""
+    broken = sum(each.broken for each in results)
+    results = [each for each in results if not each.broken]
     faulty = [each for each in results if each.script.faulty and each.script.observable]
     silent = [each for each in faulty if each.script.silent]
     correct = [each for each in results if not each.script.faulty]
@@ -178,6 +190,7 @@ def score(results: list[Result]) -> dict:
         "other_found": sum(each.found for each in faulty) - sum(each.found for each in silent),
         "on_the_line": sum(each.on_the_line for each in faulty),
         "correct": len(correct),
+        "broken": broken,
         "false_alarms": sum(bool(each.alarms) for each in correct),
         "seconds": round(sum(each.seconds for each in results), 1),
     }
@@ -212,7 +225,7 @@ def main() -> int:
             for each in results
         ]
         args.json.write_text(json.dumps({"score": counts, "scripts": rows}, indent=2) + "\n")
-    return int(counts["false_alarms"] > 0)
+    return int(counts["false_alarms"] + counts["broken"] > 0)
 
 
 if __name__ == "__main__":
