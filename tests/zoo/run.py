@@ -79,8 +79,10 @@ class _Listener:
     def event(self, rank, line):
         self.judge.feed(rank, self._decode(line))
 
-    def batch(self, rank, loader, number, batch, indices):
-        self.judge.feed(rank, LedgerBatch(loader=loader, number=number, batch=batch, indices=list(indices)))
+    def batch(self, rank, attempt, at, indices):
+        self.judge.feed(
+            rank, LedgerBatch(attempt=attempt, loader=at[0], number=at[1], batch=at[2], indices=list(indices))
+        )
 
     def progress(self, ranks):
         pass

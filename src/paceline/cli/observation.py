@@ -50,9 +50,11 @@ class LiveJudge:
         self.judge.feed(rank, self._decode(line))
         self._new = True
 
-    def batch(self, rank: int, loader: int, number: int, batch: int, indices: array[int]) -> None:
+    def batch(self, rank: int, attempt: int, at: tuple[int, int, int], indices: array[int]) -> None:
         """Take the sample indices of a batch."""
-        self.judge.feed(rank, LedgerBatch(loader=loader, number=number, batch=batch, indices=list(indices)))
+        self.judge.feed(
+            rank, LedgerBatch(attempt=attempt, loader=at[0], number=at[1], batch=at[2], indices=list(indices))
+        )
 
     def progress(self, ranks: dict[int, tuple[int, int, float]]) -> None:
         """Take the steps and samples of all ranks."""

@@ -33,8 +33,8 @@ class Listener(Protocol):
     def event(self, rank: int, line: bytes) -> None:
         """One event of a rank, as JSON."""
 
-    def batch(self, rank: int, loader: int, number: int, batch: int, indices: array[int]) -> None:
-        """Root indices of one batch."""
+    def batch(self, rank: int, attempt: int, at: tuple[int, int, int], indices: array[int]) -> None:
+        """Root indices of one batch; `at` is its loader, its pass, and the batch in it."""
 
     def progress(self, ranks: dict[int, tuple[int, int, float]]) -> None:
         """Steps, samples and time of the last step, by rank."""
@@ -134,11 +134,11 @@ class RingDrain:
                 if self._listener is not None:
                     self._listener.event(reader.rank, payload)
                 continue
-            loader, number, batch, content = unpack_batch(payload)
-            indices = array("q", content)
-            self._write(partial(self._ledger.add, reader.rank, loader, number, batch, indices))
+            *at, content = unpack_batch(payload)
+            batch = (reader.rank, reader.attempt, (at[0], at[1], at[2]), array("q", content))
+            self._write(partial(self._ledger.add, *batch))
             if self._listener is not None:
-                self._listener.batch(reader.rank, loader, number, batch, indices)
+                self._listener.batch(*batch)
         if lines:
             self._write(lambda: _append(self._run.events(reader.rank), b"\n".join([*lines, b""])))
 

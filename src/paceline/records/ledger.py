@@ -6,6 +6,7 @@ Indices are those of the root data set, below any Subset.
 
 from __future__ import annotations
 
+import itertools
 import os
 import struct
 from array import array
@@ -30,9 +31,10 @@ class LedgerWriter:
         self._run = run
         self._rows: dict[Path, int] = {}
 
-    def add(self, rank: int, loader: int, number: int, batch: int, indices: array[int]) -> None:
-        """Add the indices of one batch."""
-        path = self._run.ledger(loader, number, rank)
+    def add(self, rank: int, attempt: int, at: tuple[int, int, int], indices: array[int]) -> None:
+        """Add the indices of one batch; `at` is its loader, its pass, and the batch in it."""
+        loader, number, batch = at
+        path = self._run.ledger(loader, number, rank, attempt)
         new = path not in self._rows
         if new:
             make_dirs(path.parent)
@@ -52,16 +54,11 @@ class LedgerWriter:
 def read_ledger(run: RunDir) -> Iterator[tuple[int, LedgerBatch]]:
     """Ranks and batches of all files, file by file; a torn end is left out."""
     for path in sorted(run.path.glob("ledger/loader-*/epoch-*/rank-*.npy")):
-        loader, number, rank = (int(part.rpartition("-")[2]) for part in (path.parts[-3], path.parts[-2], path.stem))
+        loader, number = (int(part.rpartition("-")[2]) for part in path.parts[-3:-1])
+        name, _, restart = path.stem.partition(".attempt-")
+        rank, attempt = int(name.rpartition("-")[2]), int(restart or 1)
         content = path.read_bytes()[_HEADER_BYTES:]
         content = content[: len(content) // _ROW.size * _ROW.size]
-        indices: list[int] = []
-        current = 0
-        for batch, index in _ROW.iter_unpack(content):
-            if batch != current and indices:
-                yield rank, LedgerBatch(loader=loader, number=number, batch=current, indices=indices)
-                indices = []
-            current = batch
-            indices.append(index)
-        if indices:
-            yield rank, LedgerBatch(loader=loader, number=number, batch=current, indices=indices)
+        for batch, rows in itertools.groupby(_ROW.iter_unpack(content), key=lambda row: row[0]):
+            indices = [index for _, index in rows]
+            yield rank, LedgerBatch(attempt=attempt, loader=loader, number=number, batch=batch, indices=indices)

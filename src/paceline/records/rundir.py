@@ -55,9 +55,10 @@ class RunDir:
         """The event file of a launcher on one machine."""
         return self.path / "events" / f"launcher-{slug(node)}.jsonl"
 
-    def ledger(self, loader: int, number: int, rank: int) -> Path:
-        """Sample indices that a rank received in pass `number` over a loader."""
-        return self.path / "ledger" / f"loader-{loader}" / f"epoch-{number:04d}" / f"rank-{rank:05d}.npy"
+    def ledger(self, loader: int, number: int, rank: int, attempt: int = 1) -> Path:
+        """Sample indices that a rank received in pass `number` over a loader; each restart has files of its own."""
+        restart = f".attempt-{attempt}" if attempt > 1 else ""
+        return self.path / "ledger" / f"loader-{loader}" / f"epoch-{number:04d}" / f"rank-{rank:05d}{restart}.npy"
 
     def exists(self) -> bool:
         """Whether a run was ever started here."""
