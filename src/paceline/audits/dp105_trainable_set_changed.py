@@ -91,6 +91,7 @@ class TrainableSetChanged(ReplicaAudit):
             f"{became}{shown}",
             "freeze and unfreeze before wrapping, and wrap again after each change: model = DDP(model.module)",
             faults=("F43",),
+            place=change.place,
             rank=difference.ranks[0] if difference else None,
             step=change.step,
             added=change.added,

@@ -86,7 +86,7 @@ class LearningRateDiffers(Audit):
                 f"{other.lr[0]:g}; the ranks no longer train the same model",
                 "reduce the value that the scheduler decides on over all ranks before scheduler.step(value)",
                 faults=("F84",),
-                place=other.step_place,
+                place=other.scheduler_place or other.step_place,
                 rank=parted[0],
                 step=other.step,
                 rates=rates,

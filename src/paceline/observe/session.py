@@ -73,6 +73,7 @@ class StepWindow:
     backward_place: Place | None = None
     clip_place: Place | None = None
     reduce_place: Place | None = None
+    scheduler_place: Place | None = None
 
 
 @dataclass
@@ -292,7 +293,7 @@ class Session:
 
 
 def _skip_in_dynamo(code: Any) -> None:
-    """Keep torch.compile from tracing a function that stands in for torch's, when it is called outside compiled code."""
+    """Keep torch.compile from tracing a function that stands in for torch's where compiled code does not call it."""
     module: Any = eval_frame
     try:
         strategy = module._FrameExecStrategy(module._FrameAction.SKIP, module._FrameAction.DEFAULT)

@@ -95,6 +95,8 @@ class TrainableChanged(Event, frozen=True, kw_only=True, tag="trainable_changed"
     """Require gradients now, and are not synchronized."""
     removed: list[str]
     """Registered, and do not require gradients now or are no longer part of the model."""
+    place: Place | None = None
+    """Of the last `requires_grad_` of a module after wrapping."""
 
 
 class OptimizerSeen(Event, frozen=True, kw_only=True, tag="optimizer_seen"):
@@ -163,6 +165,8 @@ class ObservedStep(Event, frozen=True, kw_only=True, tag="observed_step"):
     clip_place: Place | None = None
     reduce_place: Place | None = None
     """Of the last collective on gradients that the script called itself."""
+    scheduler_place: Place | None = None
+    """Of the last step of a scheduler."""
 
 
 class LoaderBegun(Event, frozen=True, kw_only=True, tag="loader_begun"):
@@ -201,6 +205,8 @@ class LoaderBegun(Event, frozen=True, kw_only=True, tag="loader_begun"):
     workers: int = 0
     persistent: bool = False
     loader_class: str = "DataLoader"
+    subset_place: Place | None = None
+    """Where the Subset was made."""
     place: Place | None = None
     """Where the loader was made."""
     loop_place: Place | None = None

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler
+from torch.utils.data import DataLoader, DistributedSampler, Subset
 from torch.utils.data import dataloader as machinery
 
 from paceline.observe.call_site import user_place
@@ -27,6 +27,7 @@ from paceline.records.observed_rank import InputSeen, LoaderBegun, LoaderEnded
 from paceline.records.place import Place
 
 _AFTER_EVALUATION = 5
+_PLACES = 1000
 
 
 class DataLoaders(Probe):
@@ -60,6 +61,7 @@ class DataLoaders(Probe):
         iterator = machinery._BaseDataLoaderIter
         patch = session.patch
         patch(self, DataLoader, "__init__", after=lambda _, args, __: self._constructed(args[0]))
+        patch(self, Subset, "__init__", after=lambda _, args, __: self._subset_made(args[0]))
         patch(self, DataLoader, "__iter__", after=lambda made, args, _: self._began(args[0], made))
         patch(self, iterator, "_reset", after=lambda _, args, __: self._again(args[0]))
         patch(self, iterator, "_next_index", after=lambda index, args, _: self._asked(args[0], index))
@@ -77,6 +79,10 @@ class DataLoaders(Probe):
 
     def _set_epoch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._epoch = int(args[1] if len(args) > 1 else kwargs["epoch"])
+
+    def _subset_made(self, subset: Any) -> None:
+        if len(self._places) < _PLACES:
+            self._places[subset] = user_place()
 
     def _constructed(self, loader: Any) -> None:
         sampler = sampler_of(loader)
@@ -138,9 +144,14 @@ class DataLoaders(Probe):
             workers=loader.num_workers,
             persistent=loader.persistent_workers,
             loader_class=type(loader).__name__,
+            subset_place=self._subset_place(loader.dataset),
             place=self._places.get(loader) or user_place(),
             loop_place=user_place(),
         )
+
+    def _subset_place(self, dataset: Any) -> Place | None:
+        subset = next((each for each in (dataset, getattr(dataset, "dataset", None)) if isinstance(each, Subset)), None)
+        return self._places.get(subset) if subset is not None else None
 
     def _again(self, iterator: Any) -> None:
         """An iterator with workers begins, or is used once more: what the last pass had asked for is void."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+import weakref
 from types import FrameType
 from typing import Any
 
@@ -23,6 +24,7 @@ from paceline.observe.schedule import has_digests, is_recorded
 from paceline.observe.session import Probe, Session, StepWindow, Topic
 from paceline.records.observed import StepTiming
 from paceline.records.observed_rank import ObservedStep, OptimizerSeen
+from paceline.records.place import Place
 
 _SHOWN = 20
 _EXTRA = 200
@@ -45,6 +47,7 @@ class OptimizerSteps(Probe):
         self._sets: dict[int, tuple[int, int]] = {}
         self._patterns: dict[int, Any] = {}
         self._extra = 0
+        self._places: weakref.WeakKeyDictionary[Optimizer, Place | None] = weakref.WeakKeyDictionary()
         self._backwards = 0
         self._sequence: int | None = None
         self._first_s: float | None = None
@@ -63,7 +66,7 @@ class OptimizerSteps(Probe):
             if session.on and not compiling():
                 session.run(self, self._ended, optimizer, sys._getframe(1))
 
-        session.patch(self, Optimizer, "__init__", after=lambda *_: self._models.note_optimizer())
+        session.patch(self, Optimizer, "__init__", after=lambda _, args, __: self._made(args[0]))
         session.listen(self, Topic.FORWARD, lambda _: self._without_optimizer())
         session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
         session.undo(self, optimizers.register_optimizer_step_pre_hook(before).remove)
@@ -105,6 +108,10 @@ class OptimizerSteps(Probe):
         self._extra += not recorded
         self._patterns[number] = pattern
         session.emit(self._event(optimizer, number, step, window, reductions))
+
+    def _made(self, optimizer: Optimizer) -> None:
+        self._models.note_optimizer()
+        self._places[optimizer] = user_place()
 
     def _without_optimizer(self) -> None:
         """Without an optimizer of torch's, a step ends when the next forward pass begins."""
@@ -166,6 +173,7 @@ class OptimizerSteps(Probe):
             step_place=user_place(),
             clip_place=window.clip_place,
             reduce_place=window.reduce_place,
+            scheduler_place=window.scheduler_place,
         )
 
     def _reductions(self) -> int | None:
@@ -206,7 +214,7 @@ class OptimizerSteps(Probe):
                 outside=[names.get(id(each), "?") for each in outside[:_SHOWN]],
                 without_gradient=missing,
                 wrapped_with_gradient_elsewhere=loose[:_SHOWN],
-                place=user_place(),
+                place=self._places.get(optimizer) or user_place(),
             )
         )
 

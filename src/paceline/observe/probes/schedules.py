@@ -46,7 +46,10 @@ class Schedules(Probe):
         self._depth += 1
         if self._depth == 1:  # a chain of schedulers steps its members
             self._session.progress.scheduler_steps += 1
-            self._session.progress.window.scheduler_steps += 1
+            window = self._session.progress.window
+            window.scheduler_steps += 1
+            if self._session.progress.recorded:
+                window.scheduler_place = user_place()
 
     def _stepped(self) -> None:
         self._depth = max(0, self._depth - 1)

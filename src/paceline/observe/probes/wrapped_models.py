@@ -19,9 +19,11 @@ from paceline.observe.session import Probe, Session, Topic
 from paceline.observe.tensor_digest import DIGITS, sampled_digest
 from paceline.records.observed import NotObserved
 from paceline.records.observed_rank import InputSeen, ModelWrapped, TrainableChanged
+from paceline.records.place import Place
 
 _SHOWN = 20
 _FIRST = 50
+_TOGGLES = 100
 _INPUTS_PER_STEP = 4
 
 
@@ -34,6 +36,8 @@ class WrappedModels(Probe):
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
         self._shown = 0
+        self._toggles = 0
+        self._toggle_place: Place | None = None
         self._reported: dict[int, tuple[int, int]] = {}
 
     def arm(self, session: Session) -> None:
@@ -42,6 +46,7 @@ class WrappedModels(Probe):
         session.patch(self, DistributedDataParallel, "__init__", after=self._made)
         session.patch(self, DistributedDataParallel, "__setstate__", after=self._made)  # copy.deepcopy, pickle
         session.patch(self, DistributedDataParallel, "forward", before=self._forward)
+        session.patch(self, nn.Module, "requires_grad_", before=lambda *_: self._toggled())
         session.patch(self, Join, "__enter__", before=lambda *_: self._join(uneven=True))
         session.patch(self, Join, "__exit__", after=lambda *_: self._join(uneven=False))
         session.listen(self, Topic.STEP_BEGINS, lambda _: self._step_begins())
@@ -92,6 +97,12 @@ class WrappedModels(Probe):
                 place=user_place(),
             )
         )
+
+    def _toggled(self) -> None:
+        """A GAN does that in each step: only the first calls are looked at."""
+        if self._models.any_wrapped and self._toggles < _TOGGLES:
+            self._toggles += 1
+            self._toggle_place = user_place()
 
     def _join(self, *, uneven: bool) -> None:
         if uneven and not self._session.progress.uneven:
@@ -150,7 +161,11 @@ class WrappedModels(Probe):
                 self._reported[wrapped.number] = sizes
                 self._session.emit(
                     TrainableChanged(
-                        number=wrapped.number, step=progress.step, added=added[:_SHOWN], removed=removed[:_SHOWN]
+                        number=wrapped.number,
+                        step=progress.step,
+                        added=added[:_SHOWN],
+                        removed=removed[:_SHOWN],
+                        place=self._toggle_place,
                     )
                 )
 
