@@ -17,6 +17,7 @@ Known problems:
     reported. Periodic averaging, FSDP and groups smaller than the job are recognized and left alone.
 
 References:
+    F54. https://github.com/open-mmlab/OpenPCDet/issues/1118
     F47. https://github.com/pytorch/pytorch/issues/109191
 """
 
@@ -36,18 +37,21 @@ class ReplicasDiverge(ReplicaAudit):
     """Reports the first difference of parameters; `RunJudge` leaves it out where another audit explains it."""
 
     code, name, topic = "DP101", "replicas-diverge", "replicas"
-    faults = ("F47",)
+    faults = ("F47", "F54")
     needs = ("fingerprints",)
     explains_divergence = False
 
     def __init__(self) -> None:
         super().__init__()
         self._places: dict[int, Place] = {}
+        self._reentrant: Place | None = None
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note where each rank's optimizer steps."""
-        if isinstance(event, ObservedStep) and event.step_place is not None:
-            self._places.setdefault(rank, event.step_place)
+        """Note where each rank's optimizer steps, and whether DDP made the parameters equal."""
+        if isinstance(event, ObservedStep):
+            self._reentrant = self._reentrant or event.reentrant_place
+            if event.step_place is not None:
+                self._places.setdefault(rank, event.step_place)
 
     def findings(self) -> list[Finding]:
         """At most one, for the first instant at which parameters differ."""
@@ -62,13 +66,19 @@ class ReplicasDiverge(ReplicaAudit):
                 severity,
                 f"{text}{share}; {_NOT_ONE_MODEL}",
                 advice,
-                faults=(),
-                place=next((place for _, place in sorted(self._places.items())), None),
+                faults=self._faults(first, gradients),
+                place=self._reentrant or next((place for _, place in sorted(self._places.items())), None),
                 rank=first.ranks[0],
                 step=first.step,
                 **evidence(first),
             )
         ]
+
+    def _faults(self, first: Difference, gradients: Difference | None) -> tuple[str, ...]:
+        """The causes that remain when no other audit has found one."""
+        if first.moment == "start" and self.replicas.models:
+            return ("F54",)
+        return ("F47",) if self._reentrant is not None and gradients is not None else ()
 
     def _never_averaged(self) -> list[Finding]:
         """Local SGD whose last steps were not averaged."""

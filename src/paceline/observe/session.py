@@ -74,6 +74,7 @@ class StepWindow:
     clip_place: Place | None = None
     reduce_place: Place | None = None
     scheduler_place: Place | None = None
+    reentrant_place: Place | None = None
 
 
 @dataclass

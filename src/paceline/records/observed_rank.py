@@ -165,6 +165,8 @@ class ObservedStep(Event, frozen=True, kw_only=True, tag="observed_step"):
     clip_place: Place | None = None
     reduce_place: Place | None = None
     """Of the last collective on gradients that the script called itself."""
+    reentrant_place: Place | None = None
+    """Of an activation checkpoint that runs its own backward pass (`use_reentrant=True`)."""
     scheduler_place: Place | None = None
     """Of the last step of a scheduler."""
 

@@ -7,6 +7,7 @@ import sys
 from typing import Any
 
 import torch
+import torch.utils.checkpoint as checkpointing
 from torch import Tensor, autograd, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -42,6 +43,7 @@ class BackwardPasses(Probe):
         if "_engine_run_backward" not in autograd.backward.__code__.co_names:
             raise RuntimeError("torch.autograd.backward does not call _engine_run_backward")
         session.patch(self, autograd, "_engine_run_backward", before=self._begins, after=self._ended)
+        session.patch(self, checkpointing, "checkpoint", before=self._checkpoints)
 
     def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         if not kwargs.get("accumulate_grad", True):
@@ -88,6 +90,11 @@ class BackwardPasses(Probe):
 
         handle = register_module_forward_pre_hook(called)
         session.undo(self, handle.remove)
+
+    def _checkpoints(self, _: Any, kwargs: dict[str, Any]) -> None:
+        window = self._session.progress.window
+        if self._session.progress.recorded and kwargs.get("use_reentrant") is not False and not window.reentrant_place:
+            window.reentrant_place = user_place()
 
     def _look_at_loss(self, losses: Any, *, recorded: bool) -> None:
         """On an accelerator only for recorded steps, since reading a value waits for it."""

@@ -174,6 +174,7 @@ class OptimizerSteps(Probe):
             clip_place=window.clip_place,
             reduce_place=window.reduce_place,
             scheduler_place=window.scheduler_place,
+            reentrant_place=window.reentrant_place,
         )
 
     def _reductions(self) -> int | None:
