@@ -16,7 +16,8 @@ from paceline.records.observed_rank import LedgerBatch
 from paceline.records.rundir import RunDir, make_dirs
 
 _ROW = struct.Struct("<qq")
-_HEADER_BYTES = 128
+HEADER_BYTES = 128
+"""Before the first row of a file."""
 
 
 class LedgerWriter:
@@ -45,15 +46,21 @@ class LedgerWriter:
     def _header(self, rows: int) -> bytes:
         """Of version 1.0 of numpy's format, padded so that it never grows."""
         text = f"{{'descr': [('batch', '<i8'), ('index', '<i8')], 'fortran_order': False, 'shape': ({rows},), }}"
-        length = _HEADER_BYTES - 10
+        length = HEADER_BYTES - 10
         return b"\x93NUMPY\x01\x00" + struct.pack("<H", length) + text.ljust(length - 1).encode() + b"\n"
+
+
+def ledger_files(run: RunDir) -> Iterator[tuple[Path, int, int, int]]:
+    """All files, each with its loader, pass and rank."""
+    for path in sorted(run.path.glob("ledger/loader-*/epoch-*/rank-*.npy")):
+        loader, number, rank = (int(part.rpartition("-")[2]) for part in (path.parts[-3], path.parts[-2], path.stem))
+        yield path, loader, number, rank
 
 
 def read_ledger(run: RunDir) -> Iterator[tuple[int, LedgerBatch]]:
     """Ranks and batches of all files, file by file; a torn end is left out."""
-    for path in sorted(run.path.glob("ledger/loader-*/epoch-*/rank-*.npy")):
-        loader, number, rank = (int(part.rpartition("-")[2]) for part in (path.parts[-3], path.parts[-2], path.stem))
-        content = path.read_bytes()[_HEADER_BYTES:]
+    for path, loader, number, rank in ledger_files(run):
+        content = path.read_bytes()[HEADER_BYTES:]
         content = content[: len(content) // _ROW.size * _ROW.size]
         indices: list[int] = []
         current = 0
