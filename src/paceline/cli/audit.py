@@ -26,7 +26,7 @@ def audit(
     ] = None,
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
-    """Judge a saved run again: the same audits on the records of its ranks.
+    """Judge a saved run of paceline run again: what its ranks did wrong, and what was not observed.
 
     The result is kept in the run's observation.json, for paceline report; findings.jsonl stays as paceline run left it.
     """
