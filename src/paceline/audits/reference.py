@@ -23,9 +23,9 @@ _OPENING = """
 
 <!-- Made by python -m paceline.audits.reference from the audits themselves; edit those. -->
 
-An audit looks for one kind of fault of data-parallel training in the records of a run. [`paceline run`](run.md) judges a
-job with all audits, while it runs and when it has ended; [`paceline audit`](audit.md) judges the records of a saved run
-again. An audit needs no change to the script, and no second run to compare with.
+An audit looks for one kind of fault of data-parallel training in the records of a run. [`paceline run`](run.md) judges
+a job with all audits, while it runs and when it has ended; [`paceline audit`](audit.md) judges the records of a saved
+run again. An audit needs no change to the script, and no second run to compare with.
 
 Codes are permanent. Faults are ids of Paceline's catalog of faults, as the findings name them.
 
@@ -49,18 +49,18 @@ data: [what a run cannot show](#what-a-run-cannot-show).
 """.lstrip()
 
 _JOBS = """
-[DP180, DP181 and DP182](run.md#why-a-job-failed) say why a job failed. They are no audits: the launcher judges how ranks
-ended.
+[DP180, DP181 and DP182](run.md#why-a-job-failed) say why a job failed. They are no audits: the launcher judges how
+ranks ended.
 """
 
 _CLOSING = """
 ## What a run cannot show
 
-These faults leave the ranks of a run equal to each other, or are a question of what the script should have done. Neither
-`paceline run` nor `paceline audit` finds them. "No findings" says nothing about them.
+These faults leave the ranks of a run equal to each other, or are a question of what the script should have done.
+Neither `paceline run` nor `paceline audit` finds them. "No findings" says nothing about them.
 
-Whether N ranks compute what one process computes is the question of **`paceline verify` (next)**, which runs the script both
-ways and compares gradients and parameters:
+Whether N ranks compute what one process computes is the question of **`paceline verify` (next)**, which runs the script
+both ways and compares gradients and parameters:
 
 | fault | what happens |
 |---|---|
@@ -86,7 +86,9 @@ These can be read in the source, by **`paceline check` (next)**:
 | F73 | a metric that is no mean (AUC, F1, mAP, BLEU, perplexity) is averaged over ranks |
 | F74 | gathered predictions come in the order of ranks and are matched with labels in the order of the data set |
 | F96 | keys with the prefix `module.` are loaded with `strict=False`, so that nothing is loaded |
-| F99 | a checkpoint lacks the epoch, the sampler, the scheduler or the random state. What a resumed run then does differently is for `paceline drill` (next) |
+| F99 | a checkpoint lacks the epoch, the sampler, the scheduler or the random state |
+
+What a resumed run does differently (F99) is also the question of `paceline drill` (next), which interrupts a run.
 
 Faults that end in an exception or a hang (F04, F40, F48, F52, F78, F90 and others) need no audit: the
 [root-cause card](run.md#why-a-job-failed) names the rank that failed first, and its line where that is known.
@@ -135,7 +137,8 @@ def _section(kind: type[Audit]) -> str:
     texts = dict(zip(parts[1::2], parts[2::2], strict=True))
     lines = [f"### {_title(kind)}", "", _summary(_module(kind)), ""]
     needs = ", ".join(f"`{each}`" for each in kind.needs)
-    facts = f"Severity: {', '.join(severities(kind))}. Topic: {kind.topic}. Faults: {', '.join(kind.faults)}. Needs: {needs}."
+    facts = f"Severity: {', '.join(severities(kind))}. Topic: {kind.topic}. Faults: {', '.join(kind.faults)}."
+    facts += f" Needs: {needs}."
     lines += [_filled(facts), ""]
     for heading in HEADINGS:
         text = textwrap.dedent(texts[heading].strip("\n"))
