@@ -45,6 +45,7 @@ def judged(ranks, audits=AUDITS):
     for rank, events in ranks.items():
         for event in events:
             judge.feed(rank, event)
+    judge.finish()
     return judge
 
 

@@ -15,7 +15,9 @@ Known problems:
     Digests are taken of some elements of the input. An input that is the same at all steps is passed over.
 
 References:
+    F01. https://github.com/PatrickHua/SimSiam/issues/16
     F02. https://github.com/Lightning-AI/pytorch-lightning/issues/15734
+    F03. https://github.com/speechbrain/speechbrain/issues/1495
     F11. https://github.com/huggingface/datasets/issues/5360
     F12. https://github.com/goodfire-ai/spd/pull/412
     F21. https://github.com/Denys88/rl_games/issues/161
