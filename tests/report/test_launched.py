@@ -140,7 +140,7 @@ def test_a_comparison_with_a_training_shows_what_both_have(launched, runs):
     assert [row.name for row in comparison.settings] == ["verb"]
     assert all(NOT_SET not in row.values for row in comparison.settings)
     assert all(None not in row.values for row in comparison.numbers)
-    assert comparison.remarks[0].startswith("train: started by paceline run, which does not observe steps")
+    assert comparison.remarks[0].startswith("train: started by paceline run; not observed: steps, samples")
     assert Page(render_page(both, summaries, comparison)).faults == []
 
 

@@ -5,11 +5,15 @@ from __future__ import annotations
 import shutil
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from paceline.cli.output_format import Format, OutputFormat
+
+if TYPE_CHECKING:
+    from paceline.records.observation import ObservedRun
+    from paceline.records.rundir import RunDir
 
 
 def audit(
@@ -22,11 +26,15 @@ def audit(
     ] = None,
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
-    """Judge a saved run again: the same audits on the records of its ranks. Nothing is written."""
+    """Judge a saved run of paceline run again: what its ranks did wrong, and what was not observed.
+
+    The result is kept in the run's observation.json, for paceline report; findings.jsonl stays as paceline run left it.
+    """
     from paceline.audits.run_judge import SEVERITIES, judge_run
-    from paceline.cli.observation import observation_card, observation_document
+    from paceline.cli.observation import observation_card, observed_run
     from paceline.records.errors import Exit, PacelineError
     from paceline.records.findings import read_findings
+    from paceline.records.observation import encode_observation
     from paceline.records.rundir import RunDir, read_info
 
     if fail_on not in (None, "error", "warning"):
@@ -42,10 +50,35 @@ def audit(
         SEVERITIES.index(each.severity) <= SEVERITIES.index(fail_on) for each in findings
     )
     exit_code = Exit.FAILED if severe else Exit.OK
+    before = _earlier(RunDir(run))
+    missing = [each for each in before.not_observed if each.by_launcher] if before else []
+    speed = (before.steps_per_s, before.samples_per_s) if before else (None, None)
+    record = observed_run(judge, findings, run=run, exit_code=exit_code, missing=missing, speed=speed)
+    _keep(RunDir(run), record)
     if output_format is Format.JSON:
-        sys.stdout.write(observation_document(judge, findings, run=run, exit_code=exit_code).decode())
+        sys.stdout.write(encode_observation(record).decode())
     else:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-        sys.stdout.write(observation_card(judge, findings, run=run, width=width) + "\n")
+        sys.stdout.write(observation_card(judge, findings, run=run, missing=missing, width=width) + "\n")
     if exit_code:
         raise typer.Exit(exit_code)
+
+
+def _earlier(run: RunDir) -> ObservedRun | None:
+    from paceline.records.errors import PacelineError
+    from paceline.records.observation import read_observation
+
+    try:
+        return read_observation(run)
+    except PacelineError:  # damaged, and written anew
+        return None
+
+
+def _keep(run: RunDir, record: ObservedRun) -> None:
+    from paceline.records.errors import PacelineError
+    from paceline.records.observation import write_observation
+
+    try:
+        write_observation(run, record)
+    except PacelineError as error:  # runs that may only be read can be judged
+        sys.stderr.write(f"paceline: observation.json was not written: {error.why or error.what}\n")

@@ -16,9 +16,10 @@ from rich.text import Text
 from paceline.cli.card_layout import NARROW, Block, Card, Grid, Row, Rows, Words
 from paceline.records.launched import Attempt
 from paceline.records.rundir import RunDir
-from paceline.records.schema import RunInfo
+from paceline.records.schema import Finding, RunInfo
 from paceline.report import launch_view, words
 from paceline.report.comparison import Comparison
+from paceline.report.launch_view import Launch
 from paceline.report.quantities import Quantity, outcome_of, quantities
 from paceline.report.summary import Phase, Summary, newest_checkpoint
 
@@ -32,6 +33,7 @@ _PARTS = " ▏▎▍▌▋▊▉"
 _EARLIER = ("raised", "at", "ended", "log")
 """Rows of the cause that the card shows for every attempt but the last."""
 _MAX_RANKS = 8
+_MAX_FINDINGS = 20
 
 
 @dataclass(frozen=True)
@@ -59,9 +61,20 @@ def run_card(summary: Summary, info: RunInfo, next_steps: Sequence[NextStep] | N
     numbers = [Rows([Row(one.label, one.value, one.details) for one in quantities(summary)])]
     if (launch := summary.launch) is not None:
         attempts = [_attempt(each, last=each is launch.attempts[-1]) for each in launch.attempts]
-        places = [("not observed", ", ".join(launch.not_observed))]
+        found = launch.observation
+        watched = [(topic, "; ".join(texts)) for topic, texts in found.watched.items() if texts] if found else []
+        places = [("not observed" if index == 0 else "", text) for index, text in enumerate(_unseen(launch))]
+        if found is None and launch.steps is not None:
+            places.append(("findings", f"the records were not judged: paceline audit {shlex.quote(summary.where.run)}"))
         places += [("run", summary.where.run), ("logs", summary.where.logs)]
-        return Card(opening, numbers, *attempts, [_shown_rows(places), *_notes(summary.warnings)])
+        return Card(
+            opening,
+            numbers,
+            *_findings(found.findings if found else []),
+            [Words("watched", "dim"), _shown_rows(watched)] if watched else [],
+            *attempts,
+            [_shown_rows(places), *_notes(summary.warnings)],
+        )
     phases: list[Block] = [Words("where the time went (rank 0)", "dim"), _Phases(summary.phases)]
     todo: list[Block] = []
     for step in propose(summary, info) if next_steps is None else next_steps:
@@ -152,6 +165,29 @@ def _place_rows(places: Sequence[tuple[str, Path]], run: RunDir) -> Rows:
     """Names and paths of what exists, pictures included."""
     rows = [*places, *(("picture", path) for path in sorted(run.path.glob("*.png")))]
     return Rows([Row(label, str(path)) for label, path in rows if path.exists()])
+
+
+def _unseen(launch: Launch) -> list[str]:
+    """Names without a reason on one line, each of the others on its own."""
+    plain = [what for what in launch.not_observed if what in launch_view.NOT_OBSERVED]
+    return [*filter(None, (", ".join(plain),)), *launch.not_observed[len(plain) :]]
+
+
+def _findings(findings: Sequence[Finding]) -> list[list[Block]]:
+    found = [_finding(each) for each in findings[:_MAX_FINDINGS]]
+    if left := len(findings) - len(found):
+        found.append([Words(f"and {words.plural(left, 'finding')} more, on the page", "dim")])
+    return found
+
+
+def _finding(finding: Finding) -> list[Block]:
+    style = {"error": "bold red", "warning": "bold yellow"}.get(finding.severity, "bold")
+    head = " ".join(filter(None, (finding.code, finding.name, words.place(finding.path, finding.line))))
+    found: list[Block] = [Words(head, "bold", head=(f"{finding.severity} ", style))]
+    found.append(Words(launch_view.as_shown(finding.message), indent="  "))
+    if finding.advice:
+        found.append(Words(f"repair: {launch_view.as_shown(finding.advice)}", "dim", indent="  "))
+    return found
 
 
 def _attempt(attempt: Attempt, *, last: bool) -> list[Block]:

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.audits.run_judge import RunJudge
-from paceline.records.observed import NotObserved
+from paceline.audits.run_judge import SEVERITIES, RunJudge
+from paceline.records.observation import ObservedRun, Unseen, WatchedRanks
 from paceline.records.observed_rank import LedgerBatch
 from paceline.records.schema import AnyEvent, Finding
 from paceline.records.wrap import text_card
+from paceline.report.words import finding_counts, place
 
 _STATUS_S = (10.0, 30.0, 60.0)
 _JUDGE_EVERY_S = 2.0
@@ -88,7 +89,7 @@ class LiveJudge:
         parts = [f"step {step:,}"]
         if self.samples_per_s:
             parts.append(f"{self.samples_per_s:,.0f} samples/s")
-        parts.append(count_text(found) or "no findings so far")
+        parts.append(finding_counts(found) or "no findings so far")
         return f"paceline: {' · '.join(parts)}"
 
 
@@ -97,7 +98,7 @@ def observation_card(
     findings: Sequence[Finding],
     *,
     run: Path,
-    missing: Sequence[NotObserved] = (),
+    missing: Sequence[Unseen] = (),
     throughput: str = "",
     width: int | None = None,
 ) -> str:
@@ -117,7 +118,7 @@ def observation_card(
         infos += each.severity == "info"
         if each.severity == "info" and infos > _SHOWN_INFO:
             continue
-        rows.append((each.severity, f"{each.code} {each.name}  {_place(each)}".rstrip()))
+        rows.append((each.severity, f"{each.code} {each.name}  {place(each.path, each.line)}".rstrip()))
         rows.append(("", f"{each.message}."))
         if each.advice:
             rows.append(("", f"repair: {each.advice}"))
@@ -128,66 +129,51 @@ def observation_card(
         rows.append(("watched" if number == 0 else "", f"{topic}: {'; '.join(texts)}"))
     if throughput:
         rows.append(("speed", throughput))
-    for number, unseen in enumerate([*missing, *judge.not_observed()]):
-        rows.append(("not seen" if number == 0 else "", f"{unseen.what}: {unseen.why}"))
+    unseen = [*missing, *_unseen(judge)]
+    rows += [("not seen" if number == 0 else "", f"{each.what}: {each.why}") for number, each in enumerate(unseen)]
     rows.append(("next", f"paceline report {run}"))
     return text_card(_title(judge, findings), rows, label=10, width=width)
 
 
-def observation_document(
+def observed_run(
     judge: RunJudge,
     findings: Sequence[Finding],
     *,
     run: Path,
     exit_code: int,
-    missing: Sequence[NotObserved] = (),
+    missing: Sequence[Unseen] = (),
     speed: tuple[float | None, float | None] = (None, None),
-) -> bytes:
-    """The same as one JSON document.
+) -> ObservedRun:
+    """The same as a record: observation.json, and the document of `--format json`.
 
     Args:
-        judge, findings, run, missing: as for the card.
+        judge, run, missing: as for the card.
+        findings: in any order.
         exit_code: of the command.
         speed: steps and samples per second.
     """
-    content = {
-        "exit_code": int(exit_code),
-        "run": str(run),
-        "ranks": {"observed": sorted(judge.ranks), "world": judge.world},
-        "steps": judge.steps,
-        "steps_per_s": speed[0],
-        "samples_per_s": speed[1],
-        "findings": findings,
-        "watched": judge.looked_at(),
-        "not_observed": [{"what": each.what, "why": each.why} for each in [*missing, *judge.not_observed()]],
-    }
-    return msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"
+    return ObservedRun(
+        exit_code=int(exit_code),
+        run=str(run),
+        ranks=WatchedRanks(observed=sorted(judge.ranks), world=judge.world),
+        steps=judge.steps,
+        steps_per_s=speed[0],
+        samples_per_s=speed[1],
+        findings=sorted(findings, key=lambda each: SEVERITIES.index(each.severity)),
+        watched=judge.looked_at(),
+        not_observed=[*missing, *_unseen(judge)],
+    )
 
 
-def count_text(findings: Sequence[Finding]) -> str:
-    """`1 error, 2 warnings`; empty without findings."""
-    parts = []
-    for severity, plural in (("error", "errors"), ("warning", "warnings"), ("info", "notes")):
-        count = sum(each.severity == severity for each in findings)
-        if count:
-            name = severity if severity != "info" else "note"
-            parts.append(f"{count} {name if count == 1 else plural}")
-    return ", ".join(parts)
+def _unseen(judge: RunJudge) -> list[Unseen]:
+    return [Unseen(what=each.what, why=each.why) for each in judge.not_observed()]
 
 
 def _title(judge: RunJudge, findings: Sequence[Finding]) -> str:
     what = f"{len(judge.ranks)} of {judge.world} ranks, {judge.steps:,} steps"
-    return f"paceline: {count_text(findings) or 'no findings in what was watched'} ({what})"
+    return f"paceline: {finding_counts(findings) or 'no findings in what was watched'} ({what})"
 
 
 def _headline(finding: Finding) -> str:
-    return f"{finding.severity} {finding.code} {finding.name}" + (f" ({_place(finding)})" if _place(finding) else "")
-
-
-def _place(finding: Finding) -> str:
-    if finding.path is None:
-        return ""
-    path = Path(finding.path)
-    here = Path.cwd()
-    shown = path.relative_to(here) if path.is_relative_to(here) else path
-    return f"{shown}:{finding.line}" if finding.line else str(shown)
+    where = place(finding.path, finding.line)
+    return f"{finding.severity} {finding.code} {finding.name}" + (f" ({where})" if where else "")

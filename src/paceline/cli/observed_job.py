@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from paceline.audits.run_judge import judge_output
-from paceline.cli.observation import LiveJudge, observation_card, observation_document
+from paceline.cli.observation import LiveJudge, observation_card, observed_run
 from paceline.launch.ring_drain import RingDrain, make_rings_folder, observation_off, observed_environment
-from paceline.records.observed import NotObserved
+from paceline.records.observation import ObservedRun, Unseen
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
 
@@ -49,9 +49,9 @@ class Observation:
             width=width,
         )
 
-    def document(self, findings: Sequence[Finding], exit_code: int) -> bytes:
-        """The same as one JSON document."""
-        return observation_document(
+    def record(self, findings: Sequence[Finding], exit_code: int) -> ObservedRun:
+        """The same as a record."""
+        return observed_run(
             self._live.judge,
             findings,
             run=self._run.path,
@@ -60,15 +60,15 @@ class Observation:
             speed=(self._live.steps_per_s, self._live.samples_per_s),
         )
 
-    def _missing(self) -> list[NotObserved]:
+    def _missing(self) -> list[Unseen]:
         if self._drain is None:
-            return [NotObserved(what="everything", why=self._why_not)]
-        found = [NotObserved(what=f"rank {rank}", why=why) for rank, why in sorted(self._drain.notes.items())]
+            return [_unseen("everything", self._why_not)]
+        found = [_unseen(f"rank {rank}", why) for rank, why in sorted(self._drain.notes.items())]
         if self._drain.trouble:
-            found.append(NotObserved(what="some records", why=self._drain.trouble))
+            found.append(_unseen("some records", self._drain.trouble))
         if not self._drain.seen and not found:
             why = "no rank imported torch with the observer's sitecustomize: python -I, -E and -S ignore PYTHONPATH"
-            found.append(NotObserved(what="everything", why=why))
+            found.append(_unseen("everything", why))
         return found
 
     def _throughput(self) -> str:
@@ -76,6 +76,10 @@ class Observation:
             return ""
         text = f"{self._live.steps_per_s:,.1f} steps/s"
         return f"{self._live.samples_per_s:,.0f} samples/s, {text}" if self._live.samples_per_s else text
+
+
+def _unseen(what: str, why: str) -> Unseen:
+    return Unseen(what=what, why=why, by_launcher=True)
 
 
 @contextmanager

@@ -40,6 +40,7 @@ def run_command(argv: list[str]) -> int:
     from paceline.launch.tuning import describe
     from paceline.records.errors import Exit, PacelineError
     from paceline.records.findings import append_findings
+    from paceline.records.observation import encode_observation, write_observation
     from paceline.records.rundir import RunDir
 
     plan = plan_launch(argv)
@@ -56,10 +57,15 @@ def run_command(argv: list[str]) -> int:
         with observed_job(run, _say) as observation:
             outcome = execute(plan, _say, cause_of)
     findings = [*job_findings(outcome.attempts), *observation.findings()]
+    exit_code = outcome.exit_code
+    if exit_code == Exit.OK and _severe(findings, plan.flags["fail_on"]):
+        exit_code = Exit.FAILED
+    record = observation.record(findings, exit_code)
     try:
         append_findings(run.findings, findings)
+        write_observation(run, record)
     except PacelineError as error:  # a full disk does not change how the job ended
-        _say(f"paceline: findings.jsonl was not written: {error.what}")
+        _say(f"paceline: the findings were not written: {error.what}")
     if outcome.message:
         _say(outcome.message)
     width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
@@ -67,11 +73,8 @@ def run_command(argv: list[str]) -> int:
         _say(text_card(outcome.cause.title, outcome.cause.rows, width=width))
     if text := observation.card(width):
         _say(text)
-    exit_code = outcome.exit_code
-    if exit_code == Exit.OK and _severe(findings, plan.flags["fail_on"]):
-        exit_code = Exit.FAILED
     if document is not None:
-        document.write(observation.document(findings, exit_code))
+        document.write(encode_observation(record))
         document.close()
     return exit_code
 

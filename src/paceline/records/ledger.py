@@ -12,12 +12,14 @@ import struct
 from array import array
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from paceline.records.observed_rank import LedgerBatch
 from paceline.records.rundir import RunDir, make_dirs
 
 _ROW = struct.Struct("<qq")
-_HEADER_BYTES = 128
+HEADER_BYTES = 128
+"""Before the first row of a file."""
 
 
 class LedgerWriter:
@@ -47,17 +49,33 @@ class LedgerWriter:
     def _header(self, rows: int) -> bytes:
         """Of version 1.0 of numpy's format, padded so that it never grows."""
         text = f"{{'descr': [('batch', '<i8'), ('index', '<i8')], 'fortran_order': False, 'shape': ({rows},), }}"
-        length = _HEADER_BYTES - 10
+        length = HEADER_BYTES - 10
         return b"\x93NUMPY\x01\x00" + struct.pack("<H", length) + text.ljust(length - 1).encode() + b"\n"
+
+
+class LedgerFile(NamedTuple):
+    """One file of the ledger, and what its name says."""
+
+    path: Path
+    loader: int
+    number: int
+    """The pass."""
+    rank: int
+    attempt: int
+
+
+def ledger_files(run: RunDir) -> Iterator[LedgerFile]:
+    """All files of a run."""
+    for path in sorted(run.path.glob("ledger/loader-*/epoch-*/rank-*.npy")):
+        loader, number = (int(part.rpartition("-")[2]) for part in path.parts[-3:-1])
+        name, _, restart = path.stem.partition(".attempt-")
+        yield LedgerFile(path, loader, number, int(name.rpartition("-")[2]), int(restart or 1))
 
 
 def read_ledger(run: RunDir) -> Iterator[tuple[int, LedgerBatch]]:
     """Ranks and batches of all files, file by file; a torn end is left out."""
-    for path in sorted(run.path.glob("ledger/loader-*/epoch-*/rank-*.npy")):
-        loader, number = (int(part.rpartition("-")[2]) for part in path.parts[-3:-1])
-        name, _, restart = path.stem.partition(".attempt-")
-        rank, attempt = int(name.rpartition("-")[2]), int(restart or 1)
-        content = path.read_bytes()[_HEADER_BYTES:]
+    for path, loader, number, rank, attempt in ledger_files(run):
+        content = path.read_bytes()[HEADER_BYTES:]
         content = content[: len(content) // _ROW.size * _ROW.size]
         for batch, rows in itertools.groupby(_ROW.iter_unpack(content), key=lambda row: row[0]):
             indices = [index for _, index in rows]

@@ -34,6 +34,7 @@ class RunDir:
         checkpoints: one directory a checkpoint below it.
         logs: below it torchrun's layout: <id>/attempt_<k>/<local_rank>/{stdout.log,stderr.log,error.json}.
         findings: findings.jsonl.
+        observation: observation.json of an observed run.
         report: report.html.
         lock_file: locked while the run lives.
     """
@@ -44,6 +45,7 @@ class RunDir:
         self.checkpoints = self.path / "checkpoints"
         self.logs = self.path / "logs"
         self.findings = self.path / "findings.jsonl"
+        self.observation = self.path / "observation.json"
         self.report = self.path / "report.html"
         self.lock_file = self.path / "run.lock"
 

@@ -70,9 +70,11 @@ def _with_launched(names: list[str], runs: Sequence[Run], summaries: Sequence[Su
     """Only what all of these runs have: a run of `paceline run` has no settings of a trainer, nor its numbers."""
     kept = [row for row in _settings(runs) if NOT_SET not in row.values]
     numbers = [row for row in _launch_numbers(summaries) if None not in row.values]
-    left_out = ", ".join(launch_view.NOT_OBSERVED)
-    unobserved = [name for name, summary in zip(names, summaries, strict=True) if summary.launch is not None]
-    remarks = [f"{', '.join(unobserved)}: started by paceline run, which does not observe {left_out}."]
+    remarks = [
+        f"{name}: started by paceline run; not observed: {', '.join(summary.launch.not_observed) or 'nothing'}."
+        for name, summary in zip(names, summaries, strict=True)
+        if summary.launch is not None
+    ]
     caution = CAUTION if any(ratio is not None for row in numbers for ratio in row.ratios[1:]) else ""
     return Comparison(runs=names, settings=kept, numbers=numbers, caution=caution, remarks=remarks)
 
@@ -85,7 +87,21 @@ def _launch_numbers(summaries: Sequence[Summary]) -> list[Number]:
         _number(
             "attempts", [len(s.launch.attempts) if s.launch else None for s in summaries], words.integer, ratio=False
         ),
+        _number("steps", [_of(s, "steps") for s in summaries], words.integer),
+        _number("steps/s", [_of(s, "steps_per_s") for s in summaries], words.rate),
+        _number("samples/s", [_of(s, "samples_per_s_overall") for s in summaries], words.rate),
+        _number("findings", [_findings(s) for s in summaries], words.integer, ratio=False),
     ]
+
+
+def _of(summary: Summary, name: str) -> float | None:
+    value = getattr(summary.launch, name, None)
+    return None if value is None else float(value)
+
+
+def _findings(summary: Summary) -> float | None:
+    found = summary.launch.observation if summary.launch else None
+    return None if found is None else float(len(found.findings))
 
 
 def labels(names: Sequence[str], paths: Sequence[Path]) -> list[str]:

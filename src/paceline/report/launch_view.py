@@ -1,11 +1,12 @@
-"""What a run of `paceline run` can show: its attempts with their causes, how ranks ended, and what they wrote.
+"""What a run of `paceline run` can show: its attempts with their causes, how ranks ended, what they wrote, and what
+observers in them recorded.
 
-The launcher does not look into the script. Steps are shown where an observer timed them; losses and metrics are not
-observed.
+Steps, losses and learning rates are those that an observer saw in the script; metrics are never observed.
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -14,7 +15,10 @@ import msgspec
 import numpy as np
 
 from paceline.records.launched import Attempt, Cause, RankExit
+from paceline.records.observation import ObservedRun, Unseen
+from paceline.records.observed import NotObserved
 from paceline.report import words
+from paceline.report.observed_ranks import ObservedJob
 from paceline.report.run_record import Run
 from paceline.report.thin import Sample
 
@@ -40,6 +44,14 @@ class Output(msgspec.Struct, frozen=True, kw_only=True):
     """There are no others."""
 
 
+class LastLoss(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank called backward on, without the loss scale, at the last step where that was recorded."""
+
+    rank: int
+    step: int
+    value: float
+
+
 class Launch(msgspec.Struct, frozen=True, kw_only=True):
     """What the launcher knows."""
 
@@ -57,6 +69,17 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     timed_steps: int = 0
     samples_per_s: float | None = None
     """Of all ranks, likewise."""
+    steps_per_s: float | None = None
+    """Of rank 0, pauses included."""
+    samples_per_s_overall: float | None = None
+    """That the training loops of all ranks received, pauses included."""
+    samples: dict[int, int] = {}  # msgspec makes a new one for each
+    """That the training loop of each rank received; empty unless all ranks are known."""
+    losses: list[LastLoss] = []  # msgspec makes a new one for each
+    lr: float | None = None
+    """Of the last recorded step: rank 0's first optimizer, its first parameter group."""
+    observation: ObservedRun | None = None
+    """What was found; None where that was not recorded."""
     timed_by: list[str] = []  # msgspec makes a new one for each
     sampled: bool = False
     """Only some steps were timed."""
@@ -70,24 +93,67 @@ def launch_of(run: Run) -> Launch | None:
     last = attempts[-1] if attempts else None
     seen = run.observed
     rate = _median(seen.rates) if seen else None
-    known = {"steps": seen and seen.steps, "samples": seen and seen.samples, "samples/s": rate}
+    losses = _last_losses(run.job)
+    lr = _last_lr(run.job)
+    world = launch_world(run)
+    samples = run.job.samples if world is not None and len(run.job.samples) == world else {}
+    found = run.observation
+    overall = found.samples_per_s if found else None
+    known = {
+        "steps": seen and seen.steps,
+        "samples": (seen and seen.samples) or samples or None,
+        "samples/s": rate if rate is not None else overall,
+        "loss": losses or None,
+        "learning rate": lr,
+    }
+    unseen: Sequence[NotObserved | Unseen] = run.not_observed if found is None else found.not_observed
     return Launch(
         steps=seen.steps if seen else None,
         step_s=_median(seen.durations) if seen else None,
         timed_steps=len(seen.durations.values()) if seen else 0,
         samples_per_s=rate,
+        steps_per_s=_steps_per_s(run.job),
+        samples_per_s_overall=overall,
+        samples=samples,
+        losses=losses,
+        lr=lr,
+        observation=found,
         timed_by=list(seen.sources) if seen else [],
         sampled=seen is not None and seen.sampled,
         wall_s=run.end.elapsed_s if run.end else None,
-        world=launch_world(run),
+        world=world,
         attempts=attempts,
         cause=last.cause if last else None,
         output=_output(run.path, last) if last else [],
         not_observed=[
             *(what for what in NOT_OBSERVED if known.get(what) is None),
-            *(f"{each.what} ({each.why})" for each in run.not_observed),
+            *(f"{each.what} ({each.why})" for each in unseen),
         ],
     )
+
+
+def _last_losses(job: ObservedJob) -> list[LastLoss]:
+    """Of the first optimizer of each rank."""
+    found = []
+    for rank in job.ranks.values():
+        for trace in list(rank.optimizers.values())[:1]:
+            known = [(step, loss) for step, loss in zip(trace.step, trace.loss, strict=True) if math.isfinite(loss)]
+            if known:
+                found.append(LastLoss(rank=rank.rank, step=int(known[-1][0]), value=known[-1][1]))
+    return found
+
+
+def _last_lr(job: ObservedJob) -> float | None:
+    first = job.ranks.get(0)
+    traces = list(first.optimizers.values()) if first else []
+    return traces[0].lr[-1] if traces and math.isfinite(traces[0].lr[-1]) else None
+
+
+def _steps_per_s(job: ObservedJob) -> float | None:
+    first = job.ranks.get(0)
+    if first is None or len(first.timed_step) < 2 or first.elapsed_s[-1] <= first.elapsed_s[0]:
+        return None
+    return (first.timed_step[-1] - first.timed_step[0]) / (first.elapsed_s[-1] - first.elapsed_s[0])
 
 
 def _median(sample: Sample) -> float | None:

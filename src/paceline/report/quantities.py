@@ -59,8 +59,21 @@ def _launched(summary: Summary, launch: Launch) -> list[Quantity]:
         Quantity("wall time", words.duration(launch.wall_s), ("start-up of the workers included",)),
         Quantity("attempts", str(len(outcomes)) if outcomes else words.NOT_OBSERVED, (counts,)),
         Quantity("ranks", words.integer(launch.world)),
+        *_found(launch),
         *_steps(launch),
     ]
+
+
+def _found(launch: Launch) -> list[Quantity]:
+    """How many findings there are; nothing where no judgement was recorded."""
+    if launch.observation is None:
+        return []
+    counts = words.finding_counts(launch.observation.findings) or "none in what was watched"
+    ranks = launch.observation.ranks
+    seen = (
+        f"{len(ranks.observed)} of {words.plural(ranks.world, 'rank')} observed" if ranks.world else "no rank observed"
+    )
+    return [Quantity("findings", str(len(launch.observation.findings)), tuple(filter(None, (counts, seen))))]
 
 
 def _steps(launch: Launch) -> list[Quantity]:
@@ -72,8 +85,36 @@ def _steps(launch: Launch) -> list[Quantity]:
         timed = f"median of {words.plural(launch.timed_steps, 'step')} of rank 0"
         how = (f"{timed}, a sample of all" if launch.sampled else timed, *(f"timed by {by}" for by in launch.timed_by))
         found.append(Quantity("step time", words.duration(launch.step_s), how))
+    if launch.steps_per_s is not None:
+        found.append(Quantity("steps/s", words.rate(launch.steps_per_s), ("of rank 0, pauses included",)))
     if launch.samples_per_s is not None:
         found.append(Quantity("samples/s", words.rate(launch.samples_per_s), ("median over the same steps",)))
+    elif launch.samples_per_s_overall is not None:
+        received = "received by the training loops of all ranks, pauses included"
+        found.append(Quantity("samples/s", words.rate(launch.samples_per_s_overall), (received,)))
+    if launch.samples:
+        each = sorted(set(launch.samples.values()))
+        shares = f"{words.integer(each[0])} a rank" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,} a rank"
+        found.append(
+            Quantity("samples", words.integer(sum(launch.samples.values())), ("received by all ranks", shares))
+        )
+    return [*found, *_observed_training(launch)]
+
+
+def _observed_training(launch: Launch) -> list[Quantity]:
+    """Loss and learning rate, as the script used them."""
+    found = []
+    if launch.losses:
+        first, *others = launch.losses
+        how = f"as the script called backward(), rank {first.rank}, step {first.step:,}"
+        values = [each.value for each in others]
+        rest = f"other ranks {words.decimal(min(values))} to {words.decimal(max(values))}" if values else ""
+        rest = f"rank {others[0].rank}: {words.decimal(values[0])}" if len(values) == 1 else rest
+        found.append(Quantity("last loss", words.decimal(first.value), tuple(filter(None, (how, rest)))))
+    if launch.lr is not None:
+        found.append(
+            Quantity("learning rate", f"{launch.lr:.4g}", ("of the last recorded step, first parameter group",))
+        )
     return found
 
 

@@ -1,7 +1,8 @@
 """A run directory as a `Run` of numpy columns, read as a stream in bounded memory.
 
-Only rank 0's events are read: losses, samples, evaluations and checkpoints in it are those of all ranks, phase
-times are rank 0's own. A run that was killed at any point still loads; what is missing is empty, never invented.
+Of a training only rank 0's events are read: losses, samples, evaluations and checkpoints in it are those of all ranks,
+phase times are rank 0's own. Of a job of `paceline run` the events of all ranks are read (`observed_ranks`). A run that
+was killed at any point still loads; what is missing is empty, never invented.
 """
 
 from __future__ import annotations
@@ -16,12 +17,15 @@ import msgspec
 import numpy as np
 
 from paceline.checkpoint import manifest
+from paceline.records.errors import PacelineError
 from paceline.records.launched import Attempt
+from paceline.records.observation import ObservedRun, read_observation
 from paceline.records.observed import NotObserved, StepTiming
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir, is_live, read_info
 from paceline.records.schema import AnyEvent, Checkpoint, End, Evaluation, Note, RunInfo, Start, Step
 from paceline.report.noise import Noise, noise_of
+from paceline.report.observed_ranks import ObservedJob, observed_job
 from paceline.report.thin import Sample, Steps, Thinner, Windows, number
 
 if TYPE_CHECKING:
@@ -154,6 +158,10 @@ class Run:
     """Steps that an observer timed; None where there was none."""
     not_observed: list[NotObserved] = field(default_factory=list)
     """What probes could not see."""
+    observation: ObservedRun | None = None
+    """What `paceline run` or `paceline audit` found."""
+    job: ObservedJob = field(default_factory=ObservedJob)
+    """What the ranks of `paceline run` recorded."""
     remarks: list[str] = field(default_factory=list)
     """What reading came across: torn, damaged, or later events; damaged checkpoints."""
     on_disk: list[manifest.Standing] = field(default_factory=list)
@@ -190,6 +198,12 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
     run.end = _first_cause(place, run.end)
     reader.finish()
     run.noise = noise_of(place, run.info, run.steps)
+    if run.info.verb == "run":
+        run.job = observed_job(place)
+        try:
+            run.observation = read_observation(place)
+        except PacelineError as error:
+            run.remarks.append(f"{error.what}: {error.hint}")
     run.on_disk = manifest.standing(place.checkpoints)
     run.live = is_live(place)
     return run

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import math
 import shlex
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
-from paceline.records.schema import RunInfo
+from paceline.records.schema import Finding, RunInfo
 
 NOT_OBSERVED = "not observed"
 FUSED = ("sgd", "adamw")
@@ -89,6 +91,24 @@ def size(count_bytes: float) -> str:
 def plural(count: int, one: str, many: str = "") -> str:
     """`1 step`, `2 steps`."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def finding_counts(findings: Iterable[Finding]) -> str:
+    """`1 error, 2 warnings`; empty without findings."""
+    severities = [each.severity for each in findings]
+    named = {"error": "error", "warning": "warning", "info": "note"}
+    known = [plural(severities.count(each), name) for each, name in named.items() if each in severities]
+    other = sum(each not in named for each in severities)
+    return ", ".join([*known, *([plural(other, "other finding")] if other else [])])
+
+
+def place(path: str | None, line: int | None) -> str:
+    """`train.py:12`, relative to the working directory where it is below it; empty where it is not known."""
+    if path is None:
+        return ""
+    here = Path.cwd()
+    shown = Path(path).relative_to(here) if Path(path).is_relative_to(here) else Path(path)
+    return f"{shown}:{line}" if line is not None else str(shown)
 
 
 def plain(value: Any) -> str:

@@ -20,7 +20,7 @@ from paceline.report.page.theme import look
 Item = TypeVar("Item")
 Number = float | None
 Form = Literal["number", "count", "share", "seconds", "bytes", "year", "name"]
-Kind = Literal["line", "points", "band", "bars"]
+Kind = Literal["line", "points", "band", "bars", "map"]
 DOTTED = "2 3"
 DASHED = "7 4"
 PATHS = {look(index).marker: look(index).path for index in range(6)}
@@ -103,7 +103,7 @@ class Series:
     Attributes:
         name: in the legend; series of the same look share an entry.
         x, y: (n,) numbers or names; None leaves a gap.
-        kind: line, points, band or bars.
+        kind: line, points, band, bars, or a map: a row of colored columns for each name in y.
         paint: a colour of the theme.
         dash: of the line, SVG's stroke-dasharray.
         marker: Plotly's name; empty for none.
@@ -111,6 +111,7 @@ class Series:
         width, alpha: of the line.
         size: of the marker; 0 leaves it to the drawing.
         sparse: so many markers at most; 0 for one at each point.
+        z: of a map, for each y (n,) numbers: 0 is pale, 1 is strong, and what is above has a color of its own.
         low, high: (n,) ends of intervals along y: a band about a line, whiskers of points and bars. None has no end.
         whiskers: a line has whiskers instead of a band.
         left, right: the same along x, whiskers only.
@@ -121,7 +122,7 @@ class Series:
 
     name: str
     x: Sequence[float | str] | Choice
-    y: Sequence[Number] | Choice
+    y: Sequence[Number] | Sequence[str] | Choice
     kind: Kind = "line"
     paint: str = "run-0"
     dash: str = ""
@@ -138,6 +139,7 @@ class Series:
     whiskers: bool = False
     said: Sequence[str | Number] = ()
     hover: str | Choice | None = ""
+    z: Sequence[Sequence[Number]] = ()
 
     @property
     def wide(self) -> bool:
@@ -184,6 +186,7 @@ class Figure:
         picture: file name of a picture for papers; empty for none.
         shares: bars can be shown as shares of their sum.
         grouped: bars of several series stand side by side.
+        low: needs little height.
     """
 
     id: str
@@ -198,6 +201,7 @@ class Figure:
     picture: str = ""
     shares: bool = False
     grouped: bool = False
+    low: bool = False
 
     @property
     def legend(self) -> list[Series]:

@@ -111,8 +111,24 @@ const frame = (() => {
     arrayminus: low.map((end, at) => Math.max(0, middle[at] - end)),
   });
 
+  // ---- a map: pale to strong up to 1, and beyond 1 in another color
+  const mixed = (from, to, part) => {
+    const channel = (hex, at) => parseInt(hex.slice(at, at + 2), 16);
+    return `rgb(${[1, 3, 5].map((at) => Math.round(channel(from, at) + part * (channel(to, at) - channel(from, at)))).join(",")})`;
+  };
+  function map(one) {
+    const most = Math.max(1.001, ...one.z.flat()), paper = color("grid"), more = color("run-1");
+    const scale = [[0, paper], [0.02 / most, mixed(paper, color(one.paint), 0.25)], [1 / most, color(one.paint)]]
+      .concat([[1.0005 / most, mixed(paper, more, 0.6)], [1, more]]);
+    return [{
+      type: "heatmap", x: one.x, y: one.y, z: one.z, zmin: 0, zmax: most, colorscale: scale, showscale: false,
+      ygap: 3, hovertemplate: `${one.hover}<extra></extra>`,
+    }];
+  }
+
   function drawn(one, figure, share, sums) {
     const paint = color(one.paint);
+    if (one.kind === "map") return map(one);
     if (one.kind === "bars") {
       const y = share ? one.y.map((value, at) => value / sums[at]) : one.y;
       return [{

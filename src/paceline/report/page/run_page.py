@@ -10,6 +10,7 @@ from paceline.records.launched import RankExit
 from paceline.report import launch_view, words
 from paceline.report.comparison import Comparison, compare
 from paceline.report.page.figures import payload, tabulate
+from paceline.report.page.observed_section import figures_of, observed_section
 from paceline.report.page.run_figures import run_figures
 from paceline.report.page.shell import Parts, plotly_script, render, template, write_html
 from paceline.report.page.theme import look
@@ -39,11 +40,13 @@ def render_page(runs: Sequence[Run], summaries: Sequence[Summary], comparison: C
     comparison = comparison or compare(runs, summaries)
     names = comparison.runs
     figures = run_figures(dict(zip(names, runs, strict=True)), summaries)
+    cards = [_card(*one) for one in zip(runs, summaries, names, range(len(runs)), strict=True)]
+    drawn = [*figures, *(figure for card in cards for figure in figures_of(card["observed"]))]
     return render(
         _PARTS,
         names[0] if len(runs) == 1 else f"{len(runs)} runs compared",
-        {"figures": [payload(figure) for figure in figures]},
-        runs=[_card(*one) for one in zip(runs, summaries, names, range(len(runs)), strict=True)],
+        {"figures": [payload(figure) for figure in drawn]},
+        runs=cards,
         comparison=comparison,
         figures=figures,
         target_bars=_target_bars(summaries, names),
@@ -92,6 +95,7 @@ def _card(run: Run, summary: Summary, name: str, index: int) -> dict[str, Any]:
         "environment": [*words.environment(run.info), *_machine(run.info.facts.get("machine"))],
         "where": _where(summary),
         "launch": _launch(summary),
+        "observed": observed_section(run, summary, f"run-{index + 1}"),
     }
 
 

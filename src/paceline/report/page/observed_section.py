@@ -1,0 +1,82 @@
+"""What the page of a run of `paceline run` shows of the inside of its ranks: findings, curves, samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from paceline.records.schema import Finding
+from paceline.report import words
+from paceline.report.launch_view import NOT_OBSERVED, as_shown
+from paceline.report.page.figures import Figure, Table
+from paceline.report.page.observed_figures import ledger_figures, observed_figures
+from paceline.report.run_record import Run
+from paceline.report.summary import Summary
+
+_SEVERITIES = ("error", "warning", "info")
+_LONGEST = 400
+
+
+def observed_section(run: Run, summary: Summary, place: str) -> dict[str, Any] | None:
+    """What the template needs; None for runs of other verbs.
+
+    Args:
+        run: as loaded.
+        summary: of it.
+        place: that ids of its figures begin with.
+    """
+    if summary.launch is None:
+        return None
+    found = summary.launch.observation
+    unseen = [(each.what, each.why) for each in found.not_observed] if found else []
+    if absent := [what for what in summary.launch.not_observed if what in NOT_OBSERVED]:
+        unseen.append((", ".join(absent), "not recorded"))
+    return {
+        "judged": found is not None,
+        "recorded": run.job.recorded > 0,
+        "counts": words.finding_counts(found.findings) if found else "",
+        "findings": [_finding(each) for each in sorted(found.findings, key=_order)] if found else [],
+        "watched": [(topic, "; ".join(texts)) for topic, texts in found.watched.items() if texts] if found else [],
+        "unseen": unseen,
+        "figures": observed_figures(run, place),
+        "maps": ledger_figures(run, place, summary.launch.world),
+    }
+
+
+def figures_of(section: dict[str, Any] | None) -> list[Figure]:
+    """All figures of a section."""
+    return [*section["figures"], *section["maps"]] if section else []
+
+
+def _order(finding: Finding) -> int:
+    return _SEVERITIES.index(finding.severity) if finding.severity in _SEVERITIES else len(_SEVERITIES)
+
+
+def _finding(finding: Finding) -> dict[str, Any]:
+    facts = [
+        ("place", words.place(finding.path, finding.line)),
+        ("rank", "" if finding.rank is None else str(finding.rank)),
+        ("step", "" if finding.step is None else words.integer(finding.step)),
+        ("faults", ", ".join(finding.faults)),
+    ]
+    rows = [[name.replace("_", " "), _text(value)] for name, value in finding.evidence.items()]
+    return {
+        "severity": finding.severity,
+        "code": finding.code,
+        "name": finding.name,
+        "message": as_shown(finding.message),
+        "advice": as_shown(finding.advice),
+        "facts": [(label, text) for label, text in facts if text],
+        "evidence": Table(f"Evidence of {finding.code}", ["What", "Value"], rows) if rows else None,
+    }
+
+
+def _text(value: Any) -> str:
+    """A value of the evidence; long ones are cut."""
+    if isinstance(value, str | int | float | None):
+        text = "none" if value is None else value if isinstance(value, str) else words.plain(value)
+    else:
+        text = msgspec.json.encode(value).decode()
+    text = as_shown(text.replace("\n", " "))
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} …"
