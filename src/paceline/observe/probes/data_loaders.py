@@ -79,7 +79,9 @@ class DataLoaders(Probe):
         self._epoch = int(args[1] if len(args) > 1 else kwargs["epoch"])
 
     def _constructed(self, loader: Any) -> None:
-        self._attached.add(sampler_of(loader))
+        sampler = sampler_of(loader)
+        if isinstance(sampler, DistributedSampler):  # a sampler may as well be a list, which has no weak references
+            self._attached.add(sampler)
         self._places[loader] = user_place()
 
     def _began(self, loader: Any, iterator: Any) -> None:
