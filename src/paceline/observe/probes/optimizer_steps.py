@@ -1,12 +1,15 @@
 """The step clock: optimizer steps, their learning rates, and what happened between them.
 
 A step ends the round in which each optimizer steps at most once: the two optimizers of a GAN share a step, one that
-steps five times as often counts alone, and an optimizer inside another does not count twice.
+steps five times as often counts alone, and a step within another one, of an inner optimizer or of the base class, is
+part of it.
 """
 
 from __future__ import annotations
 
+import sys
 import time
+from types import FrameType
 from typing import Any
 
 import torch
@@ -38,7 +41,7 @@ class OptimizerSteps(Probe):
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
         self._round: set[int] = set()
-        self._stepping: list[int] = []
+        self._stepping: list[int] = []  # ids of frames that call hooks, the outermost first; frames would keep tensors
         self._sets: dict[int, tuple[int, int]] = {}
         self._patterns: dict[int, Any] = {}
         self._extra = 0
@@ -54,11 +57,11 @@ class OptimizerSteps(Probe):
 
         def before(optimizer: Optimizer, *_: Any) -> None:
             if session.on and not compiling():
-                session.run(self, self._begins, optimizer)
+                session.run(self, self._begins, optimizer, sys._getframe(1))
 
         def after(optimizer: Optimizer, *_: Any) -> None:
             if session.on and not compiling():
-                session.run(self, self._ended, optimizer)
+                session.run(self, self._ended, optimizer, sys._getframe(1))
 
         session.patch(self, Optimizer, "__init__", after=lambda *_: self._models.note_optimizer())
         session.listen(self, Topic.FORWARD, lambda _: self._without_optimizer())
@@ -66,11 +69,12 @@ class OptimizerSteps(Probe):
         session.undo(self, optimizers.register_optimizer_step_pre_hook(before).remove)
         session.undo(self, optimizers.register_optimizer_step_post_hook(after).remove)
 
-    def _begins(self, optimizer: Optimizer) -> None:
-        if id(optimizer) in self._stepping:  # its last step raised an exception
-            self._stepping.clear()
-        self._stepping.append(id(optimizer))
-        if len(self._stepping) > 1:  # an optimizer that steps another one
+    def _begins(self, optimizer: Optimizer, frame: FrameType) -> None:
+        around = _frames_around(frame) if self._stepping else set()
+        while self._stepping and self._stepping[-1] not in around:  # that step raised an exception
+            self._stepping.pop()
+        self._stepping.append(id(frame))
+        if len(self._stepping) > 1:
             return
         number = self._models.add_optimizer(optimizer)
         session, progress = self._session, self._session.progress
@@ -206,8 +210,10 @@ class OptimizerSteps(Probe):
             )
         )
 
-    def _ended(self, optimizer: Optimizer) -> None:
-        if (self._stepping and self._stepping.pop() != id(optimizer)) or self._stepping:
+    def _ended(self, optimizer: Optimizer, frame: FrameType) -> None:
+        while self._stepping and self._stepping.pop() != id(frame):
+            continue
+        if self._stepping:
             return
         number = self._models.add_optimizer(optimizer)
         session, progress = self._session, self._session.progress
@@ -241,6 +247,16 @@ class OptimizerSteps(Probe):
         if not progress.recorded and is_recorded(step + 1):
             self._reductions()  # counts those of the next step from here
         progress.recorded, progress.digests = is_recorded(step + 1), has_digests(step + 1)
+
+
+def _frames_around(frame: FrameType) -> set[int]:
+    """Ids of the frames of steps that are under way around this one, which is that of a step as well."""
+    found, at = set(), frame.f_back
+    while at is not None:
+        if at.f_code is frame.f_code:
+            found.add(id(at))
+        at = at.f_back
+    return found
 
 
 def norms(window: StepWindow, parameters: list[torch.Tensor]) -> tuple[float | None, float | None]:
