@@ -75,21 +75,6 @@ class StepTiming(Event, frozen=True, kw_only=True, tag="step_timing"):
     """Only some steps are timed like this one."""
 
 
-class LoaderPass(Event, frozen=True, kw_only=True, tag="loader_pass"):
-    """One pass of this rank over a data loader, as far as it went."""
-
-    loader: int
-    """0 for the loader that was first iterated over in this process."""
-    number: int
-    """The pass over that loader, 0 for the first."""
-    samples: int | None
-    """In the whole data set; None when it has no length."""
-    batches: list[list[int]]
-    """Indices into the data set of each batch that the loop received, in order."""
-    not_observed: NotObserved | None = None
-    """Why `batches` is not all there was."""
-
-
 class Fingerprint(Event, frozen=True, kw_only=True, tag="fingerprint"):
     """A digest of each tensor of this rank's state: equal digests are equal bits."""
 
