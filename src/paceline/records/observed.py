@@ -1,4 +1,4 @@
-"""What is seen from inside a training process without changing it: collectives, consumed samples, fingerprints.
+"""What is seen from inside a training process without changing it: collectives, timings, fingerprints.
 
 Probes (`paceline.observe`) write these, judges read them; neither knows the other.
 """
