@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
 from paceline.pool.warm_ranks import RankFailure
 from paceline_course.answer import Answer, scratch_folder
 
@@ -73,7 +73,7 @@ def test_a_script_is_seen_from_its_samples_to_its_weights(answer) -> None:
     assert "arguments ['--epochs', '2']" in run.printed(0)
     assert run.printed(1) == ""
     assert (run.last / "result.txt").read_text() == "done"
-    if CollectiveTrace.available():
+    if not GroupCollectives.missing():
         assert sum(call.by_backward and call.op == "all_reduce" for call in run.calls(0)) == 6
 
 

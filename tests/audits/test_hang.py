@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from paceline.audits.hang import Hang, Seen, card, diagnose
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
 from paceline.pool.warm_ranks import RankTimeout, run_ranks
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.place import Place, place_in_stacks
@@ -24,7 +24,7 @@ Current thread 0x00007f0000000002 (most recent call first):
   File "/home/me/train.py", line 42 in step
   File "/home/me/train.py", line 60 in <module>
 """
-needs_trace = pytest.mark.skipif(not CollectiveTrace.available(), reason="torch 2.14 and newer tell of collectives")
+needs_trace = pytest.mark.skipif(bool(GroupCollectives.missing()), reason="torch 2.14 and newer tell of collectives")
 
 
 def call(seq: int, op: str = "all_reduce", size: int = 8) -> Collective:

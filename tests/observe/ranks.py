@@ -5,17 +5,23 @@ from __future__ import annotations
 import contextlib
 import time
 from pathlib import Path
-from typing import Any
+from unittest import mock
 
 import torch
 import torch.distributed as dist
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.observe.collective_trace import CollectiveTrace
-from paceline.observe.fingerprint import fingerprint
-from paceline.observe.step_count import StepWatch
-from paceline.records.observed import Collective, Fingerprint
+from paceline.observe.model_registry import ModelRegistry
+from paceline.observe.probes import group_collectives
+from paceline.observe.probes.group_collectives import GroupCollectives
+from paceline.observe.probes.optimizer_steps import OptimizerSteps
+from paceline.observe.probes.replica_state import ReplicaState
+from paceline.observe.probes.wrapped_models import WrappedModels
+from paceline.observe.session import Probe, Session, Topic
+from paceline.observe.sinks import ImmediateSink, MemorySink
+from paceline.records.event import Event
+from paceline.records.observed import Collective, CollectiveDone, Fingerprint
 
 
 def network() -> nn.Module:
@@ -26,7 +32,7 @@ def network() -> nn.Module:
 
 def trained(watched: bool, steps: int = 4) -> list[bytes]:
     """Weights after some steps of DDP with momentum on each rank's own data."""
-    with CollectiveTrace() if watched else contextlib.nullcontext():
+    with Session(MemorySink(), [GroupCollectives()]) if watched else contextlib.nullcontext():
         model = DistributedDataParallel(network(), bucket_cap_mb=1)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
         torch.manual_seed(dist.get_rank())
@@ -37,10 +43,29 @@ def trained(watched: bool, steps: int = 4) -> list[bytes]:
     return [p.detach().numpy().tobytes() for p in model.parameters()]
 
 
-def some_calls(folder: str) -> tuple[list[Collective], list[int], str]:
-    """A backward of DDP, a group of its own, a send: the calls, which of them are done, trouble."""
+class Both(MemorySink):
+    """Keeps events and writes them to a file at once."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self._file = ImmediateSink(path)
+
+    def emit(self, event: Event) -> None:
+        """Keep and write an event."""
+        super().emit(event)
+        self._file.emit(event)
+
+
+def traced(folder: str) -> Session:
+    """Writes the collectives of this rank to a file of its own."""
+    return Session(ImmediateSink(Path(folder) / f"rank-{dist.get_rank()}.jsonl"), [GroupCollectives()])
+
+
+def some_calls(folder: str) -> tuple[list[Collective], list[int], dict[str, str]]:
+    """A backward of DDP, a group of its own, a send: the calls, which of them are done, failed probes."""
     rank = dist.get_rank()
-    with CollectiveTrace(Path(folder) / f"rank-{rank}.jsonl") as trace:
+    sink = Both(Path(folder) / f"rank-{rank}.jsonl")
+    with Session(sink, [GroupCollectives()]) as session:
         model = DistributedDataParallel(nn.Linear(3, 2, bias=False))
         model(torch.ones(1, 3)).sum().backward()
         group = dist.new_group([0, 1])
@@ -54,7 +79,16 @@ def some_calls(folder: str) -> tuple[list[Collective], list[int], str]:
         dist.broadcast(torch.ones(3, dtype=torch.int64), src=1)
         time.sleep(0.05)  # completions are told by a thread of the backend
     dist.all_reduce(torch.ones(1))  # no longer watched
-    return trace.calls, sorted(trace.done_s), trace.trouble
+    return sink.of(Collective), sorted(each.seq for each in sink.of(CollectiveDone)), session.failed
+
+
+def reduced_beside_a_broken_probe() -> tuple[float, list[str]]:
+    """A sum over ranks, and why the probe failed that looked on."""
+    broken = mock.patch.object(group_collectives, "user_place_and_backward", side_effect=KeyError("numel"))
+    with broken, Session(MemorySink(), [GroupCollectives()]) as session:
+        value = torch.ones(1)
+        dist.all_reduce(value)
+    return value.item(), list(session.failed.values())
 
 
 def nothing() -> None:
@@ -64,7 +98,7 @@ def nothing() -> None:
 def one_stays_away(folder: str) -> None:
     """All ranks meet three times; then rank 1 is busy elsewhere and the others wait."""
     rank = dist.get_rank()
-    CollectiveTrace(Path(folder) / f"rank-{rank}.jsonl").start()
+    traced(folder).arm()
     for _ in range(3):
         dist.all_reduce(torch.ones(4))
     if rank == 1:
@@ -81,7 +115,7 @@ def elsewhere() -> None:
 def different_calls(folder: str) -> None:
     """Rank 0 broadcasts while rank 1 reduces."""
     rank = dist.get_rank()
-    CollectiveTrace(Path(folder) / f"rank-{rank}.jsonl").start()
+    traced(folder).arm()
     dist.barrier()
     if rank == 0:
         dist.all_gather([torch.ones(4), torch.ones(4)], torch.ones(4))
@@ -89,50 +123,25 @@ def different_calls(folder: str) -> None:
         dist.all_reduce(torch.ones(6))
 
 
+def of_state() -> list[Probe]:
+    """Probes that digest state, and what they listen to."""
+    models = ModelRegistry()
+    return [ReplicaState(models), OptimizerSteps(models), WrappedModels(models)]
+
+
 def fingerprints(fault: str) -> list[Fingerprint]:
-    """Of a wrapped model after two steps, with and without randomness."""
-    rank = dist.get_rank()
-    model = DistributedDataParallel(network(), broadcast_buffers=False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    torch.manual_seed(rank)
-    for _ in range(2):
-        optimizer.zero_grad()
-        inputs = torch.randn(4, 1000)
-        # The fault: a forward past the wrapper is not synchronised.
-        outputs = model.module(inputs) if fault == "module" else model(inputs)
-        outputs.sum().backward()
-        optimizer.step()
-    if fault == "rate" and rank == 1:
-        optimizer.param_groups[0]["lr"] = 0.2
-    return [
-        fingerprint(model, optimizer, rank=rank, step=2),
-        fingerprint(model, optimizer, rank=rank, step=2, randomness=True),
-    ]
-
-
-def random_numbers_after(probe: bool) -> Any:
-    """What the generators give next."""
-    torch.manual_seed(0)
-    if probe:
-        fingerprint(network(), randomness=True)
-    else:
-        network()
-    return torch.rand(3).tolist()
-
-
-def stepped(fault: str) -> tuple[list[str], int, int, str]:
-    """Digests after three steps of DDP, wrapped models, optimizers, trouble."""
-    rank = dist.get_rank()
-    before = DistributedDataParallel.__init__
-    with StepWatch(most=2) as watch:
-        model = DistributedDataParallel(nn.Linear(4, 2))
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        torch.manual_seed(rank)
-        for _ in range(3):
+    """Of a wrapped model during two steps."""
+    sink = MemorySink()
+    with Session(sink, of_state(), rank=dist.get_rank()) as session:
+        model = DistributedDataParallel(network(), broadcast_buffers=False)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        torch.manual_seed(dist.get_rank())
+        for _ in range(2):
             optimizer.zero_grad()
-            inputs = torch.randn(5, 4)
-            (model.module(inputs) if fault else model(inputs)).sum().backward()
+            inputs = torch.randn(4, 1000)
+            # The fault: a forward past the wrapper is not synchronised.
+            outputs = model.module(inputs) if fault == "module" else model(inputs)
+            outputs.sum().backward()
             optimizer.step()
-    if DistributedDataParallel.__init__ is not before:
-        return [], 0, 0, "DDP was left changed"
-    return watch.digests, len(watch.wrapped), watch.steps, watch.trouble
+        session.announce(Topic.SCRIPT_ENDS)
+    return sink.of(Fingerprint)

@@ -8,8 +8,11 @@ import matplotlib.pyplot as plt
 import torch
 import torch.distributed as dist
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
+from paceline.observe.session import Session
+from paceline.observe.sinks import MemorySink
 from paceline.pool.warm_ranks import run_ranks
+from paceline.records.observed import Collective
 from paceline_course.answer_process import load_file
 from paceline_course.checking import load_module
 
@@ -51,7 +54,7 @@ def ring_in_motion(world: int) -> object:
 
 def bytes_by_world(length: int = 100_000) -> None:
     """What the busiest rank sends, measured: everything through rank 0, and the learner's ring."""
-    if not CollectiveTrace.available():
+    if GroupCollectives.missing():
         print("this torch does not tell of what is sent (2.14 does), so there is no picture")
         return
     worlds = [2, 3, 4]
@@ -72,9 +75,10 @@ def _sent(path: str, length: int) -> tuple[int, int]:
     ways = (_through_rank_0, load_file(path).all_reduce)
     found = []
     for way in ways:
-        with CollectiveTrace() as trace:
+        sink = MemorySink()
+        with Session(sink, [GroupCollectives()]):
             way(torch.ones(length))
-        found.append(sum(call.bytes for call in trace.calls if call.op == "send"))
+        found.append(sum(call.bytes for call in sink.of(Collective) if call.op == "send"))
     return found[0], found[1]
 
 

@@ -13,8 +13,11 @@ import torch.distributed as dist
 from matplotlib.axes import Axes
 from torch import nn
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
+from paceline.observe.session import Session
+from paceline.observe.sinks import MemorySink
 from paceline.pool.warm_ranks import run_ranks
+from paceline.records.observed import Collective, CollectiveDone
 from paceline_course.answer_process import load_file
 
 WORK = Path("work")
@@ -90,7 +93,7 @@ FORMS = (("naive", "L4_1.py"), ("one flat bucket", "L4_2.py"), ("buckets, overla
 
 def timelines(layers: int = 24, fit: int = 6) -> None:
     """The learner's three forms, traced on two ranks: when each collective was sent, and when it was complete."""
-    if not CollectiveTrace.available():
+    if GroupCollectives.missing():
         print("this torch does not tell of its collectives (2.14 does), so there is no picture")
         return
     _, axes = plt.subplots(len(FORMS), 1, figsize=(9, 4.6), sharex=True, layout="constrained")
@@ -128,9 +131,10 @@ def _traced_step(path: str, kind: str, layers: int, bucket_bytes: int) -> Step:
         model.zero_grad()
         loss = model(batch).square().mean()
         dist.barrier()
-        trace = CollectiveTrace()
+        sink = MemorySink()
+        session = Session(sink, [GroupCollectives()])
         if traced:
-            trace.start()
+            session.arm()
         began = time.monotonic()
         loss.backward()
         backward_s = time.monotonic() - began
@@ -139,9 +143,10 @@ def _traced_step(path: str, kind: str, layers: int, bucket_bytes: int) -> Step:
         else:
             buckets.finish()
         all_s = time.monotonic() - began
-        trace.stop()
-    time.sleep(0.02)
+        time.sleep(0.02)  # a thread of the backend reports the last completions
+        session.disarm()
+    done_s = {each.seq: each.done_s for each in sink.of(CollectiveDone)}
     calls = [
-        (call.op, call.issued_s - began, trace.done_s.get(call.seq, began + all_s) - began) for call in trace.calls
+        (call.op, call.issued_s - began, done_s.get(call.seq, began + all_s) - began) for call in sink.of(Collective)
     ]
     return Step(calls, backward_s, all_s)

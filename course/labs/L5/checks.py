@@ -12,9 +12,13 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from paceline.observe.loaders import LoaderLedger
+from paceline.observe.model_registry import ModelRegistry
+from paceline.observe.probes.data_loaders import DataLoaders
+from paceline.observe.session import Session
+from paceline.observe.sinks import MemorySink
 from paceline.parallel.partition import split
 from paceline.pool.warm_ranks import RankTimeout
+from paceline_course.answer_process import passes_in
 from paceline_course.checking import Answer, Message, Wrong, learners, load_module, proves
 
 common = load_module(Path(__file__).with_name("common.py"), "paceline_course_L5_common")
@@ -339,11 +343,12 @@ def epochs(samples: int, global_batch: int, seed: int, count: int) -> list[list[
     dist.get_rank()
     torch.manual_seed(1000 + dist.get_rank())  # each process has a state of its own, as after some steps
     loader, sampler = learners("make_loader")(material.Numbers(samples), global_batch, seed)
-    with LoaderLedger() as ledger:
+    sink = MemorySink()
+    with Session(sink, [DataLoaders(ModelRegistry(), every_pass=True)]):
         for epoch in range(count):
             for _ in learners("epoch_of")(loader, sampler, epoch):
                 pass
-    return [each.batches for each in ledger.passes]
+    return [each.batches for each in passes_in(sink)]
 
 
 @proves("L5.3", "together the processes see every sample once an epoch, in a new order each time")

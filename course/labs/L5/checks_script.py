@@ -8,13 +8,11 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
 from torch import nn
 
-from paceline.observe.collective_trace import CollectiveTrace
 from paceline.pool.warm_ranks import RankFailure, RankTimeout
 from paceline.records.observed import Collective
 from paceline.verify.compare import TOLERANCE, compare
@@ -40,17 +38,15 @@ def watched_script(program: Program) -> tuple[ScriptSeen, bool]:
             written.extend([Path(args[0]).name] if args[2] & (os.O_WRONLY | os.O_RDWR) else [])
 
     sys.addaudithook(note)
-    # The collectives of this call are traced already, and a group can be watched only once.
-    with mock.patch.object(CollectiveTrace, "available", return_value=False):
-        seen = run_script(program)
-    return seen, "log.csv" in written
+    return run_script(program), "log.csv" in written
 
 
 def _script(answer: Answer, world: int, seed: int, machines: int = 1) -> tuple[list[ScriptSeen], list[int], Path]:
     """Run the learner's script; what its ranks were seen to do, who wrote a log, and the folder of its results."""
     words = ("--epochs", str(EPOCHS), "--global-batch", str(BATCH), "--seed", str(seed), "--out", "result")
+    program = Program(words, machines, trace=False)  # the collectives of this call are traced already
     try:
-        got = answer.ranks(watched_script, world, Program(words, machines), timeout_s=40, group=False)
+        got = answer.ranks(watched_script, world, program, timeout_s=40, group=False)
     except (RankFailure, RankTimeout) as failure:
         if apart := _apart([answer.calls(rank) for rank in range(world)]):
             ran = f"{EPOCHS} epochs on {common.processes(world)}"

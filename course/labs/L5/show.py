@@ -18,8 +18,11 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import Dataset
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
+from paceline.observe.session import Session
+from paceline.observe.sinks import MemorySink
 from paceline.pool.warm_ranks import run_ranks
+from paceline.records.observed import Collective
 from paceline_course.answer_process import load_file
 
 WORK = Path("work")
@@ -85,7 +88,7 @@ def two_agents() -> None:
 
 def synchronised_steps() -> int:
     """Of 10 steps that call ddp.module(x), how many issue a collective in backward; counted on two ranks."""
-    if not CollectiveTrace.available():
+    if GroupCollectives.missing():
         return 0
     return int(run_ranks(_past_the_wrapper, 2)[0])
 
@@ -94,9 +97,10 @@ def _past_the_wrapper() -> int:
     ddp = DistributedDataParallel(nn.Linear(4, 2))
     synchronised = 0
     for _ in range(10):
-        with CollectiveTrace() as trace:
+        sink = MemorySink()
+        with Session(sink, [GroupCollectives()]):
             ddp.module(torch.randn(3, 4)).sum().backward()
-        synchronised += any(call.by_backward for call in trace.calls)
+        synchronised += any(call.by_backward for call in sink.of(Collective))
     return synchronised
 
 

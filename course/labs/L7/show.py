@@ -13,8 +13,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
+from paceline.observe.session import Session
+from paceline.observe.sinks import MemorySink
 from paceline.pool.warm_ranks import run_ranks
+from paceline.records.observed import Collective
 from paceline.tasks.models.small_cnn import SmallCNN
 from paceline.tasks.shapes import draw
 from paceline_course.answer_process import load_file
@@ -166,7 +169,7 @@ def _arrivals(steps: int) -> list[float]:
 
 def exchanged(split_step: Callable[..., None]) -> None:
     """One network, as two replicas and as two parts: what is sent in a step, counted, for two batches."""
-    if not CollectiveTrace.available():
+    if GroupCollectives.missing():
         print("this torch does not tell of what is sent (2.14 does), so there is no table")
         return
     print(f"{'batch':>6}  {'data parallel: gradients':>26}  {'model parallel: activations':>28}")
@@ -184,13 +187,11 @@ def _network() -> tuple[nn.Module, nn.Module]:
 def _replica_bytes(batch: int) -> int:
     ddp = DistributedDataParallel(nn.Sequential(*_network()))
     inputs, labels = torch.randn(batch // 2, 64), torch.randint(10, (batch // 2,))
-    for traced in (False, True):
-        trace = CollectiveTrace()
-        if traced:
-            trace.start()
+    sink = MemorySink()
+    F.cross_entropy(ddp(inputs), labels).backward()
+    with Session(sink, [GroupCollectives()]):
         F.cross_entropy(ddp(inputs), labels).backward()
-        trace.stop()
-    return sum(call.bytes for call in trace.calls if call.by_backward)
+    return sum(call.bytes for call in sink.of(Collective) if call.by_backward)
 
 
 def _part_bytes(path: str, batch: int) -> int:
@@ -198,6 +199,7 @@ def _part_bytes(path: str, batch: int) -> int:
     stage = _network()[dist.get_rank()]
     optimizer = torch.optim.SGD(stage.parameters(), lr=0.1)
     inputs, labels = torch.randn(batch, 64), torch.randint(10, (batch,))
-    with CollectiveTrace() as trace:
+    sink = MemorySink()
+    with Session(sink, [GroupCollectives()]):
         module.split_step(stage, optimizer, inputs, labels)
-    return sum(call.bytes for call in trace.calls if call.op == "send")
+    return sum(call.bytes for call in sink.of(Collective) if call.op == "send")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
 from paceline.pool.warm_ranks import RankTimeout, run_ranks
 from paceline.records.observed import Collective, CollectiveDone
 from paceline.records.reader import EventStream
@@ -75,7 +75,7 @@ class Answer:
         Args:
             group: without, the learner's code has to make the group itself, as under torchrun.
         """
-        task = _task(function, args, trace=CollectiveTrace.available())
+        task = _task(function, args, trace=not GroupCollectives.missing())
         return self._run(perform, world, task, timeout_s, group=group, reads=(_content(function),))
 
     def traced(

@@ -8,6 +8,7 @@ import os
 import pickle
 import runpy
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,16 +18,24 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from numpy.typing import NDArray
+from torch import nn, serialization
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import Optimizer
 
-from paceline.observe.collective_trace import CollectiveTrace
-from paceline.observe.loaders import LoaderLedger
-from paceline.observe.step_count import StepWatch
-from paceline.records.observed import LoaderPass
+from paceline.observe.model_registry import ModelRegistry, parameters_of
+from paceline.observe.probes.data_loaders import DataLoaders
+from paceline.observe.probes.group_collectives import GroupCollectives
+from paceline.observe.probes.optimizer_steps import OptimizerSteps
+from paceline.observe.session import Probe, Session, Topic
+from paceline.observe.sinks import ImmediateSink, MemorySink
+from paceline.parallel.digest import digest
+from paceline.records.observed_rank import LoaderBegun
 from paceline.verify.oracle import State, state_of
 
 ANSWER = "PACELINE_ANSWER"
 """Path of the file that is checked, in the folder of the call."""
 _MODULE = "answer"
+_MOST_STEPS = 256
 
 
 class MissingName(Exception):  # noqa: N818
@@ -62,8 +71,42 @@ def perform(task: Task) -> Any:
     arguments = pickle.loads(task.arguments)
     if not task.trace:
         return function(*arguments)
-    with CollectiveTrace(trace_file(Path.cwd(), int(os.environ["RANK"]))):
+    with traced(trace_file(Path.cwd(), int(os.environ["RANK"]))):
         return function(*arguments)
+
+
+@contextlib.contextmanager
+def traced(path: Path) -> Iterator[Session]:
+    """Write each collective of this process to a file meanwhile, before it is waited for.
+
+    Raises:
+        RuntimeError: this torch has no hooks for that.
+    """
+    if GroupCollectives.missing():
+        raise RuntimeError(f"torch {torch.__version__} does not tell of its collectives: it takes 2.14 or newer")
+    with contextlib.closing(ImmediateSink(path)) as sink, Session(sink, [GroupCollectives()]) as session:
+        yield session
+
+
+@dataclass(frozen=True)
+class LoaderPass:
+    """One pass of this rank over a data loader, as far as it went.
+
+    Attributes:
+        samples: in the whole data set; None when it has no length.
+        batches: indices of each batch that the loop received; empty where there are none to be seen.
+    """
+
+    samples: int | None
+    batches: list[list[int]]
+
+
+def passes_in(sink: MemorySink) -> list[LoaderPass]:
+    """All passes over loaders, in the order in which they began; the probe hands over every pass."""
+    batches: dict[tuple[int, int], list[list[int]]] = defaultdict(list)
+    for loader, number, _, indices in sink.batches:
+        batches[loader, number].append(indices)
+    return [LoaderPass(each.samples, batches[each.loader, each.number]) for each in sink.of(LoaderBegun)]
 
 
 @dataclass(frozen=True)
@@ -71,7 +114,7 @@ class ScriptSeen:
     """What one rank did that ran a file as a program.
 
     Attributes:
-        passes: over data loaders, with the indices that the loop received.
+        passes: over data loaders.
         digests: of the weights after each optimizer step.
         rates: the learning rate in each step.
         inputs: what was given to wrapped models in each forward with gradients.
@@ -98,10 +141,51 @@ class Program:
     Attributes:
         arguments: of its command line.
         machines: that torchrun's variables tell of.
+        trace: write each collective to `trace-<rank>.jsonl` in the folder, where torch tells of them.
     """
 
     arguments: tuple[str, ...]
     machines: int = 1
+    trace: bool = True
+
+
+class _Training(Probe):
+    """Keeps what events do not hold: the weights' bits after each step, models, their inputs, names of saved files.
+
+    Attributes:
+        wrapped: the models inside DistributedDataParallel, in the order in which they were wrapped.
+    """
+
+    signal = "training"
+
+    def __init__(self) -> None:
+        self.digests: list[str] = []
+        self.rates: list[float] = []
+        self.inputs: list[NDArray[Any]] = []
+        self.saved: list[str] = []
+        self.wrapped: list[nn.Module] = []
+
+    def arm(self, session: Session) -> None:
+        """Listen for steps, and patch DDP and torch.save."""
+        session.listen(self, Topic.STEP_ENDS, self._stepped)
+        ddp = DistributedDataParallel
+        session.patch(self, ddp, "__init__", after=lambda _, args, __: self.wrapped.append(args[0].module))
+        session.patch(self, ddp, "forward", before=lambda args, _: self._note_inputs(args[1:]))
+        session.patch(self, serialization, "save", aliases=(torch,), before=self._saves)
+
+    def _stepped(self, optimizer: Optimizer) -> None:
+        if len(self.digests) < _MOST_STEPS:
+            self.rates.append(float(optimizer.param_groups[0]["lr"]))
+            self.digests.append(digest(parameters_of(optimizer))[:16])
+
+    def _note_inputs(self, inputs: tuple[Any, ...]) -> None:
+        wanted = torch.is_grad_enabled() and len(self.inputs) < _MOST_STEPS
+        if wanted and inputs and isinstance(inputs[0], torch.Tensor):
+            self.inputs.append(inputs[0].detach().cpu().numpy().copy())
+
+    def _saves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        file = kwargs["f"] if "f" in kwargs else args[1]
+        self.saved.append(Path(file).name if isinstance(file, str | os.PathLike) else type(file).__name__)
 
 
 def run_script(program: Program) -> ScriptSeen:
@@ -114,26 +198,26 @@ def run_script(program: Program) -> ScriptSeen:
     sys.argv = [path, *program.arguments]
     os.environ.update(_place(int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]), program.machines))
     sys.path.insert(0, str(Path(path).parent))
-    trace = CollectiveTrace(trace_file(Path.cwd(), int(os.environ["RANK"])))
+    models, training, sink = ModelRegistry(), _Training(), MemorySink()
+    probes = [OptimizerSteps(models), DataLoaders(models, every_pass=True), training]
     with contextlib.ExitStack() as stack:
-        if CollectiveTrace.available():
-            stack.enter_context(trace)
-        ledger, steps = stack.enter_context(LoaderLedger()), stack.enter_context(StepWatch(inputs=True))
-        saved = stack.enter_context(_saved_names())
+        sessions = [stack.enter_context(Session(sink, probes))]
+        if program.trace and not GroupCollectives.missing():
+            sessions.append(stack.enter_context(traced(trace_file(Path.cwd(), int(os.environ["RANK"])))))
         try:
             runpy.run_path(path, run_name="__main__")
         except SystemExit as end:
             if end.code not in (None, 0):
                 raise
     return ScriptSeen(
-        passes=ledger.passes,
-        digests=steps.digests,
-        rates=steps.rates,
-        inputs=steps.inputs,
-        saved=saved,
-        states=[state_of(model) for model in steps.wrapped],
+        passes=passes_in(sink),
+        digests=training.digests,
+        rates=training.rates,
+        inputs=training.inputs,
+        saved=training.saved,
+        states=[state_of(model) for model in training.wrapped],
         left_group=not dist.is_initialized(),
-        trouble="; ".join(said for said in (trace.trouble, ledger.trouble, steps.trouble) if said),
+        trouble="; ".join(why for session in sessions for why in session.failed.values()),
     )
 
 
@@ -146,23 +230,6 @@ def _place(rank: int, world: int, machines: int) -> dict[str, str]:
         "GROUP_RANK": str(rank // a_machine),
         "GROUP_WORLD_SIZE": str(machines),
     }
-
-
-@contextlib.contextmanager
-def _saved_names() -> Iterator[list[str]]:
-    """Names of what is given to torch.save meanwhile."""
-    names: list[str] = []
-    save = torch.save
-
-    def watched(obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
-        names.append(Path(f).name if isinstance(f, str | os.PathLike) else type(f).__name__)
-        return save(obj, f, *args, **kwargs)
-
-    torch.save = watched
-    try:
-        yield names
-    finally:
-        torch.save = save
 
 
 def trace_file(folder: Path, rank: int) -> Path:

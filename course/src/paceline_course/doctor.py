@@ -70,9 +70,9 @@ def _libraries() -> Iterator[Examined]:
 
 
 def _collectives() -> Examined:
-    from paceline.observe.collective_trace import CollectiveTrace
+    from paceline.observe.probes.group_collectives import GroupCollectives
 
-    if CollectiveTrace.available():
+    if not GroupCollectives.missing():
         return Examined("collectives", "ok", "every collective can be watched")
     return Examined(
         "collectives",

@@ -72,7 +72,7 @@ def check(
 
 def begin_ready() -> None:
     """Let the server of warm ranks load in its own time, beside whatever comes first; returns at once."""
-    warm_up(("paceline_course.answer_process", "paceline.observe.collective_trace"))
+    warm_up(("paceline_course.answer_process", "paceline.observe.probes.group_collectives"))
 
 
 @cache

@@ -122,11 +122,11 @@ def test_a_torch_that_does_not_tell_of_collectives_is_not_the_learners_mistake(
 ) -> None:
     """Nobody is told that no gradients were sent."""
     held = trainings(tmp_path, GOOD)
-    monkeypatch.setattr(efficiency.CollectiveTrace, "available", lambda: False)
+    monkeypatch.setattr(efficiency.GroupCollectives, "missing", lambda: ["register_pre_hook"])
     with pytest.raises(Wrong) as wrong:
         judge_traffic(held, RUN, PAIRS[0])
     assert wrong.value.message == "untold"
-    monkeypatch.setattr(efficiency.CollectiveTrace, "available", lambda: True)
+    monkeypatch.setattr(efficiency.GroupCollectives, "missing", list)
     with pytest.raises(Wrong) as wrong:
         judge_traffic(held, RUN, PAIRS[0])
     assert wrong.value.message == "no-traffic"

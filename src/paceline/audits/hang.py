@@ -2,8 +2,8 @@
 
 A collective ends when every rank of its group has called it. So when a job hangs, either some rank has not come to the
 call that the others wait in, or the ranks wait in different calls, or one is busy elsewhere. Two records tell them
-apart: the trace of the collectives that each rank has issued (`paceline.observe.collective_trace`), and the stack of
-each rank, which works even where a trace is missing. Pure functions of both; whoever starts ranks may use them.
+apart: the collectives that each rank has issued (`paceline.observe.probes.group_collectives`), and the stack of each
+rank, which works even where they are not observed. Pure functions of both; whoever starts ranks may use them.
 """
 
 from __future__ import annotations

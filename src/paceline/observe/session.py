@@ -116,6 +116,11 @@ class Probe:
     signal: str
     requires: tuple[tuple[Any, str], ...] = ()
 
+    @classmethod
+    def missing(cls) -> list[str]:
+        """Names of what it requires and this torch does not have."""
+        return [name for owner, name in cls.requires if not hasattr(owner, name)]
+
     def arm(self, session: Session) -> None:
         """Begin to observe."""
         raise NotImplementedError
@@ -159,8 +164,7 @@ class Session:
         """Arm every probe; one that cannot be armed is recorded and left out."""
         self.on = True
         for probe in self.probes:
-            missing = [name for owner, name in probe.requires if not hasattr(owner, name)]
-            if missing:
+            if missing := probe.missing():
                 self.give_up(probe, f"torch {torch.__version__} has no {', '.join(missing)}")
                 continue
             try:
@@ -173,7 +177,7 @@ class Session:
     def disarm(self) -> None:
         """Observe no more; torch is as it was before."""
         self.on = False
-        for probe in self.probes:
+        for probe in reversed(self.probes):
             self._take_back(probe)
 
     def emit(self, event: Event) -> None:

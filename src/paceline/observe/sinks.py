@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from array import array
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 import msgspec
 
@@ -12,6 +12,8 @@ from paceline.records.event import Event
 from paceline.records.observed import NotObserved
 from paceline.records.ring import Kind, RingWriter, pack_batch
 from paceline.records.writer import EventWriter
+
+_Event = TypeVar("_Event", bound=Event)
 
 
 class Sink(Protocol):
@@ -28,7 +30,7 @@ class Sink(Protocol):
 
 
 class MemorySink:
-    """Keeps everything, for tests and for the course.
+    """Keeps everything, for tests and for the course; see `of`.
 
     Attributes:
         events: in order.
@@ -38,6 +40,10 @@ class MemorySink:
     def __init__(self) -> None:
         self.events: list[Event] = []
         self.batches: list[tuple[int, int, int, list[int]]] = []
+
+    def of(self, kind: type[_Event]) -> list[_Event]:
+        """Events of one type, in order."""
+        return [each for each in self.events if isinstance(each, kind)]
 
     def emit(self, event: Event) -> None:
         """Keep an event."""

@@ -1,4 +1,4 @@
-"""What is seen from inside a training process without changing it: collectives, consumed samples, fingerprints.
+"""What is seen from inside a training process without changing it: collectives, timings, fingerprints.
 
 Probes (`paceline.observe`) write these, judges read them; neither knows the other.
 """
@@ -73,21 +73,6 @@ class StepTiming(Event, frozen=True, kw_only=True, tag="step_timing"):
     """What timed it, as `hooks` or `profiler`."""
     sampled: bool = False
     """Only some steps are timed like this one."""
-
-
-class LoaderPass(Event, frozen=True, kw_only=True, tag="loader_pass"):
-    """One pass of this rank over a data loader, as far as it went."""
-
-    loader: int
-    """0 for the loader that was first iterated over in this process."""
-    number: int
-    """The pass over that loader, 0 for the first."""
-    samples: int | None
-    """In the whole data set; None when it has no length."""
-    batches: list[list[int]]
-    """Indices into the data set of each batch that the loop received, in order."""
-    not_observed: NotObserved | None = None
-    """Why `batches` is not all there was."""
 
 
 class Fingerprint(Event, frozen=True, kw_only=True, tag="fingerprint"):

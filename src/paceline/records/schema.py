@@ -20,7 +20,6 @@ from paceline.records.observed import (
     Collective,
     CollectiveDone,
     Fingerprint,
-    LoaderPass,
     NotObserved,
     StepTiming,
 )
@@ -266,7 +265,6 @@ AnyEvent = (
     | Measured
     | Collective
     | CollectiveDone
-    | LoaderPass
     | Fingerprint
     | NotObserved
     | StepTiming

@@ -94,8 +94,8 @@ def ledger_maps(run: RunDir, job: ObservedJob, world: int | None) -> Iterator[Pa
         world: ranks of the job; None where that is not known.
     """
     passes: dict[int, dict[int, dict[int, Path]]] = {}
-    for path, loader, number, rank, attempt in ledger_files(run):
-        passes.setdefault(loader, {}).setdefault(number, {})[rank] = path
+    for file in sorted(ledger_files(run), key=lambda each: each.attempt):  # the last attempt counts
+        passes.setdefault(file.loader, {}).setdefault(file.number, {})[file.rank] = file.path
     for loader in sorted(passes)[:MOST_LOADERS]:
         numbers = sorted(passes[loader])
         shown = numbers if len(numbers) <= MOST_PASSES else [*numbers[: MOST_PASSES - 1], numbers[-1]]

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
 from paceline_course.assess.accuracy import Trainings, gradient_bytes, judge_choice
 from paceline_course.assess.box import Box
 from paceline_course.assess.correctness.runs import ended
@@ -28,7 +28,7 @@ def judge_traffic(trainings: Trainings, run: Configuration, seeds: tuple[int, in
     judge_choice(run, trainings.rubric)
     numbers, task = trainings.rubric.efficiency, trainings.rubric.task
     ran = trainings.train(run, *seeds).ran
-    if not CollectiveTrace.available():
+    if GroupCollectives.missing():
         raise Wrong("untold", ran=ran.command, expected="a torch that tells of its collectives", got="none are told")
     calls = [call for call in ran.ranks[0].calls if call.op not in _NO_DATA]
     steps = ran.epochs() * -(-task.samples // run.batch)

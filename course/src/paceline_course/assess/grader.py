@@ -22,7 +22,7 @@ from typing import Any, Literal
 import msgspec
 import torch
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
 from paceline.parallel.host import device_name
 from paceline.parallel.placement import usable_cores
 from paceline_course.answer import scratch_folder
@@ -241,7 +241,7 @@ def machine() -> dict[str, str]:
 def gaps(submission: Submission) -> list[str]:
     """What could not be limited or observed, and what was not taken from the submission."""
     said = list(limit_gaps())
-    if not CollectiveTrace.available():
+    if GroupCollectives.missing():
         said.append(f"torch {torch.__version__} does not tell of its collectives: C.traffic cannot be judged")
     said += [f"{name} was changed; the grader's own was used" for name in submission.changed]
     return said

@@ -30,10 +30,10 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
 from paceline.parallel.digest import digest
 from paceline.pool.mount_view import adopt_orphans
-from paceline_course.answer_process import load_file
+from paceline_course.answer_process import load_file, traced
 from paceline_course.assess.kit import EVAL_SEED, GIVEN
 
 SEEN = "seen"
@@ -84,8 +84,8 @@ def run_program(start: Start) -> dict[str, Any]:
     seen.mkdir(exist_ok=True)
     steps = _Steps(seen / f"steps-{rank}.txt") if start.steps else None
     with contextlib.ExitStack() as stack:
-        if CollectiveTrace.available():
-            stack.enter_context(CollectiveTrace(seen / f"trace-{rank}.jsonl"))
+        if not GroupCollectives.missing():
+            stack.enter_context(traced(seen / f"trace-{rank}.jsonl"))
         stack.enter_context(_writes_noted(here, seen / f"writes-{rank}.txt"))
         stack.enter_context(_Reads(start, rank, seen / f"reads-{rank}.bin").watching())
         if steps is not None:

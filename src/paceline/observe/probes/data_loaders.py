@@ -31,7 +31,12 @@ _PLACES = 1000
 
 
 class DataLoaders(Probe):
-    """Patches torch's DataLoader and its iterators."""
+    """Patches torch's DataLoader and its iterators.
+
+    Args:
+        models: whose forward passes tell training from evaluation.
+        every_pass: hand the indices of all passes to the sink, not only of those that `schedule` chooses.
+    """
 
     signal = "loaders"
     requires = (
@@ -42,8 +47,8 @@ class DataLoaders(Probe):
         (machinery._BaseDataLoaderIter, "_reset"),
     )
 
-    def __init__(self, models: ModelRegistry) -> None:
-        self._models = models
+    def __init__(self, models: ModelRegistry, *, every_pass: bool = False) -> None:
+        self._models, self._every_pass = models, every_pass
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._passes: dict[int, int] = {}
         self._current: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
@@ -101,7 +106,7 @@ class DataLoaders(Probe):
             number=pass_number,
             roots=RootIndices(loader.dataset),
             not_observed=_not_observed(loader),
-            recorded=has_digests(pass_number + 1),
+            recorded=self._every_pass or has_digests(pass_number + 1),
             step=progress.step,
             backwards=progress.backwards,
             wrapped_forwards=progress.wrapped_forwards,

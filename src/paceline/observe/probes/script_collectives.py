@@ -1,6 +1,6 @@
 """Collectives that the script calls itself: all_reduce, all_gather, barrier and the others of torch.distributed.
 
-DDP issues its own in C++. They are not seen here; the step clock counts them.
+DDP issues its own in C++. They are not seen here: the step clock counts them, `group_collectives` sees each.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The tracer sees every collective, says where it came from, and changes nothing."""
+"""The probe of process groups sees every collective, says where it came from, and changes nothing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,17 @@ import inspect
 from pathlib import Path
 
 import pytest
+import torch
 
-from paceline.observe.collective_trace import CollectiveTrace
+from paceline.observe.probes.group_collectives import GroupCollectives
+from paceline.observe.session import Session
+from paceline.observe.sinks import MemorySink
 from paceline.pool.warm_ranks import run_ranks
-from paceline.records.observed import Collective, CollectiveDone
+from paceline.records.observed import Collective, CollectiveDone, NotObserved
 from paceline.records.reader import EventStream
 from tests.observe import ranks
 
-pytestmark = pytest.mark.skipif(not CollectiveTrace.available(), reason="torch 2.14 and newer tell of collectives")
+pytestmark = pytest.mark.skipif(bool(GroupCollectives.missing()), reason="torch 2.14 and newer tell of collectives")
 
 
 @pytest.mark.parametrize("world", [1, 2, 3])
@@ -27,7 +30,7 @@ def test_weights_have_the_same_bits_watched_and_not(world: int) -> None:
 
 def test_calls_are_told_in_order_with_bytes_group_and_line(tmp_path: Path) -> None:
     """Explicit ones and those of DDP, whose construction and backward stand at their own lines."""
-    (calls, done, trouble), (others, _, _) = run_ranks(ranks.some_calls, 2, str(tmp_path))
+    (calls, done, failed), (others, _, _) = run_ranks(ranks.some_calls, 2, str(tmp_path))
     source, first = inspect.getsourcelines(ranks.some_calls)
     line_of = {
         word: first + next(i for i, text in enumerate(source) if word in text)
@@ -41,7 +44,7 @@ def test_calls_are_told_in_order_with_bytes_group_and_line(tmp_path: Path) -> No
         )
     }
 
-    assert trouble == ""
+    assert failed == {}
     backward = [call for call in calls if call.by_backward]
     assert [(call.op, call.bytes, call.dtype) for call in backward] == [("all_reduce", 24, "float32")]
     assert backward[0].place.line == line_of[".backward()"]
@@ -59,7 +62,7 @@ def test_calls_are_told_in_order_with_bytes_group_and_line(tmp_path: Path) -> No
     assert [call.op for call in others[-2:]] == ["recv", "broadcast"]
 
 
-def test_the_file_holds_what_the_trace_holds(tmp_path: Path) -> None:
+def test_the_file_holds_what_the_memory_holds(tmp_path: Path) -> None:
     """Each call is written as it is issued, and again when it is done."""
     (calls, done, _), _ = run_ranks(ranks.some_calls, 2, str(tmp_path))
 
@@ -68,22 +71,19 @@ def test_the_file_holds_what_the_trace_holds(tmp_path: Path) -> None:
     assert sorted(event.seq for event in events if isinstance(event, CollectiveDone)) == done
 
 
-def test_trouble_in_the_tracer_is_kept_from_the_program(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever a probe raises ends the watching and nothing else."""
-    trace = CollectiveTrace()
-
-    def broken() -> None:
-        raise KeyError("numel")
-
-    trace._guarded(broken)
-    trace._guarded(lambda: pytest.fail("it goes on"))
-
-    assert "KeyError" in trace.trouble
+def test_trouble_in_the_observer_is_kept_from_the_program() -> None:
+    """Whatever a probe raises ends its watching and nothing else."""
+    assert run_ranks(ranks.reduced_beside_a_broken_probe, 2) == [(2.0, ["KeyError: 'numel'"])] * 2
 
 
-def test_a_torch_without_hooks_is_refused_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_torch_without_hooks_is_reported_with_its_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not observed is said; nothing is guessed."""
-    monkeypatch.setattr(CollectiveTrace, "available", staticmethod(lambda: False))
+    monkeypatch.setattr(GroupCollectives, "requires", ((Session, "register_pre_hook"),))
+    sink = MemorySink()
 
-    with pytest.raises(RuntimeError, match=r"2\.14 or newer"):
-        CollectiveTrace().start()
+    with Session(sink, [GroupCollectives()]) as session:
+        pass
+
+    assert session.armed == []
+    (event,) = sink.of(NotObserved)
+    assert f"torch {torch.__version__} has no register_pre_hook" in event.why

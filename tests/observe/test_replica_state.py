@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import pytest
+import torch
+from torch import nn
 
 from paceline.audits.rank_differences import Difference, differences
+from paceline.observe.session import Session, Topic
+from paceline.observe.sinks import MemorySink
 from paceline.pool.warm_ranks import run_ranks
 from paceline.records.observed import Fingerprint
 from tests.observe import ranks
@@ -17,31 +21,37 @@ def kinds(found: list[Difference]) -> set[str]:
 
 @pytest.mark.parametrize(
     ("fault", "differing"),
-    [("none", {"buffer"}), ("module", {"buffer", "parameter", "optimizer"}), ("rate", {"buffer", "optimizer"})],
+    [("none", {"buffer", "random"}), ("module", {"buffer", "random", "parameter", "optimizer"})],
 )
 def test_what_differs_is_named_by_kind(fault: str, differing: set[str]) -> None:
-    """Batch norm on own samples: buffers only. A forward past DDP: weights and momentum as well. A rate: itself."""
+    """Batch norm on own samples: only buffers and generators. A forward past DDP: weights and momentum as well."""
     each = run_ranks(ranks.fingerprints, 2, fault)
+    start, state = (
+        [one for one in zip(*each, strict=True) if one[0].moment == moment] for moment in ("start", "state")
+    )
 
-    found = differences([rank[0] for rank in each])
-    assert kinds(found) == differing
-    if fault == "rate":
-        assert [str(one) for one in found if one.kind == "optimizer"] == ["optimizer:lr (ranks 0 | 1)"]
+    assert [kinds(differences(one)) for one in start] == [{"buffer"}]
+    assert [one[0].step for one in state] == [1, 2]
+    assert kinds(differences(state[-1])) == differing
     if fault == "module":
-        assert found[0].name == "parameter:0.weight"
-
-
-def test_randomness_is_compared_only_where_asked() -> None:
-    """Ranks that draw their own augmentation differ there, and should."""
-    each = run_ranks(ranks.fingerprints, 2, "none")
-
-    assert "random" not in kinds(differences([rank[0] for rank in each]))
-    assert "random:torch" in [one.name for one in differences([rank[1] for rank in each])]
+        assert differences(state[-1])[0].name == "parameter:0.weight"
 
 
 def test_taking_a_fingerprint_draws_no_random_number() -> None:
     """The program's own numbers stay what they are."""
-    assert ranks.random_numbers_after(True) == ranks.random_numbers_after(False)
+    torch.manual_seed(0)
+    model = nn.Linear(2, 2)
+    expected = torch.get_rng_state()
+    sink = MemorySink()
+
+    with Session(sink, ranks.of_state()) as session:
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(torch.ones(1, 2)).sum().backward()
+        optimizer.step()
+        session.announce(Topic.SCRIPT_ENDS)
+
+    assert any("random:torch" in each.digests for each in sink.of(Fingerprint))
+    assert torch.equal(torch.get_rng_state(), expected)
 
 
 def test_ranks_are_grouped_by_what_they_hold() -> None:
