@@ -292,7 +292,7 @@ class Session:
 
 
 def _skip_in_dynamo(code: Any) -> None:
-    """Keep torch.compile from tracing a function that stands in for torch's, when it is called outside compiled code."""
+    """Keep torch.compile from tracing a function that stands in for one of torch, called outside compiled code."""
     module: Any = eval_frame
     try:
         strategy = module._FrameExecStrategy(module._FrameAction.SKIP, module._FrameAction.DEFAULT)
