@@ -66,6 +66,9 @@ class Observation:
         found = [NotObserved(what=f"rank {rank}", why=why) for rank, why in sorted(self._drain.notes.items())]
         if self._drain.trouble:
             found.append(NotObserved(what="some records", why=self._drain.trouble))
+        if self._drain.unheard:
+            why = f"the judge of the live run failed with {self._drain.unheard}; paceline audit judges the records"
+            found.append(NotObserved(what="later findings", why=why))
         if not self._drain.seen and not found:
             why = "no rank imported torch with the observer's sitecustomize: python -I, -E and -S ignore PYTHONPATH"
             found.append(NotObserved(what="everything", why=why))
