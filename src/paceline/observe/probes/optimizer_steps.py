@@ -6,7 +6,9 @@ steps five times as often counts alone, and an optimizer inside another does not
 
 from __future__ import annotations
 
+import sys
 import time
+from types import FrameType
 from typing import Any
 
 import torch
@@ -22,6 +24,8 @@ from paceline.records.observed import StepTiming
 from paceline.records.observed_rank import ObservedStep, OptimizerSeen
 
 _SHOWN = 20
+_STEP = "Optimizer.profile_hook_step.<locals>.wrapper"
+"""What torch puts around `step` of each class of optimizers, and from which it calls the hooks."""
 _EXTRA = 200
 """Steps that are recorded only because their pattern changed, at most."""
 
@@ -67,10 +71,10 @@ class OptimizerSteps(Probe):
         session.undo(self, optimizers.register_optimizer_step_post_hook(after).remove)
 
     def _begins(self, optimizer: Optimizer) -> None:
-        if id(optimizer) in self._stepping:  # its last step raised an exception
-            self._stepping.clear()
+        if self._stepping:
+            del self._stepping[_steps_on_stack() - 1 :]  # those whose step raised an exception
         self._stepping.append(id(optimizer))
-        if len(self._stepping) > 1:  # an optimizer that steps another one
+        if len(self._stepping) > 1:  # an optimizer that steps another one, or `super().step()`
             return
         number = self._models.add_optimizer(optimizer)
         session, progress = self._session, self._session.progress
@@ -241,6 +245,16 @@ class OptimizerSteps(Probe):
         if not progress.recorded and is_recorded(step + 1):
             self._reductions()  # counts those of the next step from here
         progress.recorded, progress.digests = is_recorded(step + 1), has_digests(step + 1)
+
+
+def _steps_on_stack() -> int:
+    """Steps of optimizers that are under way in this thread, the one that is about to begin included."""
+    found = 0
+    at: FrameType | None = sys._getframe(1)
+    while at is not None:
+        found += at.f_code.co_qualname == _STEP
+        at = at.f_back
+    return max(1, found)
 
 
 def norms(window: StepWindow, parameters: list[torch.Tensor]) -> tuple[float | None, float | None]:
