@@ -1,74 +1,177 @@
-"""A fingerprint tells ranks that hold the same state from those that do not, and names what differs."""
+"""Digests of state: equal exactly for equal bits, and taken when the state of a step is complete."""
 
 from __future__ import annotations
 
-import pytest
+import random
+from collections.abc import Callable
+
+import numpy as np
 import torch
 from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.optim import SGD, Adam
+from torch.optim.lr_scheduler import StepLR
+from torch.utils.data import DataLoader, TensorDataset
 
-from paceline.audits.rank_differences import Difference, differences
-from paceline.observe.session import Session, Topic
-from paceline.observe.sinks import MemorySink
-from paceline.pool.warm_ranks import run_ranks
+from paceline.observe.probes.replica_state import random_digests
+from paceline.observe.tensor_digest import tensor_digest
 from paceline.records.observed import Fingerprint
-from tests.observe import ranks
+from tests.observe.watched import Watched, backward, watching
 
 
-def kinds(found: list[Difference]) -> set[str]:
-    """Kinds of what differs."""
-    return {each.kind for each in found}
+def states(watched: Watched, moment: str = "state") -> dict[int, dict[str, str]]:
+    """Digests by step."""
+    return {each.step: each.digests for each in watched.of(Fingerprint) if each.moment == moment}
 
 
-@pytest.mark.parametrize(
-    ("fault", "differing"),
-    [("none", {"buffer", "random"}), ("module", {"buffer", "random", "parameter", "optimizer"})],
-)
-def test_what_differs_is_named_by_kind(fault: str, differing: set[str]) -> None:
-    """Batch norm on own samples: only buffers and generators. A forward past DDP: weights and momentum as well."""
-    each = run_ranks(ranks.fingerprints, 2, fault)
-    start, state = (
-        [one for one in zip(*each, strict=True) if one[0].moment == moment] for moment in ("start", "state")
-    )
-
-    assert [kinds(differences(one)) for one in start] == [{"buffer"}]
-    assert [one[0].step for one in state] == [1, 2]
-    assert kinds(differences(state[-1])) == differing
-    if fault == "module":
-        assert differences(state[-1])[0].name == "parameter:0.weight"
+def train(change: Callable[[int, nn.Module], None] = lambda step, model: None) -> dict[int, dict[str, str]]:
+    """Train for four steps, each followed by a change; gives the digests after those that have some."""
+    with watching() as watched:
+        torch.manual_seed(1)
+        model = nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 2))
+        optimizer = Adam(model.parameters(), 0.1)
+        for step in (1, 2, 3, 4):
+            optimizer.zero_grad()
+            backward(model)
+            optimizer.step()
+            change(step, model)
+        backward(model)
+    return states(watched)
 
 
-def test_taking_a_fingerprint_draws_no_random_number() -> None:
-    """The program's own numbers stay what they are."""
-    torch.manual_seed(0)
-    model = nn.Linear(2, 2)
-    expected = torch.get_rng_state()
-    sink = MemorySink()
+def test_equal_trainings_have_equal_digests_and_one_changed_bit_shows_in_its_tensor_alone() -> None:
+    """The lowest bit of one weight is flipped after step 3; all of Adam's state stays equal until the next step."""
 
-    with Session(sink, ranks.of_state()) as session:
-        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-        model(torch.ones(1, 2)).sum().backward()
+    def flip(step: int, model: nn.Module) -> None:
+        if step == 3:
+            model[1].weight.data.view(torch.int32)[1, 2] ^= 1
+
+    expected, same, flipped = train(), train(), train(flip)
+
+    assert list(expected) == [1, 2, 3]
+    assert same == expected
+    assert flipped[2] == expected[2]
+    assert {name for name in expected[3] if flipped[3][name] != expected[3][name]} == {"parameter:Sequential/1.weight"}
+
+
+def test_everything_that_ranks_should_have_in_common_has_a_digest(group: None, watched: Watched) -> None:
+    """Parameters, buffers, optimizer state and random states by name; gradients as the optimizer takes them."""
+    inner = nn.Sequential(nn.Linear(4, 2), nn.BatchNorm1d(2))
+    model = DistributedDataParallel(inner)
+    optimizer = SGD(model.parameters(), 0.1, momentum=0.9)
+    backward(model)
+    weight = inner[0].weight.detach().clone()
+    gradient = inner[0].weight.grad.clone()
+    optimizer.step()
+    backward(model)
+
+    start, gradients, state = watched.of(Fingerprint)
+    parameters = [name for name, _ in inner.named_parameters()]
+    buffers = [name for name, _ in inner.named_buffers()]
+    assert (start.step, start.moment) == (0, "start")
+    assert set(start.digests) == {f"parameter:{n}" for n in parameters} | {f"buffer:{n}" for n in buffers}
+    assert start.digests["parameter:0.weight"] == tensor_digest(weight)
+    assert (gradients.step, gradients.moment) == (1, "gradients")
+    assert set(gradients.digests) == {f"gradient:{name}" for name in parameters}
+    assert gradients.digests["gradient:0.weight"] == tensor_digest(gradient)
+    assert (state.step, state.moment) == (1, "state")
+    assert set(state.digests) == set(start.digests) | {f"optimizer:{n}:momentum_buffer" for n in parameters} | {
+        "random:torch",
+        "random:python",
+        "random:numpy",
+    }
+    assert state.digests["parameter:0.weight"] == tensor_digest(inner[0].weight)
+
+
+def test_loose_parameters_and_those_of_a_second_optimizer_have_names(watched: Watched) -> None:
+    """A temperature beside the model, as in contrastive learning."""
+    model, temperature = nn.Linear(4, 2), nn.Parameter(torch.ones(1))
+    first, second = SGD(model.parameters(), 0.1), SGD([temperature], 0.1, momentum=0.5)
+    (model(torch.ones(2, 4)) * temperature).sum().backward()
+    first.step()
+    second.step()
+    backward(model)
+
+    gradients = [each.digests for each in watched.of(Fingerprint) if each.moment == "gradients"]
+    assert set(gradients[0]) == {"gradient:Linear/weight", "gradient:Linear/bias"}
+    assert set(gradients[1]) == {"gradient:SGD#1/0"}
+    (state,) = states(watched).values()
+    assert "optimizer:1/SGD#1/0:momentum_buffer" in state
+
+
+def test_state_is_taken_after_schedulers_and_averages_and_not_before(watched: Watched) -> None:
+    """The next backward pass is the instant: the script changes weights once more after `optimizer.step()`."""
+    model = nn.Linear(4, 2)
+    optimizer = SGD(model.parameters(), 0.1)
+    scheduler = StepLR(optimizer, 1, 0.5)
+    backward(model)
+    optimizer.step()
+    scheduler.step()
+    before = tensor_digest(model.weight)
+    model.weight.data.lerp_(torch.zeros(2, 4), 0.5)
+    after = tensor_digest(model.weight)
+    assert states(watched) == {}
+    backward(model)
+
+    assert before != after
+    assert states(watched)[1]["parameter:Linear/weight"] == after
+
+
+def test_asking_a_loader_for_a_batch_is_an_instant_as_well(watched: Watched) -> None:
+    """Augmentation on the main process may draw random numbers after it."""
+    model = nn.Linear(4, 2)
+    optimizer = SGD(model.parameters(), 0.1)
+    seen = []
+    for _ in DataLoader(TensorDataset(torch.ones(3, 4))):
+        seen.append(list(states(watched)))
         optimizer.step()
-        session.announce(Topic.SCRIPT_ENDS)
 
-    assert any("random:torch" in each.digests for each in sink.of(Fingerprint))
-    assert torch.equal(torch.get_rng_state(), expected)
+    assert seen == [[], [1], [1, 2]]
 
 
-def test_ranks_are_grouped_by_what_they_hold() -> None:
-    """Three ranks of which two agree; a name that one lacks differs."""
-    prints = [
-        Fingerprint(rank=0, step=1, digests={"parameter:w": "a", "buffer:n": "x"}),
-        Fingerprint(rank=1, step=1, digests={"parameter:w": "b", "buffer:n": "x"}),
-        Fingerprint(rank=2, step=1, digests={"parameter:w": "b"}),
-    ]
+def test_the_end_of_a_script_is_an_instant(watched: Watched) -> None:
+    """Step 4 is none of the steps with digests; what the script ends with is compared all the same."""
+    model = nn.Linear(4, 2)
+    optimizer = SGD(model.parameters(), 0.1)
+    for _ in range(4):
+        optimizer.step()
+        backward(model)
+    watched.ends()
 
-    assert differences(prints) == [
-        Difference("parameter:w", ((0,), (1, 2))),
-        Difference("buffer:n", ((0, 1), (2,))),
-    ]
+    assert states(watched, "end")[4]["parameter:Linear/weight"] == tensor_digest(model.weight)
 
 
-def test_fingerprints_of_different_steps_are_no_comparison() -> None:
-    """A rank that is a step ahead differs for that reason alone."""
-    with pytest.raises(ValueError, match="different steps"):
-        differences([Fingerprint(rank=0, step=1, digests={}), Fingerprint(rank=1, step=2, digests={})])
+def test_an_evaluation_begins_with_a_digest_of_the_weights(watched: Watched) -> None:
+    """Whether ranks evaluate the same model: no optimizer state, no random state."""
+    model = nn.Linear(4, 2)
+    SGD(model.parameters(), 0.1).step()
+    with torch.no_grad():
+        list(DataLoader(TensorDataset(torch.ones(3, 4))))
+
+    assert states(watched, "evaluation") == {
+        1: {f"parameter:Linear/{name}": tensor_digest(each) for name, each in model.named_parameters()}
+    }
+
+
+def test_digests_of_random_states_change_with_each_generator_and_draw_nothing() -> None:
+    """Each generator has its own digest; the same seed gives the same."""
+    draws = {
+        "random:torch": lambda: torch.rand(1),
+        "random:python": random.random,
+        "random:numpy": lambda: np.random.rand(),
+    }
+
+    def seed() -> None:
+        torch.manual_seed(3)
+        random.seed(3)
+        np.random.seed(3)
+
+    seed()
+    expected = random_digests()
+    assert random_digests() == expected
+    for name, draw in draws.items():
+        draw()
+        changed = random_digests()
+        assert {each for each in expected if changed[each] != expected[each]} == {name}
+        seed()
+        assert random_digests() == expected

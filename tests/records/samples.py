@@ -37,6 +37,8 @@ def _value(owner: type, name: str, hint: object) -> st.SearchStrategy:
         return st.lists(_value(owner, name, typing.get_args(hint)[0]), max_size=3)
     if hint is msgspec.UnsetType:
         return st.just(msgspec.UNSET)
+    if hint is typing.Any:  # facts and options of a script's own: a plain value of JSON
+        return st.none() | st.booleans() | _WHOLE | _NUMBERS | _TEXT
     return {int: _WHOLE, float: _NUMBERS, str: _TEXT, bool: st.booleans(), type(None): st.none()}[hint]
 
 

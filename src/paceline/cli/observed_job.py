@@ -66,6 +66,9 @@ class Observation:
         found = [_unseen(f"rank {rank}", why) for rank, why in sorted(self._drain.notes.items())]
         if self._drain.trouble:
             found.append(_unseen("some records", self._drain.trouble))
+        if self._drain.unheard:
+            why = f"the judge of the live run failed with {self._drain.unheard}; paceline audit judges the records"
+            found.append(_unseen("later findings", why))
         if not self._drain.seen and not found:
             why = "no rank imported torch with the observer's sitecustomize: python -I, -E and -S ignore PYTHONPATH"
             found.append(_unseen("everything", why))

@@ -14,7 +14,7 @@ from array import array
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from paceline.records.errors import PacelineError
 from paceline.records.ledger import LedgerWriter
@@ -72,14 +72,15 @@ class RingDrain:
 
     Attributes:
         seen: ranks that had a ring.
-        notes: why ranks are not observed, by rank, as they said themselves.
+        notes: why ranks are not observed or not to the end, by rank.
         trouble: why records could not be written; empty while all is well.
+        unheard: why the listener hears no more; empty while all is well.
     """
 
     def __init__(self, folder: Path, run: RunDir, listener: Listener | None = None) -> None:
         self.seen: set[int] = set()
         self.notes: dict[int, str] = {}
-        self.trouble = ""
+        self.trouble = self.unheard = ""
         self._folder, self._run, self._listener = folder, run, listener
         self._readers: dict[Path, RingReader] = {}
         self._ledger = LedgerWriter(run)
@@ -98,6 +99,8 @@ class RingDrain:
             self._thread.join()
         self.drain()
         for reader in self._readers.values():
+            if reader.dropped:
+                self.notes.setdefault(reader.rank, f"{reader.dropped} records found no room in the ring")
             reader.close()
         self._readers.clear()
         for note in self._folder.glob("*.not-observed"):
@@ -110,8 +113,8 @@ class RingDrain:
             self._find()
             for reader in self._readers.values():
                 self._move(reader)
-            if self._listener is not None and self._readers:
-                self._listener.progress({each.rank: each.progress for each in self._readers.values()})
+            if self._readers:
+                self._tell("progress", {each.rank: each.progress for each in self._readers.values()})
 
     def _loop(self) -> None:
         while not self._ending.wait(_EVERY_S):
@@ -128,19 +131,32 @@ class RingDrain:
 
     def _move(self, reader: RingReader) -> None:
         lines = []
-        for kind, payload in reader.read():
+        try:
+            records = reader.read()
+        except ValueError as error:
+            self.notes[reader.rank] = str(error)
+            return
+        for kind, payload in records:
             if kind is Kind.EVENT:
                 lines.append(payload)
-                if self._listener is not None:
-                    self._listener.event(reader.rank, payload)
+                self._tell("event", reader.rank, payload)
                 continue
             *at, content = unpack_batch(payload)
             batch = (reader.rank, reader.attempt, (at[0], at[1], at[2]), array("q", content))
             self._write(partial(self._ledger.add, *batch))
-            if self._listener is not None:
-                self._listener.batch(*batch)
+            self._tell("batch", *batch)
         if lines:
             self._write(lambda: _append(self._run.events(reader.rank), b"\n".join([*lines, b""])))
+
+    def _tell(self, what: str, *args: Any) -> None:
+        """A listener that fails is told no more; what ranks write is recorded all the same."""
+        if self._listener is None:
+            return
+        try:
+            getattr(self._listener, what)(*args)
+        except Exception as error:  # noqa: BLE001
+            self._listener = None
+            self.unheard = f"{type(error).__name__}: {error}"
 
     def _write(self, write: Callable[[], None]) -> None:
         if self.trouble:

@@ -39,7 +39,7 @@ def place_of_io() -> tuple[Place | None, bool]:
     at: FrameType | None = sys._getframe(1)
     while at is not None:
         name = at.f_code.co_filename
-        if name.startswith("<frozen "):
+        if name.startswith(("<frozen importlib", "<frozen zipimport")):  # `os` is frozen as well, and makes directories
             return None, True
         if not is_library(name):
             return _place(at), False

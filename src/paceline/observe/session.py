@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import functools
+import inspect
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable
@@ -21,7 +22,11 @@ from torch._C._dynamo import eval_frame
 from paceline.observe.sinks import Sink
 from paceline.records.event import Event
 from paceline.records.observed import NotObserved
-from paceline.records.place import Place, is_library
+from paceline.records.place import Place
+
+_FILE = "<paceline, beside importlib._bootstrap>"
+"""File name of functions that stand in for torch's. The words `importlib` and `_bootstrap` in it make `warnings` skip
+their frames, so that a warning of torch still names the line of the script."""
 
 
 class Topic(enum.Enum):
@@ -52,6 +57,8 @@ class StepWindow:
     forwards: int = 0
     synchronized: list[bool] = field(default_factory=list)
     forward_since_backward: bool = False
+    inputs: int = 0
+    """Batches of loaders that were looked at."""
     backwards: int = 0
     backwards_unwrapped: int = 0
     own_reductions: int = 0
@@ -213,12 +220,14 @@ class Session:
 
     def caught(self, probe: Probe, error: Exception) -> None:
         """A function of a probe raised an exception: the script must not feel it."""
-        if _from_the_user(error):  # raised by a handler of a signal that came meanwhile
+        if _from_a_handler(error):  # of a signal that came meanwhile
             raise error
         self.give_up(probe, _text(error))
 
     def give_up(self, probe: Probe, why: str) -> None:
-        """A probe observes no more."""
+        """A probe observes no more; that is recorded once."""
+        if probe.signal in self.failed:
+            return
         self.failed[probe.signal] = why
         self._take_back(probe)
         try:
@@ -239,7 +248,7 @@ class Session:
         aliases: Iterable[Any] = (),
         before: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None,
         after: Callable[[Any, tuple[Any, ...], dict[str, Any]], None] | None = None,
-        raised: Callable[[BaseException, tuple[Any, ...]], None] | None = None,
+        raised: Callable[[BaseException, tuple[Any, ...], dict[str, Any]], None] | None = None,
     ) -> None:
         """Until `disarm`, call functions of a probe around each call of a function of torch's.
 
@@ -250,7 +259,7 @@ class Session:
             aliases: modules that have the same function under the same name.
             before: before(args, kwargs) is called first.
             after: after(result, args, kwargs) is called when it has returned.
-            raised: raised(exception, args) is called when it has raised one.
+            raised: raised(exception, args, kwargs) is called when it has raised one.
 
         Raises:
             TypeError: it is no function, or not of `owner` itself.
@@ -273,16 +282,18 @@ class Session:
                 result = original(*args, **kwargs)
             except BaseException as error:
                 if raised is not None:
-                    session.run(probe, raised, error, args)
+                    session.run(probe, raised, error, args, kwargs)
                 raise
-            if after is not None:
+            if after is not None and probe.signal not in session.failed:
                 try:
                     after(result, args, kwargs)
                 except Exception as error:  # noqa: BLE001
                     session.caught(probe, error)
             return result
 
-        _skip_in_dynamo(cast(Any, observed).__code__)
+        wrapper = cast(Any, observed)
+        wrapper.__code__ = wrapper.__code__.replace(co_filename=_FILE)
+        _skip_in_dynamo(wrapper.__code__)
         for each in (owner, *aliases):
             if vars(each).get(name) is original:
                 setattr(each, name, observed)
@@ -316,8 +327,17 @@ def _text(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _from_the_user(error: BaseException) -> bool:
-    trace, last = error.__traceback__, None
-    while trace is not None:
-        trace, last = trace.tb_next, trace
-    return last is not None and not is_library(last.tb_frame.f_code.co_filename)
+def _from_a_handler(error: BaseException) -> bool:
+    """Whether an exception went through a handler of a signal, which is called with the frame that it interrupts.
+
+    Code of the user's that a probe calls, as `__len__` of a data set, is no handler: what it raises is ours to keep.
+    """
+    trace = error.__traceback__
+    while trace is not None and (below := trace.tb_next) is not None:
+        code, values = below.tb_frame.f_code, below.tb_frame.f_locals
+        names = code.co_varnames[: code.co_argcount + bool(code.co_flags & inspect.CO_VARARGS)]
+        given = [values.get(name) for name in names]
+        if any(trace.tb_frame is each for value in given for each in (value if type(value) is tuple else (value,))):
+            return True
+        trace = below
+    return False

@@ -14,24 +14,33 @@ from paceline.records.ring import RINGS_VARIABLE, SPAWNED_VARIABLE
 
 
 class _TorchFinder:
-    """Calls a function after the first import of torch. It finds nothing itself and leaves after that."""
+    """Calls a function after the first import of torch. It finds nothing itself and leaves then, not before.
+
+    Libraries ask `importlib.util.find_spec("torch")` whether there is torch, without importing it.
+    """
 
     def __init__(self, then: Callable[[], None]) -> None:
         self._then = then
+        self._asking = False
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
         """The spec that the other finders have for torch, whose loader also calls the function."""
-        if name != "torch":
+        if name != "torch" or self._asking:
             return None
-        sys.meta_path.remove(self)
-        spec = importlib.util.find_spec(name)
+        self._asking = True
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            self._asking = False
         if spec is None or spec.loader is None:
             return spec
         loader: Any = spec.loader
+        vars(loader).pop("exec_module", None)  # ours, where a loader is asked for twice
         execute = loader.exec_module
 
         def execute_then_attach(module: Any) -> None:
             del loader.exec_module
+            sys.meta_path.remove(self)
             execute(module)
             self._then()
 

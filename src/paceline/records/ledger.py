@@ -40,11 +40,17 @@ class LedgerWriter:
         new = path not in self._rows
         if new:
             make_dirs(path.parent)
-        rows = self._rows[path] = self._rows.get(path, 0) + len(indices)
+        rows = self._rows.get(path, 0) + len(indices)
         with path.open("wb" if new else "r+b") as file:
-            file.write(self._header(rows))
+            if new:
+                file.write(self._header(0))
+            # The header names the rows only when they are there: a full disk leaves an array without them.
             file.seek(0, os.SEEK_END)
             file.write(b"".join(_ROW.pack(batch, index) for index in indices))
+            file.flush()
+            file.seek(0)
+            file.write(self._header(rows))
+        self._rows[path] = rows
 
     def _header(self, rows: int) -> bytes:
         """Of version 1.0 of numpy's format, padded so that it never grows."""

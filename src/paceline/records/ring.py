@@ -141,6 +141,9 @@ class RingReader:
     def __init__(self, path: Path) -> None:
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), 0)
+        if len(self._map) < _HEADER_BYTES:
+            self._map.close()
+            raise ValueError(f"{path} is no ring")
         self._words = memoryview(self._map)[:_HEADER_BYTES].cast("Q")
         if self._words[_Word.MAGIC] != _MAGIC:
             self._words.release()
@@ -151,13 +154,21 @@ class RingReader:
         self._capacity = int(self._words[_Word.CAPACITY])
 
     def read(self) -> list[tuple[Kind, bytes]]:
-        """Records since the last call, in order."""
+        """Records since the last call, in order.
+
+        Raises:
+            ValueError: the rank has overwritten its own ring, as code with a stray pointer does.
+        """
         read, written = self._words[_Word.READ], self._words[_Word.WRITTEN]
+        if not 0 <= written - read <= self._capacity:
+            raise ValueError(f"the ring of rank {self.rank} is damaged: {written - read} bytes in {self._capacity}")
         block = self._bytes(read, written - read)
         records, at = [], 0
         while at + _PREFIX.size <= len(block):
             length, kind = _PREFIX.unpack_from(block, at)
             at += _PREFIX.size
+            if at + length > len(block) or kind > max(Kind):
+                raise ValueError(f"the ring of rank {self.rank} is damaged: a record of {length} bytes, kind {kind}")
             records.append((Kind(kind), block[at : at + length]))
             at += length
         self._words[_Word.READ] = written

@@ -6,6 +6,7 @@ Run under torchrun and under `paceline run`, the digests must be equal.
 import contextlib
 import hashlib
 import sys
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -17,6 +18,7 @@ STEPS = 50
 
 
 def cnn():
+    """A convolution with batch norm."""
     return nn.Sequential(
         nn.Conv2d(1, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(128, 10)
     )
@@ -30,17 +32,21 @@ class Branches(nn.Module):
         self.first, self.second, self.calls = nn.Linear(64, 10), nn.Linear(64, 10), 0
 
     def forward(self, x):
+        """One of them."""
         self.calls += 1
         return (self.first if self.calls % 2 else self.second)(x.flatten(1))
 
 
 class Transformer(nn.Module):
+    """Two layers with dropout."""
+
     def __init__(self):
         super().__init__()
         layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.2, batch_first=True)
         self.inner, self.head = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False), nn.Linear(16, 10)
 
     def forward(self, x):
+        """Over four positions."""
         return self.head(self.inner(x.flatten(1).view(-1, 4, 16)).mean(dim=1))
 
 
@@ -52,6 +58,7 @@ def averaged_in_float64(state, bucket):
 
 
 def main(kind, path):
+    """Train a model of a kind; writes the digest of each rank to a file `path.<rank>`."""
     dist.init_process_group("gloo")
     rank, world = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(7)
@@ -105,8 +112,7 @@ def main(kind, path):
     content += [each.numpy().tobytes() for state in optimizer.state.values() for each in state.values()]
     content.append(torch.get_rng_state().numpy().tobytes())
     digest = hashlib.sha256(b"".join(content)).hexdigest()
-    with open(f"{path}.{rank}", "w") as file:
-        file.write(digest)
+    Path(f"{path}.{rank}").write_text(digest)
     dist.destroy_process_group()
 
 

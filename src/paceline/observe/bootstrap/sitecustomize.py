@@ -33,15 +33,14 @@ def _is_rank() -> bool:
 
 
 def _users_own() -> None:
-    ours = sys.modules.pop("sitecustomize", None)
+    ours = sys.modules.pop("sitecustomize")
     try:
         import sitecustomize  # type: ignore[import-not-found]  # noqa: F401  the next one on the path
     except ImportError as error:
         if error.name != "sitecustomize":
             raise
     finally:
-        if ours is not None:
-            sys.modules.setdefault("sitecustomize", ours)
+        sys.modules.setdefault("sitecustomize", ours)
 
 
 _leave_path()
@@ -51,7 +50,10 @@ try:
 
         attach_after_torch()
 except Exception as error:  # noqa: BLE001  never the script's problem; the launcher reports it
-    with open(os.path.join(os.environ["PACELINE_RINGS"], f"{os.environ.get('RANK', '0')}.not-observed"), "w") as file:
-        file.write(f"{type(error).__name__}: {error}")
+    try:
+        with open(f"{os.environ['PACELINE_RINGS']}/{os.environ.get('RANK', '0')}.not-observed", "w") as file:
+            file.write(f"{type(error).__name__}: {error}")
+    except OSError:
+        pass
 finally:
     _users_own()

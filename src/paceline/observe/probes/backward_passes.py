@@ -42,7 +42,14 @@ class BackwardPasses(Probe):
         self._session = session
         if "_engine_run_backward" not in autograd.backward.__code__.co_names:
             raise RuntimeError("torch.autograd.backward does not call _engine_run_backward")
-        session.patch(self, autograd, "_engine_run_backward", before=self._begins, after=self._ended)
+        session.patch(
+            self,
+            autograd,
+            "_engine_run_backward",
+            before=self._begins,
+            after=self._ended,
+            raised=self._failed,
+        )
         session.patch(self, checkpointing, "checkpoint", before=self._checkpoints)
 
     def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -124,6 +131,11 @@ class BackwardPasses(Probe):
                 if each.grad is not None
             }
         self._session.announce(Topic.BACKWARD_ENDS)
+
+    def _failed(self, _: BaseException, __: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """A backward pass raised an exception, which the script may catch."""
+        if kwargs.get("accumulate_grad", True):
+            self._depth = max(0, self._depth - 1)
 
     def _note_taken(self, inputs: Any) -> None:
         if self._taken >= _TAKEN and self._models.any_optimizer:

@@ -28,6 +28,7 @@ from paceline.records.place import Place
 
 _AFTER_EVALUATION = 5
 _PLACES = 1000
+_INPUTS_PER_STEP = 4
 
 
 class DataLoaders(Probe):
@@ -76,7 +77,7 @@ class DataLoaders(Probe):
             "__next__",
             before=lambda args, _: self._wanted(args[0]),
             after=lambda batch, args, _: self._received(args[0], batch),
-            raised=lambda error, args: self._stopped(args[0], error),
+            raised=lambda error, args, _: self._stopped(args[0], error),
         )
         patch(self, DistributedSampler, "__init__", after=lambda _, args, __: self._samplers.add(args[0]))
         patch(self, DistributedSampler, "set_epoch", before=self._set_epoch)
@@ -166,7 +167,8 @@ class DataLoaders(Probe):
     def _asked(self, iterator: Any, index: Any) -> None:
         current = self._current.get(iterator)
         if current is not None:
-            current.asked.append(index)
+            if not current.not_observed:  # else nobody takes it out again
+                current.asked.append(index)
         else:
             self._early.setdefault(iterator, deque()).append(index)
 
@@ -194,7 +196,8 @@ class DataLoaders(Probe):
         current.batches += 1
         if torch.is_grad_enabled():
             progress.samples += rows or 0
-            if not self._models.any_wrapped and progress.recorded:
+            if not self._models.any_wrapped and progress.recorded and progress.window.inputs < _INPUTS_PER_STEP:
+                progress.window.inputs += 1
                 self._note_input(position, batch)
 
     def _indices(self, current: _Pass) -> array[int] | None:

@@ -31,7 +31,7 @@ _EVENTS = frozenset({"open", "os.mkdir", "os.rename"})
 
 
 class Files(Probe):
-    """Adds one audit hook to the interpreter, which stays and does nothing after `disarm`.
+    """Listens to the interpreter's audit events, and patches torch.save and torch.load.
 
     Args:
         collectives: how many collectives this rank has called, to tell what happened before what on other ranks.
@@ -44,23 +44,21 @@ class Files(Probe):
         self._collectives = collectives
         self._seen: dict[tuple[str, str], int] = {}
         self._busy = False
-        self._armed = False
 
     def arm(self, session: Session) -> None:
-        """Add the hook and patch torch.save, whose writer opens files without Python."""
-        self._session, self._armed = session, True
-        session.undo(self, self._stop)
+        """Listen, and patch torch.save, whose writer opens files without Python."""
+        self._session = session
         for name, mode in (("save", "write"), ("load", "read")):
             session.patch(
                 self, serialization, name, aliases=(torch,), before=functools.partial(self._torch, name, mode)
             )
-        sys.addaudithook(self._audit)
+        _add_hook()
+        _armed.append(self)
+        session.undo(self, lambda: _armed.remove(self))
 
-    def _stop(self) -> None:
-        self._armed = False
-
-    def _audit(self, event: str, args: tuple[Any, ...]) -> None:
-        if event not in _EVENTS or not self._armed or self._busy:
+    def audit(self, event: str, args: tuple[Any, ...]) -> None:
+        """Take an event of `_EVENTS`."""
+        if self._busy:
             return
         self._busy = True
         try:
@@ -110,6 +108,21 @@ class Files(Probe):
                 place=place,
             )
         )
+
+
+_armed: list[Files] = []
+
+
+def _hook(event: str, args: tuple[Any, ...]) -> None:
+    if event in _EVENTS:
+        for each in tuple(_armed):
+            each.audit(event, args)
+
+
+@functools.cache
+def _add_hook() -> None:
+    """Once a process, since an audit hook cannot be removed; it does nothing while no probe is armed."""
+    sys.addaudithook(_hook)
 
 
 def _mode(text: Any, flags: Any) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import time
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -37,7 +38,7 @@ class ProcessGroups(Probe):
         """Patch the functions under each name that they have."""
         self._session = session
         session.patch(self, c10d, "init_process_group", aliases=(dist,), after=lambda *_: self.made())
-        session.patch(self, c10d, "destroy_process_group", aliases=(dist,), before=lambda *_: self.script_ends())
+        session.patch(self, c10d, "destroy_process_group", aliases=(dist,), before=self._destroys)
         session.patch(
             self,
             _SPAWN,
@@ -53,6 +54,11 @@ class ProcessGroups(Probe):
         self._session.emit(
             GroupMade(rank=dist.get_rank(), world=dist.get_world_size(), backend=dist.get_backend(), place=user_place())
         )
+
+    def _destroys(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        group = args[0] if args else kwargs.get("group")
+        if group is None or group is dist.group.WORLD:  # a script may go on without one of its other groups
+            self.script_ends()
 
     def script_ends(self) -> None:
         """Say how the script ended, once."""

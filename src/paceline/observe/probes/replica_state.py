@@ -50,8 +50,9 @@ class ReplicaState(Probe):
         session.listen(self, Topic.SCRIPT_ENDS, self._script_ends)
 
     def _step_begins(self, optimizer: Optimizer) -> None:
-        self._instant()
         step = self._session.progress.stepping
+        if step > self._session.progress.step:  # else the step that is pending is not complete yet
+            self._instant()
         if not self._started:
             self._started = True
             self._emit(0, "start", self._parameters() | self._buffers())

@@ -32,7 +32,7 @@ class Schedules(Probe):
                     self,
                     kind,
                     "step",
-                    before=lambda *_: self._stepping(),
+                    before=lambda args, _: self._stepping(args[0]),
                     after=lambda *_: self._stepped(),
                     raised=lambda *_: self._stepped(),
                 )
@@ -42,9 +42,10 @@ class Schedules(Probe):
         horizon = int(found[0]) if found else None
         self._session.emit(SchedulerSeen(kind=type(scheduler).__name__, horizon=horizon, place=user_place()))
 
-    def _stepping(self) -> None:
+    def _stepping(self, scheduler: Any) -> None:
         self._depth += 1
-        if self._depth == 1:  # a chain of schedulers steps its members
+        # A chain of schedulers steps its members, and a constructor steps to set the first learning rate.
+        if self._depth == 1 and not getattr(scheduler, "_is_initial", False):
             self._session.progress.scheduler_steps += 1
             window = self._session.progress.window
             window.scheduler_steps += 1

@@ -53,7 +53,7 @@ class ScriptCollectives(Probe):
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
         self._calls: Counter[Any] = Counter()
-        self._inside = False
+        self._depth = 0
         self.count = 0
         """Calls so far."""
         self._gradients: set[int] = set()
@@ -81,9 +81,9 @@ class ScriptCollectives(Probe):
 
     def _called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.count += 1
-        if self._inside:  # object collectives use others
+        self._depth += 1
+        if self._depth > 1:  # object collectives use others
             return
-        self._inside = True
         tensors = list(_tensors([*args[:2], *kwargs.values()]))
         on = self._what(tensors)
         progress = self._session.progress
@@ -112,7 +112,7 @@ class ScriptCollectives(Probe):
             )
 
     def _returned(self) -> None:
-        self._inside = False
+        self._depth = max(0, self._depth - 1)
 
     def _what(self, tensors: list[Tensor]) -> str:
         """Whether tensors are gradients, or share memory with parameters; by address, so views of them count."""

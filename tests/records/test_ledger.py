@@ -1,0 +1,93 @@
+"""The ledger is readable by numpy at any time, and gives back the batches that were added."""
+
+from __future__ import annotations
+
+import errno
+import tempfile
+from array import array
+from collections import defaultdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from paceline.records import ledger as module
+from paceline.records.ledger import LedgerWriter, read_ledger
+from paceline.records.rundir import RunDir
+
+INDICES = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5)
+PASSES = st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 2))
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(PASSES, INDICES), max_size=12))
+def test_any_batches_come_back_and_numpy_reads_each_file_after_every_call(added) -> None:
+    """Batches of ranks, loaders and passes may be mixed; within one of them they keep their order."""
+    expected: dict[tuple[int, int, int], list[list[int]]] = defaultdict(list)
+    with tempfile.TemporaryDirectory() as folder:
+        run = RunDir(folder)
+        writer = LedgerWriter(run)
+        for (rank, loader, number), indices in added:
+            batches = expected[rank, loader, number]
+            writer.add(rank, loader, number, len(batches), array("q", indices))
+            batches.append(indices)
+
+            seen = np.load(run.ledger(loader, number, rank))
+
+            assert seen["index"].tolist() == [index for batch in batches for index in batch]
+            assert seen["batch"].tolist() == [place for place, batch in enumerate(batches) for _ in batch]
+        found = defaultdict(list)
+        for rank, batch in read_ledger(run):
+            assert batch.batch == len(found[rank, batch.loader, batch.number])
+            found[rank, batch.loader, batch.number].append(batch.indices)
+    assert found == expected
+
+
+def test_rows_that_a_full_disk_cut_off_are_left_out_and_the_rest_stays_readable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The header names rows only when they are there."""
+    run = RunDir(tmp_path)
+    writer = LedgerWriter(run)
+    writer.add(0, 0, 0, 0, array("q", [7, 8]))
+    rows = module._ROW
+
+    class Full:
+        size = rows.size
+
+        @staticmethod
+        def pack(*_):
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(module, "_ROW", Full)
+    with pytest.raises(OSError, match="No space"):
+        writer.add(0, 0, 0, 1, array("q", [9]))
+    monkeypatch.setattr(module, "_ROW", rows)
+
+    assert np.load(run.ledger(0, 0, 0))["index"].tolist() == [7, 8]
+    assert [batch.indices for _, batch in read_ledger(run)] == [[7, 8]]
+
+
+def test_a_torn_last_row_is_left_out(tmp_path: Path) -> None:
+    """As a machine leaves it that lost its power."""
+    run = RunDir(tmp_path)
+    writer = LedgerWriter(run)
+    writer.add(1, 2, 3, 0, array("q", [5]))
+    with run.ledger(2, 3, 1).open("ab") as file:
+        file.write(b"1234567")
+
+    ((rank, batch),) = read_ledger(run)
+
+    assert (rank, batch.loader, batch.number, batch.batch, batch.indices) == (1, 2, 3, 0, [5])
+
+
+def test_batches_of_a_restarted_rank_are_not_mixed_with_those_before(tmp_path: Path) -> None:
+    """Each of the two attempts received a batch 0."""
+    run = RunDir(tmp_path)
+    writer = LedgerWriter(run)
+    for batch, index in ((0, 1), (1, 2), (0, 3), (1, 4)):
+        writer.add(0, 0, 0, batch, array("q", [index]))
+
+    assert [(each.batch, each.indices) for _, each in read_ledger(run)] == [(0, [1]), (1, [2]), (0, [3]), (1, [4])]
