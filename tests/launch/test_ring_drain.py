@@ -33,9 +33,9 @@ class Follower:
         """An event."""
         self.events.append((rank, line))
 
-    def batch(self, rank, loader, number, batch, indices):
+    def batch(self, rank, attempt, at, indices):
         """A batch."""
-        self.batches.append((rank, loader, number, batch, list(indices)))
+        self.batches.append((rank, *at, list(indices)))
 
     def progress(self, ranks):
         """Where ranks are."""

@@ -144,15 +144,17 @@ def test_the_loader_is_left_as_it_was() -> None:
     assert methods == [vars(DataLoader)["__iter__"], *vars(torch.utils.data.dataloader._BaseDataLoaderIter).values()]
 
 
-def test_trouble_ends_the_watching_and_not_the_program() -> None:
+def test_a_loader_whose_samples_have_names_is_not_observed() -> None:
     """A sampler of things that are no indices: the loop gets its batches, the session says what went wrong."""
 
     class ByName(Dataset[str]):
         def __getitem__(self, name: str) -> str:
             return name
 
-    with observing(MemorySink()) as session:
+    sink = MemorySink()
+    with observing(sink):
         received = list(DataLoader(ByName(), batch_size=1, sampler=["a", "b"]))
 
     assert received == [["a"], ["b"]]
-    assert "invalid literal" in session.failed["loaders"]
+    (ended,) = sink.of(LoaderEnded)
+    assert ended.not_observed == "samples are not named by numbers"

@@ -58,7 +58,7 @@ def test_a_scheduler_that_waits_for_a_plateau_counts_as_well(watched: Watched, o
 
 
 def test_the_horizon_of_a_scheduler_is_named(watched: Watched, optimizer: SGD) -> None:
-    """Those that end after a number of steps say so; others have none or are not reported."""
+    """Those that end after a number of steps say so; others have none."""
     lr_scheduler.CosineAnnealingLR(optimizer, T_max=100)  # cosine
     lr_scheduler.OneCycleLR(optimizer, 0.1, epochs=3, steps_per_epoch=7)
     lr_scheduler.LinearLR(optimizer, total_iters=5)
@@ -71,5 +71,6 @@ def test_the_horizon_of_a_scheduler_is_named(watched: Watched, optimizer: SGD) -
         ("OneCycleLR", 21),
         ("LinearLR", 5),
         ("PolynomialLR", 9),
+        ("StepLR", None),
     ]
     assert seen[0].place.line == line_of("cosine", __file__)

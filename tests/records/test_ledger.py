@@ -31,7 +31,7 @@ def test_any_batches_come_back_and_numpy_reads_each_file_after_every_call(added)
         writer = LedgerWriter(run)
         for (rank, loader, number), indices in added:
             batches = expected[rank, loader, number]
-            writer.add(rank, loader, number, len(batches), array("q", indices))
+            writer.add(rank, 1, (loader, number, len(batches)), array("q", indices))
             batches.append(indices)
 
             seen = np.load(run.ledger(loader, number, rank))
@@ -51,7 +51,7 @@ def test_rows_that_a_full_disk_cut_off_are_left_out_and_the_rest_stays_readable(
     """The header names rows only when they are there."""
     run = RunDir(tmp_path)
     writer = LedgerWriter(run)
-    writer.add(0, 0, 0, 0, array("q", [7, 8]))
+    writer.add(0, 1, (0, 0, 0), array("q", [7, 8]))
     rows = module._ROW
 
     class Full:
@@ -63,7 +63,7 @@ def test_rows_that_a_full_disk_cut_off_are_left_out_and_the_rest_stays_readable(
 
     monkeypatch.setattr(module, "_ROW", Full)
     with pytest.raises(OSError, match="No space"):
-        writer.add(0, 0, 0, 1, array("q", [9]))
+        writer.add(0, 1, (0, 0, 1), array("q", [9]))
     monkeypatch.setattr(module, "_ROW", rows)
 
     assert np.load(run.ledger(0, 0, 0))["index"].tolist() == [7, 8]
@@ -74,7 +74,7 @@ def test_a_torn_last_row_is_left_out(tmp_path: Path) -> None:
     """As a machine leaves it that lost its power."""
     run = RunDir(tmp_path)
     writer = LedgerWriter(run)
-    writer.add(1, 2, 3, 0, array("q", [5]))
+    writer.add(1, 1, (2, 3, 0), array("q", [5]))
     with run.ledger(2, 3, 1).open("ab") as file:
         file.write(b"1234567")
 
@@ -83,11 +83,12 @@ def test_a_torn_last_row_is_left_out(tmp_path: Path) -> None:
     assert (rank, batch.loader, batch.number, batch.batch, batch.indices) == (1, 2, 3, 0, [5])
 
 
-def test_batches_of_a_restarted_rank_are_not_mixed_with_those_before(tmp_path: Path) -> None:
+def test_batches_of_a_restarted_rank_are_kept_apart(tmp_path: Path) -> None:
     """Each of the two attempts received a batch 0."""
     run = RunDir(tmp_path)
     writer = LedgerWriter(run)
-    for batch, index in ((0, 1), (1, 2), (0, 3), (1, 4)):
-        writer.add(0, 0, 0, batch, array("q", [index]))
+    for attempt, batch, index in ((1, 0, 1), (1, 1, 2), (2, 0, 3), (2, 1, 4)):
+        writer.add(0, attempt, (0, 0, batch), array("q", [index]))
 
-    assert [(each.batch, each.indices) for _, each in read_ledger(run)] == [(0, [1]), (1, [2]), (0, [3]), (1, [4])]
+    found = [(each.attempt, each.batch, each.indices) for _, each in read_ledger(run)]
+    assert sorted(found) == [(1, 0, [1]), (1, 1, [2]), (2, 0, [3]), (2, 1, [4])]
