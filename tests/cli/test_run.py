@@ -50,7 +50,14 @@ if how == "kill":
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
-ADDED = {"OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_MAX_", "PACELINE_RUN_DIR"}
+ADDED = {
+    "OMP_NUM_THREADS",
+    "MALLOC_TRIM_THRESHOLD_",
+    "MALLOC_MMAP_MAX_",
+    "PACELINE_RUN_DIR",
+    "PACELINE_RINGS",
+    "PACELINE_AGENT",
+}
 """The listed variables that workers have beyond torchrun's."""
 # Ports, names and paths that differ from one torchrun to the next as well.
 EACH_TIME = {"MASTER_PORT", "TORCHELASTIC_RUN_ID", "TORCHELASTIC_ERROR_FILE", "OMP_NUM_THREADS"}
@@ -220,12 +227,12 @@ def test_success_is_recorded_without_a_card(succeed):
 
     assert (info.verb, info.name) == ("run", "script")
     assert info.command[:4] == ["paceline", "run", "--nproc-per-node", "2"]
-    assert set(info.facts["settings"]) == ADDED - {"PACELINE_RUN_DIR"}
-    assert [type(event).__name__ for event in events] == ["Start", "Attempt", "End"]
-    assert (events[0].world, events[2].reason, events[2].exit_code) == (2, "finished", 0)
+    assert set(info.facts["settings"]) == {name for name in ADDED if not name.startswith("PACELINE_")}
+    assert [type(event).__name__ for event in events] == ["Start", "Attempt", "OutputCompared", "End"]
+    assert (events[0].world, events[3].reason, events[3].exit_code) == (2, "finished", 0)
     assert [(each.rank, each.exit_code, each.stopped) for each in events[1].ranks] == [(0, 0, False), (1, 0, False)]
     assert (ours.logs() / "attempt_0/1/stdout.log").read_text().startswith("words of rank 1")
-    assert ours.err.count("\n") == 3  # one line of ours, and one of each worker
+    assert ours.err.count("\n") == 4  # two lines of ours, and one of each worker
     assert "MALLOC_MMAP_MAX_=0" in ours.err.splitlines()[0]
     assert run.findings.read_bytes() == b""
 
@@ -244,7 +251,7 @@ def test_a_raise_ends_in_a_card_instead_of_the_agents_traceback(raises):
     assert "ChildFailedError" not in ours.err
     log = re.search(r"log     (\S+)", card)[1]
     assert "ValueError: boom" in (ours.folder / log).read_text()
-    assert [type(event).__name__ for event in ours.events()] == ["Start", "Attempt", "End"]
+    assert [type(event).__name__ for event in ours.events()] == ["Start", "Attempt", "OutputCompared", "End"]
     assert ours.events()[1].cause.rank == 1
     (finding,) = read_findings(ours.run().findings)[0]
     assert (finding.code, finding.rank, finding.line) == ("DP180", 1, line)
@@ -298,7 +305,7 @@ def test_tee_and_no_tuning_and_variables_of_torchrun_work_as_there(tmp_path):
     assert ours.worker_errors() == theirs.worker_errors() == [f"[rider{rank}]:errors of rank {rank}" for rank in (0, 1)]
     assert ours.layout() == theirs.layout()
     assert (ours.folder / "mine").is_dir()
-    assert set(ours.env(0)) - set(theirs.env(0)) == {"PACELINE_RUN_DIR"}
+    assert set(ours.env(0)) - set(theirs.env(0)) == {name for name in ADDED if name.startswith("PACELINE_")}
 
 
 @pytest.fixture

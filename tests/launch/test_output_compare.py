@@ -21,7 +21,7 @@ def printed(folder: Path, *texts: str | bytes, name: str = "stdout.log") -> list
 
 
 def test_lines_of_all_ranks_count_as_often_as_the_rank_that_has_fewest_of_them(tmp_path: Path) -> None:
-    """By hand: `epoch 1` twice on every rank, `epoch 2` once, and what one or two ranks say is their own."""
+    """By hand: three epochs on every rank, told apart by nothing but a number, and lines that name a rank left out."""
     ranks = printed(
         tmp_path,
         "epoch 1\nepoch 1\nepoch 1\nepoch 2\nrank 0\n",
@@ -31,11 +31,8 @@ def test_lines_of_all_ranks_count_as_often_as_the_rank_that_has_fewest_of_them(t
 
     compared = compare_output(tmp_path, ranks)
 
-    assert (compared.lines, compared.repeated) == (5, 3)
-    assert [(each.text, each.ranks, each.times) for each in compared.examples] == [
-        ("epoch 1", 3, 7),
-        ("epoch 2", 3, 3),
-    ]
+    assert (compared.lines, compared.repeated) == (4, 3)
+    assert [(each.text, each.ranks, each.times) for each in compared.examples] == [("epoch 1", 3, 10)]
 
 
 @settings(max_examples=50)

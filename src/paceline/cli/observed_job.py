@@ -37,9 +37,12 @@ class Observation:
         return self._found
 
     def card(self, width: int | None) -> str:
-        """The card; empty where the user asked for plain torchrun."""
+        """The card; one line where nothing was trained, and empty where the user asked for plain torchrun."""
         if self._drain is None:
             return ""
+        if not self._found and not self._live.judge.steps:
+            why = [f"{each.what} ({each.why})" for each in self._missing()]
+            return f"paceline: no training was observed{': ' * bool(why)}{'; '.join(why)}"
         return observation_card(
             self._live.judge,
             self._found,
