@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.audits.catalog import RunJudge
+from paceline.audits.run_judge import RunJudge
 from tests.audits.loader_events import (
     batches_of,
     called,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.audits.catalog import RunJudge
+from paceline.audits.run_judge import RunJudge
 from paceline.records.observed_rank import GradientTaken, ModelMoved, StateRestored, TrainableChanged
 from tests.audits.observed_events import (
     NAMES,
