@@ -37,7 +37,9 @@ def _value(owner: type, name: str, hint: object) -> st.SearchStrategy:
         return st.lists(_value(owner, name, typing.get_args(hint)[0]), max_size=3)
     if hint is msgspec.UnsetType:
         return st.just(msgspec.UNSET)
-    return {int: _WHOLE, float: _NUMBERS, str: _TEXT, bool: st.booleans(), type(None): st.none(), typing.Any: _TEXT}[hint]
+    if hint is typing.Any:
+        return _TEXT
+    return {int: _WHOLE, float: _NUMBERS, str: _TEXT, bool: st.booleans(), type(None): st.none()}[hint]
 
 
 def records(kind: type[msgspec.Struct]) -> st.SearchStrategy:

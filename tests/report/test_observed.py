@@ -8,6 +8,7 @@ from rich.console import Console
 
 from paceline.cli.card_layout import show
 from paceline.cli.cards import run_card
+from paceline.records.observation import Unseen, WatchedRanks
 from paceline.records.rundir import RunDir
 from paceline.report.observed_ranks import ObservedRank, mean_rates
 from paceline.report.page.run_page import render_page
@@ -167,6 +168,20 @@ def test_a_run_without_records_of_ranks_has_no_judgement(write):
 
     assert "No record of the ranks was found, so nothing was judged." in text
     assert "Training, as observed" not in text
+
+
+def test_a_run_in_which_nothing_was_observed_has_no_number_of_findings(write):
+    """PACELINE_OBSERVE=0: zero findings would be a claim."""
+    nobody = WatchedRanks(observed=[], world=0)
+    off = [Unseen(what="everything", why="PACELINE_OBSERVE=0", by_launcher=True)]
+    path = write({}, found=observation(ranks=nobody, watched={"data": []}, not_observed=off))
+
+    _, text = shown(path)
+
+    assert "findings not observed no rank observed" in text
+    assert "Nothing was watched, so nothing was judged." in text
+    assert "everything PACELINE_OBSERVE=0" in text
+    assert "everything (PACELINE_OBSERVE=0)" in card(path)
 
 
 def test_a_damaged_observation_is_a_note(write):
