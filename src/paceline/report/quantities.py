@@ -73,7 +73,9 @@ def _found(launch: Launch) -> list[Quantity]:
     seen = (
         f"{len(ranks.observed)} of {words.plural(ranks.world, 'rank')} observed" if ranks.world else "no rank observed"
     )
-    return [Quantity("findings", str(len(launch.observation.findings)), tuple(filter(None, (counts, seen))))]
+    if not ranks.observed and not launch.observation.findings:
+        return [Quantity("findings", words.NOT_OBSERVED, (seen,))]
+    return [Quantity("findings", str(len(launch.observation.findings)), (counts, seen))]
 
 
 def _steps(launch: Launch) -> list[Quantity]:
