@@ -72,6 +72,8 @@ class GroupCollectives(Probe):
             return
         group.unregister_pre_hook(_HOOK_ID)
         group.unregister_post_hook(_HOOK_ID)
+        with self._lock:  # a completion is being written, perhaps; the sink may be closed next
+            return
 
     def _before(self, call: Any, name: str, size: int) -> None:
         word = str(call.name).rpartition(".")[2]
@@ -109,4 +111,5 @@ class GroupCollectives(Probe):
     def _done(self, seq: int) -> None:
         now = time.monotonic()
         with self._lock:
-            self._session.emit(CollectiveDone(seq=seq, done_s=now))
+            if self._session.on:
+                self._session.emit(CollectiveDone(seq=seq, done_s=now))
