@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from paceline.cli.observed_job import observed_job
-from paceline.launch.ring_drain import BOOTSTRAP
+from paceline.launch.ring_drain import BOOTSTRAP, observed_environment
 from paceline.records.rundir import RunDir
 from tests.observe.rank_process import FAKE_TORCH, Ended, plain_environment, python, run_observed, run_plain
 
@@ -90,9 +90,11 @@ def test_a_script_finds_what_it_finds_under_torchrun(
     ours = "" if python_path is None else python_path
     environment = plain_environment(os.pathsep.join(filter(None, [ours, SOURCES])) if SOURCES else ours)
 
-    observed = run_observed(command, tmp_path, environment).said()
-    plain = run_plain(command, tmp_path, environment).said()
+    ended = run_observed(command, tmp_path, environment)
+    expected = run_plain(command, tmp_path, environment)
 
+    assert (ended.code, ended.err) == (expected.code, expected.err) == (0, "")
+    observed, plain = ended.said(), expected.said()
     added = {name: observed["environment"].pop(name) for name in ("PACELINE_RINGS", "PACELINE_AGENT")}
     assert added["PACELINE_AGENT"] == str(os.getpid())
     assert observed.pop("meta_path")[1:] == plain.pop("meta_path")  # one more, until torch is imported
@@ -186,11 +188,15 @@ def test_an_observer_that_cannot_be_imported_leaves_a_note_and_the_script_runs(
     assert ("another package" if broken == "paceline" else "Error: ") in ended.notes[0]
 
 
-def test_a_note_that_cannot_be_written_is_no_error_of_the_script(tmp_path: Path, fake_torch: str) -> None:
+@pytest.mark.parametrize("broken", ["paceline", "torch"])
+def test_a_note_that_cannot_be_written_is_no_error_of_the_script(tmp_path: Path, fake_torch: str, broken: str) -> None:
     """The folder of the rings may be gone, as when the launcher was killed."""
-    rank = "import os, shutil; shutil.rmtree(os.environ['PACELINE_RINGS']); import torch; print(torch.VALUE)"
+    if broken == "paceline":
+        (tmp_path / "fake" / "paceline.py").write_text("raise RuntimeError('another package of that name')")
+    environment = plain_environment(fake_torch)
+    environment |= observed_environment(tmp_path / "gone", environment)
 
-    ended = run_observed(python("-c", rank), tmp_path, plain_environment(fake_torch))
+    ended = run_plain(python("-c", "import torch; print(torch.VALUE)"), tmp_path, environment)
 
     assert (ended.code, ended.out, ended.err) == (0, "1\n", "")
 

@@ -119,7 +119,7 @@ def test_an_observed_step_on_two_ranks_ends_as_an_unobserved_one(tmp_path: Path)
 @pytest.mark.slow
 def test_paceline_run_ends_bit_for_bit_as_torchrun(tmp_path: Path) -> None:
     """With the launchers that users call."""
-    options = ["--nproc-per-node", "2", "--master-port", "0"]
+    options = ["--nproc-per-node", "2", "--standalone"]
     ours = [sys.executable, "-m", "paceline", "run", "--nproc-per-node", "2", "--run-dir", str(tmp_path / "run")]
     theirs = [sys.executable, "-m", "torch.distributed.run", *options]
     for name, command in (("ours", ours), ("theirs", theirs)):
