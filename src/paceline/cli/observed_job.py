@@ -100,10 +100,17 @@ def observed_job(run: RunDir, say: Callable[[str], None]) -> Iterator[Observatio
     except OSError as error:
         yield Observation(run, None, live, f"no folder for records could be made: {error}")
         return
-    os.environ.update(observed_environment(rings, dict(os.environ)))
+    before = dict(os.environ)
+    added = observed_environment(rings, before)
+    os.environ.update(added)
     drain = RingDrain(rings, run, live)
     drain.start()
     try:
         yield Observation(run, drain, live)
     finally:
+        for name in added:
+            if name in before:
+                os.environ[name] = before[name]
+            else:
+                os.environ.pop(name, None)
         drain.stop()
