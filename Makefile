@@ -59,7 +59,7 @@ test-dist: $(READY)
 
 # Faulty and correct scripts under observation: what is found, what is named, and false alarms (about five minutes).
 zoo: $(READY)
-	$(BIN)/python -m tests.zoo.run
+	$(BIN)/python -m tests.zoo.run --page docs/zoo.md
 
 zoo-quick: $(READY)
 	$(BIN)/python -m tests.zoo.run --quick

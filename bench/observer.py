@@ -26,7 +26,6 @@ from pathlib import Path
 from typing import Any
 
 from harness import command_line, environment, environment_lines, ratio_of_medians, record_folder, write_record
-
 from paceline.cli.observation import LiveJudge
 from paceline.launch.ring_drain import RingDrain, make_rings_folder
 from paceline.pool.processes import Surroundings, close_fork_server, fork_server
@@ -56,14 +55,16 @@ def run_block(step_ms: int, steps: int, *, observe: bool, scratch: Path) -> dict
         "observe": observe,
     }
     try:
-        with fork_server().session() as session, open(os.devnull, "w") as nowhere:
+        with fork_server().session() as session, Path(os.devnull).open("w") as nowhere:
             port = start_store(session, WORLD)
             pids = []
             for rank in range(WORLD):
                 env = {**os.environ, **rank_environment(rank, WORLD, port), RINGS_VARIABLE: str(rings)}
                 within = Surroundings(env, path=[str(HERE.parent), *sys.path])
                 out = (nowhere.fileno(), nowhere.fileno())
-                pids.append(session.start("tests.zoo.zoo_rank:run", json.dumps(job).encode(), output=out, within=within))
+                pids.append(
+                    session.start("tests.zoo.zoo_rank:run", json.dumps(job).encode(), output=out, within=within)
+                )
             while not all(pid in session.codes for pid in pids):
                 session.wait(0.2)
             if any(session.codes[pid] for pid in pids):
@@ -133,7 +134,18 @@ def main() -> int:
     print(f"{time.time() - began:.0f} s; record {folder}")
     facts = environment(threads_per_rank=1, backend="gloo", ranks=WORLD)
     command = command_line()
-    text = ["# Cost of observation", "", f"`{' '.join(command)}`", "", "```", *lines, "```", "", *environment_lines(facts), ""]
+    text = [
+        "# Cost of observation",
+        "",
+        f"`{' '.join(command)}`",
+        "",
+        "```",
+        *lines,
+        "```",
+        "",
+        *environment_lines(facts),
+        "",
+    ]
     write_record(folder, {"command": command, "environment": facts, "results": results}, "\n".join(text))
     return int(not holds)
 

@@ -9,6 +9,7 @@ import json
 import resource
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -54,8 +55,8 @@ def main(step_ms: str, steps: str, path: str) -> None:
         began = now
     spent = time.process_time() - spent
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    with open(f"{path}.{dist.get_rank()}", "w") as file:
-        json.dump({"durations_s": durations, "cpu_s": spent, "peak_bytes": peak}, file)
+    found = {"durations_s": durations, "cpu_s": spent, "peak_bytes": peak}
+    Path(f"{path}.{dist.get_rank()}").write_text(json.dumps(found))
     dist.destroy_process_group()
 
 

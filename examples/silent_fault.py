@@ -22,9 +22,11 @@ class Classifier(nn.Module):
         self.net = nn.Sequential(nn.Linear(64, 128), nn.ReLU(), nn.Linear(128, 10))
 
     def forward(self, x):
+        """Class scores of shape (batch, 10)."""
         return self.net(x)
 
     def loss(self, x, y):
+        """Mean cross-entropy."""
         return nn.functional.cross_entropy(self.net(x), y)
 
 

@@ -198,11 +198,38 @@ def score(results: list[Result]) -> dict:
     }
 
 
+def page(results: list[Result], counts: dict) -> str:
+    """The table in Markdown."""
+    silent = counts["silent"]
+    lines = [
+        "# The zoo",
+        "",
+        "Small training scripts of our own (`tests/zoo/`), faulty and correct ones, run on two ranks under observation. Made by",
+        "`make zoo`: `python -m tests.zoo.run --page docs/zoo.md`. The scripts were written without knowledge of the audits.",
+        "",
+        f"- silent faults found: {counts['silent_found']} of {silent} ({counts['silent_found'] / silent:.0%}), by an error or a",
+        f"  warning {counts['silent_alarms']}, by a note the others",
+        f"- rightly named: {counts['silent_named']} of {silent} ({counts['silent_named'] / silent:.0%})",
+        f"- correct scripts with an error or a warning: {counts['false_alarms']} of {counts['correct']}",
+        "",
+        "| script | fault | found | by |",
+        "|---|---|---|---|",
+    ]
+    for each in sorted(results, key=lambda one: one.script.slug):
+        if each.script.faulty and not each.broken:
+            verdict = "named" if each.named else "found, not named" if each.found else "**missed**"
+            by = ", ".join(dict.fromkeys(f"{one.code} ({one.severity})" for one in each.findings))
+            lines.append(f"| {each.script.slug} | {', '.join(each.script.faults)} | {verdict} | {by} |")
+    return "\n".join([*lines, ""])
+
+
 def main() -> int:
+    """Run, show and score the scripts that were asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="slugs or fault ids; all scripts by default")
     parser.add_argument("--quick", action="store_true", help="every third script, for CI")
     parser.add_argument("--verbose", action="store_true", help="show every finding")
+    parser.add_argument("--page", type=Path, help="write the table as a page of the documentation")
     parser.add_argument("--json", type=Path, help="write the table as JSON")
     args = parser.parse_args()
     with contextlib.ExitStack() as stack:
@@ -214,6 +241,8 @@ def main() -> int:
             show(results[-1], args.verbose)
     counts = score(results)
     print(json.dumps(counts, indent=2))
+    if args.page:
+        args.page.write_text(page(results, counts))
     if args.json:
         rows = [
             {

@@ -1,10 +1,11 @@
-"""A rank of a zoo script in a process forked from the fork server: what `paceline run` would start, without its start."""
+"""A rank of a zoo script in a process of the fork server: what `paceline run` starts, without the start."""
 
 import json
 import os
 import runpy
 import sys
 import traceback
+from pathlib import Path
 
 
 def run(given: bytes) -> int:
@@ -14,7 +15,7 @@ def run(given: bytes) -> int:
     job = json.loads(given)
     os.chdir(job["directory"])
     sys.argv = [job["script"], *job["args"]]
-    sys.path[0:0] = [os.path.dirname(job["script"])]
+    sys.path[0:0] = [str(Path(job["script"]).parent)]
     attached = attach_to_rank() if job["observe"] else None
     code = 0
     try:
