@@ -204,9 +204,9 @@ def page(results: list[Result], counts: dict) -> str:
     lines = [
         "# The zoo",
         "",
-        "Small training scripts of our own (`tests/zoo/`), faulty and correct ones, run on two ranks under observation.",
-        "Made by `make zoo` (`python -m tests.zoo.run --page docs/zoo.md`). The scripts were written without knowledge of",
-        "the audits.",
+        "Small training scripts of our own (`tests/zoo/`), faulty and correct ones, run on two ranks under",
+        "observation. Made by `make zoo` (`python -m tests.zoo.run --page docs/zoo.md`). The scripts were written",
+        "without knowledge of the audits.",
         "",
         f"- silent faults found: {counts['silent_found']} of {silent} ({counts['silent_found'] / silent:.0%}),",
         f"  {counts['silent_alarms']} of them by an error or a warning",
