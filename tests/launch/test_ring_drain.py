@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import shutil
+import subprocess
 import time
 from array import array
 from collections.abc import Callable, Iterator
@@ -246,3 +247,20 @@ def test_only_zero_turns_observation_off(value: str, off: bool) -> None:
     """As the manual says."""
     assert observation_off({"PACELINE_OBSERVE": value}) is off
     assert not observation_off({})
+
+
+def test_a_new_launcher_removes_the_rings_of_one_that_was_killed(monkeypatch, tmp_path: Path) -> None:
+    """Those of a process that is gone, and of nobody who still runs."""
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    left = tmp_path / f"paceline-rings-{gone.pid}-abc"
+    live = tmp_path / f"paceline-rings-{os.getpid()}-abc"
+    for folder in (left, live):
+        folder.mkdir()
+    monkeypatch.setattr(ring_drain, "_SHARED", tmp_path)
+
+    made = make_rings_folder()
+
+    assert not left.exists()
+    assert live.exists()
+    assert made.parent == tmp_path

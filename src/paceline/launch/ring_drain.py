@@ -6,6 +6,7 @@ become the ledger.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import tempfile
@@ -16,6 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
+import psutil
+
 from paceline.records.errors import PacelineError
 from paceline.records.ledger import LedgerWriter
 from paceline.records.ring import AGENT_VARIABLE, OBSERVE_VARIABLE, RINGS_VARIABLE, Kind, RingReader, unpack_batch
@@ -23,6 +26,7 @@ from paceline.records.rundir import RunDir, make_dirs
 
 _EVERY_S = 0.1
 _SHARED = Path("/dev/shm")
+_PREFIX = "paceline-rings-"
 BOOTSTRAP = Path(__file__).resolve().parents[1] / "observe" / "bootstrap"
 """The folder whose `sitecustomize` attaches the observer; named by path, since launch does not import observe."""
 
@@ -43,7 +47,17 @@ class Listener(Protocol):
 def make_rings_folder() -> Path:
     """A folder for rings, in shared memory where there is some."""
     parent = _SHARED if os.access(_SHARED, os.W_OK) else Path(tempfile.gettempdir())
-    return Path(tempfile.mkdtemp(prefix="paceline-", dir=parent))
+    _remove_leftovers(parent)
+    return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-", dir=parent))
+
+
+def _remove_leftovers(parent: Path) -> None:
+    """Remove the folders of this user's launchers that were killed."""
+    for folder in parent.glob(f"{_PREFIX}*-*"):
+        owner = folder.name.removeprefix(_PREFIX).partition("-")[0]
+        with contextlib.suppress(OSError):
+            if owner.isdecimal() and folder.stat().st_uid == os.getuid() and not psutil.pid_exists(int(owner)):
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def observed_environment(rings: Path, environment: dict[str, str]) -> dict[str, str]:

@@ -348,7 +348,7 @@ class ScriptEnded(Event, frozen=True, kw_only=True, tag="script_ended"):
     step: int
     scheduler_steps: int
     observer_s: float
-    """Time that probes took in this rank, as far as they timed themselves."""
+    """Time that digests of state took in this rank."""
     elapsed_s: float
     """Since torch was imported."""
     samples: int = 0

@@ -39,15 +39,15 @@ class ReplicaState(Probe):
     def arm(self, session: Session) -> None:
         """Listen."""
         self._session = session
-        session.listen(self, Topic.STEP_BEGINS, self._step_begins)
-        session.listen(self, Topic.STEP_ENDS, lambda _: self._step_ended())
-        session.listen(self, Topic.BATCH_WANTED, lambda _: self._instant())
-        session.listen(self, Topic.FORWARD, lambda _: self._instant())
-        session.listen(self, Topic.BACKWARD_BEGINS, self._instant)
-        session.listen(self, Topic.EVALUATION_BEGINS, self._evaluation)
-        session.listen(self, Topic.PASS_ENDS, self._pass_ended)
-        session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
-        session.listen(self, Topic.SCRIPT_ENDS, self._script_ends)
+        session.listen(self, Topic.STEP_BEGINS, session.timed(self._step_begins))
+        session.listen(self, Topic.STEP_ENDS, session.timed(lambda _: self._step_ended()))
+        session.listen(self, Topic.BATCH_WANTED, session.timed(lambda _: self._instant()))
+        session.listen(self, Topic.FORWARD, session.timed(lambda _: self._instant()))
+        session.listen(self, Topic.BACKWARD_BEGINS, session.timed(self._instant))
+        session.listen(self, Topic.EVALUATION_BEGINS, session.timed(self._evaluation))
+        session.listen(self, Topic.PASS_ENDS, session.timed(self._pass_ended))
+        session.listen(self, Topic.MODEL_WRAPPED, session.timed(self._start_again))
+        session.listen(self, Topic.SCRIPT_ENDS, session.timed(self._script_ends))
 
     def _step_begins(self, optimizer: Optimizer) -> None:
         step = self._session.progress.stepping
