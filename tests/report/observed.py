@@ -137,7 +137,7 @@ def write_run(
     writer = LedgerWriter(run)
     for (loader, number, rank), batches in (ledger or {}).items():
         for index, batch in enumerate(batches):
-            writer.add(rank, loader, number, index, array("q", batch))
+            writer.add(rank, 1, (loader, number, index), array("q", batch))
     if found is not None:
         write_observation(run, found)
     return path

@@ -76,11 +76,15 @@ def _time(steps: Interval, step: Interval, confidence: float, *, bounds: bool) -
     return Interval(value, value * math.exp(-low), value * math.exp(high))
 
 
+_ROUNDING = 1 + 1e-6
+"""A fitted critical batch of 256 may be 255.9999: the last digits depend on the processor."""
+
+
 def usual_batches(base: float, critical: float | None, most: int) -> list[int]:
     """Powers of two times the base batch, up to four times the critical batch, or 64 times the base where that is not
     known; at most `most`."""
     limit = min(float(most), 4 * critical if critical is not None and math.isfinite(critical) else 64 * base)
     found = [round(base)]
-    while 2 * found[-1] <= limit and len(found) < 12:
+    while 2 * found[-1] <= limit * _ROUNDING and len(found) < 12:
         found.append(2 * found[-1])
     return found

@@ -107,11 +107,9 @@ def ledger_maps(run: RunDir, job: ObservedJob, world: int | None) -> Iterator[Pa
 
 
 def _read(path: Path) -> Indices:
-    """Indices in the order of reading; of a job that was started again those of the last attempt."""
+    """Indices in the order of reading."""
     with path.open("rb") as file:
-        records = np.fromfile(file, dtype=_RECORD, offset=HEADER_BYTES)
-    again = np.flatnonzero(np.diff(records["batch"]) < 0)
-    found: Indices = records["index"][again[-1] + 1 if len(again) else 0 :]
+        found: Indices = np.fromfile(file, dtype=_RECORD, offset=HEADER_BYTES)["index"]
     return found
 
 
