@@ -27,16 +27,11 @@ class Follower:
 
     def __init__(self) -> None:
         self.events: list[tuple[int, bytes]] = []
-        self.batches: list[tuple[int, int, int, int, list[int]]] = []
         self.ranks: dict[int, tuple[int, int, float]] = {}
 
     def event(self, rank, line):
         """An event."""
         self.events.append((rank, line))
-
-    def batch(self, rank, attempt, at, indices):
-        """A batch."""
-        self.batches.append((rank, *at, list(indices)))
 
     def progress(self, ranks):
         """Where ranks are."""
@@ -120,7 +115,6 @@ def test_batches_of_indices_become_the_ledger(run: RunDir, rings: Path) -> None:
 
     ((rank, batch),) = read_ledger(run)
     assert (rank, batch.loader, batch.number, batch.batch, batch.indices) == (1, 2, 0, 5, [9, 4])
-    assert follower.batches == [(1, 2, 0, 5, [9, 4])]
     assert not run.events(1).exists()
 
 

@@ -19,14 +19,13 @@ from pathlib import Path
 
 import msgspec
 
-from paceline.audits.run_judge import RunJudge
+from paceline.audits.run_judge import RunJudge, judge_ledger
 from paceline.launch.output_compare import compare_output
 from paceline.launch.ring_drain import RingDrain, make_rings_folder
 from paceline.pool.processes import Surroundings, close_fork_server, fork_server
 from paceline.pool.rank import rank_environment
 from paceline.pool.store import start_store
 from paceline.records.findings import read_findings
-from paceline.records.observed_rank import LedgerBatch
 from paceline.records.ring import RINGS_VARIABLE
 from paceline.records.rundir import RunDir
 from paceline.records.schema import AnyEvent, Finding
@@ -79,11 +78,6 @@ class _Listener:
     def event(self, rank, line):
         self.judge.feed(rank, self._decode(line))
 
-    def batch(self, rank, attempt, at, indices):
-        self.judge.feed(
-            rank, LedgerBatch(attempt=attempt, loader=at[0], number=at[1], batch=at[2], indices=list(indices))
-        )
-
     def progress(self, ranks):
         pass
 
@@ -116,6 +110,7 @@ def _warm(script: Script, work: Path) -> Result:
             codes = [session.codes.get(pid) for pid in pids]
     finally:
         drain.stop()
+    judge_ledger(listener.judge, work / "run")
     compared = compare_output(work, list(range(script.world)))
     if compared is not None:
         listener.judge.feed(0, compared)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
+from functools import cache
 from pathlib import Path
 
 from paceline.audits.audit import TOPICS, Audit, ranks_text
@@ -48,6 +50,7 @@ class RunJudge:
 
     def __init__(self, audits: Iterable[type[Audit]] = AUDITS) -> None:
         self.audits = [kind() for kind in audits]
+        self._hearing: dict[type[Event], list[Audit]] = {}
         self.failed: dict[str, str] = {}
         self.ranks: set[int] = set()
         self.world = 0
@@ -84,7 +87,10 @@ class RunJudge:
             self._judge(rank, each)
 
     def _judge(self, rank: int, event: Event) -> None:
-        for audit in self.audits:
+        kind = type(event)
+        if kind not in self._hearing:
+            self._hearing[kind] = [audit for audit in self.audits if kind in _heard_by(type(audit).__module__)]
+        for audit in self._hearing[kind]:
             if audit.code in self.failed:
                 continue
             try:
@@ -148,6 +154,30 @@ class RunJudge:
         return found
 
 
+@cache
+def _heard_by(module: str) -> frozenset[type[Event]]:
+    """Events that an audit can tell apart: those that its module, or one that it uses, has imported."""
+    heard: set[type[Event]] = set()
+    waiting, seen = [module], set()
+    while waiting:
+        name = waiting.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        for value in vars(sys.modules[name]).values():
+            if isinstance(value, type) and issubclass(value, Event):
+                heard.add(value)
+            elif (home := getattr(value, "__module__", None)) in sys.modules and home.startswith("paceline.audits."):
+                waiting.append(home)
+    return frozenset(heard)
+
+
+def judge_ledger(judge: RunJudge, run: Path) -> None:
+    """Also judge which samples the ranks received."""
+    for rank, batch in read_ledger(RunDir(run)):
+        judge.feed(rank, batch)
+
+
 def judge_run(run: Path) -> RunJudge:
     """Judge a saved run: the events of each rank, one rank after the other."""
     judge = RunJudge()
@@ -155,8 +185,7 @@ def judge_run(run: Path) -> RunJudge:
         rank = int(path.stem.removeprefix("rank-"))
         for event in EventStream(path, superseded=True):
             judge.feed(rank, event)
-    for rank, batch in read_ledger(RunDir(run)):
-        judge.feed(rank, batch)
+    judge_ledger(judge, run)
     judge_output(judge, run)
     judge.finish()
     return judge

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from array import array
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import msgspec
 
 from paceline.audits.run_judge import SEVERITIES, RunJudge
 from paceline.records.observation import ObservedRun, Unseen, WatchedRanks
-from paceline.records.observed_rank import LedgerBatch
 from paceline.records.schema import AnyEvent, Finding
 from paceline.records.wrap import text_card
 from paceline.report.words import finding_counts, place
@@ -50,12 +48,6 @@ class LiveJudge:
         """Take an event of a rank."""
         self.judge.feed(rank, self._decode(line))
         self._new = True
-
-    def batch(self, rank: int, attempt: int, at: tuple[int, int, int], indices: array[int]) -> None:
-        """Take the sample indices of a batch."""
-        self.judge.feed(
-            rank, LedgerBatch(attempt=attempt, loader=at[0], number=at[1], batch=at[2], indices=list(indices))
-        )
 
     def progress(self, ranks: dict[int, tuple[int, int, float]]) -> None:
         """Take the steps and samples of all ranks."""

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
-from paceline.audits.run_judge import judge_output
+from paceline.audits.run_judge import judge_ledger, judge_output
 from paceline.cli.observation import LiveJudge, observation_card, observed_run
 from paceline.launch.ring_drain import RingDrain, make_rings_folder, observation_off, observed_environment
 from paceline.records.observation import ObservedRun, Unseen
@@ -31,6 +31,7 @@ class Observation:
         """Of all audits; call it when the job has ended."""
         if self._drain is None:
             return []
+        judge_ledger(self._live.judge, self._run.path)
         judge_output(self._live.judge, self._run.path)
         self._live.judge.finish()
         self._found = self._live.judge.findings()

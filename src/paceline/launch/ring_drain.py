@@ -25,6 +25,7 @@ from paceline.records.ring import AGENT_VARIABLE, OBSERVE_VARIABLE, RINGS_VARIAB
 from paceline.records.rundir import RunDir, make_dirs
 
 _EVERY_S = 0.1
+_LOOK_EVERY = 5
 _SHARED = Path("/dev/shm")
 _PREFIX = "paceline-rings-"
 BOOTSTRAP = Path(__file__).resolve().parents[1] / "observe" / "bootstrap"
@@ -36,9 +37,6 @@ class Listener(Protocol):
 
     def event(self, rank: int, line: bytes) -> None:
         """One event of a rank, as JSON."""
-
-    def batch(self, rank: int, attempt: int, at: tuple[int, int, int], indices: array[int]) -> None:
-        """Root indices of one batch; `at` is its loader, its pass, and the batch in it."""
 
     def progress(self, ranks: dict[int, tuple[int, int, float]]) -> None:
         """Steps, samples and time of the last step, by rank."""
@@ -98,6 +96,7 @@ class RingDrain:
         self._folder, self._run, self._listener = folder, run, listener
         self._readers: dict[Path, RingReader] = {}
         self._ledger = LedgerWriter(run)
+        self._looks = 0
         self._ending = threading.Event()
         self._lock = threading.Lock()
         self._thread = threading.Thread(target=self._loop, name="paceline-rings", daemon=True)
@@ -135,6 +134,9 @@ class RingDrain:
             self.drain()
 
     def _find(self) -> None:
+        self._looks += 1
+        if self._readers and self._looks % _LOOK_EVERY:  # further ranks come seldom
+            return
         for path in sorted(self._folder.glob("*.ring")):
             if path not in self._readers:
                 try:
@@ -156,9 +158,8 @@ class RingDrain:
                 self._tell("event", reader.rank, payload)
                 continue
             *at, content = unpack_batch(payload)
-            batch = (reader.rank, reader.attempt, (at[0], at[1], at[2]), array("q", content))
-            self._write(partial(self._ledger.add, *batch))
-            self._tell("batch", *batch)
+            where = (at[0], at[1], at[2])
+            self._write(partial(self._ledger.add, reader.rank, reader.attempt, where, array("q", content)))
         if lines:
             self._write(lambda: _append(self._run.events(reader.rank), b"\n".join([*lines, b""])))
 

@@ -52,7 +52,6 @@ class DataLoaders(Probe):
         self._models, self._every_pass = models, every_pass
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._passes: dict[int, int] = {}
-        self._current: weakref.WeakKeyDictionary[Any, _Pass] = weakref.WeakKeyDictionary()
         self._early: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
         self._open: dict[int, _Pass] = {}
         self._roots: dict[Any, tuple[int, Content]] = {}
@@ -114,7 +113,7 @@ class DataLoaders(Probe):
         )
         # Loader workers are given their first indices while the iterator is made, before it is known here.
         begun.asked = self._early.pop(iterator, begun.asked)
-        self._current[iterator] = self._open[number] = begun
+        iterator._paceline_pass = self._open[number] = begun
         self._session.emit(self._event(loader, begun))
         begun.roots.root = None  # the script may drop its data set
         modes = [model.training for _, model in self._models.modules()]
@@ -161,11 +160,11 @@ class DataLoaders(Probe):
 
     def _again(self, iterator: Any) -> None:
         """An iterator with workers begins, or is used once more: what the last pass had asked for is void."""
-        self._current.pop(iterator, None)
+        iterator._paceline_pass = None
         self._early[iterator] = deque()
 
     def _asked(self, iterator: Any, index: Any) -> None:
-        current = self._current.get(iterator)
+        current = vars(iterator).get("_paceline_pass")
         if current is not None:
             if not current.not_observed:  # else nobody takes it out again
                 current.asked.append(index)
@@ -173,11 +172,11 @@ class DataLoaders(Probe):
             self._early.setdefault(iterator, deque()).append(index)
 
     def _wanted(self, iterator: Any) -> None:
-        if iterator in self._current:
+        if vars(iterator).get("_paceline_pass") is not None:
             self._session.announce(Topic.BATCH_WANTED, iterator)
 
     def _received(self, iterator: Any, batch: Any) -> None:
-        current = self._current.get(iterator)
+        current = vars(iterator).get("_paceline_pass")
         if current is None:
             return
         progress, session = self._session.progress, self._session
@@ -227,7 +226,7 @@ class DataLoaders(Probe):
             )
 
     def _stopped(self, iterator: Any, error: BaseException) -> None:
-        current = self._current.pop(iterator, None)
+        current = vars(iterator).pop("_paceline_pass", None)
         if current is None:
             return
         self._open.pop(current.loader, None)

@@ -39,14 +39,14 @@ class ReplicaState(Probe):
     def arm(self, session: Session) -> None:
         """Listen."""
         self._session = session
-        session.listen(self, Topic.STEP_BEGINS, session.timed(self._step_begins))
-        session.listen(self, Topic.STEP_ENDS, session.timed(lambda _: self._step_ended()))
-        session.listen(self, Topic.BATCH_WANTED, session.timed(lambda _: self._instant()))
-        session.listen(self, Topic.FORWARD, session.timed(lambda _: self._instant()))
-        session.listen(self, Topic.BACKWARD_BEGINS, session.timed(self._instant))
+        session.listen(self, Topic.STEP_BEGINS, self._step_begins)
+        session.listen(self, Topic.STEP_ENDS, self._step_ended)
+        session.listen(self, Topic.BATCH_WANTED, self._instant)
+        session.listen(self, Topic.FORWARD, self._instant)
+        session.listen(self, Topic.BACKWARD_BEGINS, self._instant)
         session.listen(self, Topic.EVALUATION_BEGINS, session.timed(self._evaluation))
         session.listen(self, Topic.PASS_ENDS, session.timed(self._pass_ended))
-        session.listen(self, Topic.MODEL_WRAPPED, session.timed(self._start_again))
+        session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
         session.listen(self, Topic.SCRIPT_ENDS, session.timed(self._script_ends))
 
     def _step_begins(self, optimizer: Optimizer) -> None:
@@ -57,17 +57,20 @@ class ReplicaState(Probe):
             self._started = True
             self._emit(0, "start", self._parameters() | self._buffers())
         if has_digests(step):
-            self._emit(step, "gradients", self._gradients(optimizer))
+            self._session.timed(self._take_gradients)(step, optimizer)
 
-    def _step_ended(self) -> None:
+    def _take_gradients(self, step: int, optimizer: Optimizer) -> None:
+        self._emit(step, "gradients", self._gradients(optimizer))
+
+    def _step_ended(self, _: Any) -> None:
         step = self._session.progress.step
         if has_digests(step) and step > self._last:
             self._pending = step
 
-    def _instant(self) -> None:
+    def _instant(self, *_: Any) -> None:
         if self._pending is not None:
             step, self._pending = self._pending, None
-            self._whole(step, "state")
+            self._session.timed(self._whole)(step, "state")
 
     def _pass_ended(self) -> None:
         """Also when an epoch ends, as long as that is rare enough."""
