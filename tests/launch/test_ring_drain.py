@@ -258,3 +258,16 @@ def test_a_new_launcher_removes_the_rings_of_one_that_was_killed(monkeypatch, tm
     assert not left.exists()
     assert live.exists()
     assert made.parent == tmp_path
+
+
+def test_a_ring_that_is_made_just_before_the_end_is_read(run: RunDir, rings: Path) -> None:
+    """Also when another rank's ring has been read for a while."""
+    drain = RingDrain(rings, run)
+    RingWriter(rings, 0).write(b'{"type":"note","message":"first"}')
+    drain.drain()
+    RingWriter(rings, 1).write(b'{"type":"note","message":"late"}')
+
+    drain.stop()
+
+    assert drain.seen == {0, 1}
+    assert run.events(1).read_bytes() == b'{"type":"note","message":"late"}\n'

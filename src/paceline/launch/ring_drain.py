@@ -135,7 +135,7 @@ class RingDrain:
 
     def _find(self) -> None:
         self._looks += 1
-        if self._readers and self._looks % _LOOK_EVERY:  # further ranks come seldom
+        if self._readers and self._looks % _LOOK_EVERY and not self._ending.is_set():  # further ranks come seldom
             return
         for path in sorted(self._folder.glob("*.ring")):
             if path not in self._readers:
