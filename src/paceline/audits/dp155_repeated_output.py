@@ -23,7 +23,7 @@ from paceline.records.event import Event
 from paceline.records.observed_rank import OutputCompared
 from paceline.records.schema import Finding
 
-_LEAST, _SHARE = 5, 0.5
+_LEAST, _SHARE = 3, 0.5
 """Lines, and of rank 0's lines."""
 
 
