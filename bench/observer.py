@@ -8,8 +8,8 @@ unobserved once more as a control. Ranks are forked from the fork server; observ
 round's steps; results are medians over rounds of the ratio, with a 95 % bootstrap interval.
 
 The gate is a ratio of 1.005 at steps of 20 ms and 1.01 at 5 ms. Where the control's interval is wider than the gate
-allows, the machine is too noisy for it, and the processor time of the ranks is judged instead; where that varies as much,
-the result is inconclusive. Memory is the growth of
+allows, the machine is too noisy for it, and the processor time of the ranks is judged instead; where that varies as
+much, the result is inconclusive. Memory is the growth of
 a rank's peak. Writes bench/records/<date>_observer/.
 """
 
