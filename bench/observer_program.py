@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
 BATCH = 64
 WIDTHS = {1: 64, 5: 448, 20: 1024}
-"""Of the hidden layers, for a step of so many milliseconds on a core of about 2 GHz."""
+"""Width of the hidden layers by approximate step time in milliseconds."""
 WARM_UP = 60
 
 

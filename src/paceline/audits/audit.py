@@ -1,4 +1,4 @@
-"""What every audit of an observed run has in common.
+"""The base class of all audits of observed runs.
 
 An audit is fed the events of all ranks, live or from a saved run, and says what is wrong. It is a pure function of the
 events: the order within a rank is that of the program, the order between ranks means nothing. `findings` and
@@ -60,11 +60,11 @@ class Audit(abc.ABC):
 
     @abc.abstractmethod
     def findings(self) -> list[Finding]:
-        """What is wrong, judged from the events so far; empty where nothing is."""
+        """The findings from the events so far."""
 
     @abc.abstractmethod
     def looked_at(self) -> str:
-        """What was compared or counted, in a few words; empty where there was nothing to judge yet."""
+        """A short description of the data that were judged; empty if there were none."""
 
     def finding(
         self,

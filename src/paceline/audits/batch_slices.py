@@ -1,4 +1,4 @@
-"""Whether ranks train on whole batches of their loader or take a slice of each.
+"""Detects scripts in which each rank trains on a slice of a shared batch.
 
 A script may draw the same global batch on all ranks and train rank r on its r-th part. Its loaders then look as if no
 rank had a shard of its own, and all is well.

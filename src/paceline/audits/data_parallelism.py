@@ -1,4 +1,4 @@
-"""Whether all ranks of a job train one model, so that their data should be sharded.
+"""Detects jobs whose ranks train one model together, so that their data should be sharded.
 
 Tensor, pipeline and hybrid parallelism give several ranks the same data on purpose: there, wrappers have groups that
 are smaller than the job. Ranks that share no gradients at all may train models of their own.

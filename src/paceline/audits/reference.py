@@ -88,7 +88,7 @@ These can be read in the source, by **`paceline check` (next)**:
 | F96 | keys with the prefix `module.` are loaded with `strict=False`, so that nothing is loaded |
 | F99 | a checkpoint lacks the epoch, the sampler, the scheduler or the random state |
 
-What a resumed run does differently (F99) is also the question of `paceline drill` (next), which interrupts a run.
+`paceline drill` (next) also detects F99: it interrupts a run and compares the resumed one.
 
 Faults that end in an exception or a hang (F04, F40, F48, F52, F78, F90 and others) need no audit: the
 [root-cause card](run.md#why-a-job-failed) names the rank that failed first, and its line where that is known.
