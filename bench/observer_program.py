@@ -1,15 +1,13 @@
-"""The training that bench/observer.py times: DDP on synthetic data, with a step of about the length that is asked for.
-
-    python bench/observer_program.py STEP_MS STEPS FILE
-
-Writes its times as JSON into FILE.<rank>: the duration of each step after a warm-up, processor time, peak memory.
-"""
+"""The training that bench/observer.py times: DDP on synthetic data, in blocks with and without the observer."""
 
 import json
+import random
 import resource
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -20,18 +18,53 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 BATCH = 64
 WIDTHS = {1: 64, 5: 448, 20: 1024}
 """Width of the hidden layers by approximate step time in milliseconds."""
-WARM_UP = 60
+KINDS = ("observed", "unobserved", "control")
+WARM_UP = 200
+"""Steps before the first block, under observation: by then the observer records one step in eight."""
 
 
-def main(step_ms: str, steps: str, path: str) -> None:
-    """Train and write the times."""
+def run(given: bytes) -> int:
+    """A rank: time blocks of every kind, and write them as JSON.
+
+    Args:
+        given: as JSON, `step_ms`, `rounds`, `steps` of a block, `observe` and the `output` file. Without `observe` no
+            block is observed, which is how peak memory is compared.
+    """
+    job = json.loads(given)
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
+    session = None
+    if job["observe"]:
+        from paceline.observe.attach import attach_to_rank
+        from paceline.observe.probes.data_loaders import DataLoaders
+
+        session = attach_to_rank().session
+        loaders = next(probe for probe in session.probes if isinstance(probe, DataLoaders))
+        loaders._every_pass = True  # blocks are short passes: record the indices of each, as in a first epoch
+    training = _training(job["step_ms"], job["steps"])
+    for _ in range(-(-WARM_UP // job["steps"])):
+        next(training)
+    found: dict[str, Any] = {kind: {"step_s": [], "cpu_s": []} for kind in KINDS}
+    order = random.Random(0)  # all ranks choose the same order
+    for _ in range(job["rounds"]):
+        for kind in order.sample(KINDS, len(KINDS)):
+            if session is not None:
+                (session.arm if kind == "observed" else session.disarm)()
+            for name, value in zip(("step_s", "cpu_s"), next(training), strict=True):
+                found[kind][name].append(value)
+    found["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    Path(f"{job['output']}.{dist.get_rank()}").write_text(json.dumps(found))
+    dist.destroy_process_group()
+    return 0
+
+
+def _training(step_ms: int, steps: int) -> Iterator[tuple[float, float]]:
+    """Train an epoch of `steps` steps at each `next`. Yields seconds and processor time of a step, without the first."""
     torch.manual_seed(0)
-    width, total = WIDTHS[int(step_ms)], WARM_UP + int(steps)
-    world = dist.get_world_size()
-    data = TensorDataset(torch.randn(BATCH * world * total, 32), torch.randint(0, 10, (BATCH * world * total,)))
-    loader = DataLoader(data, batch_size=BATCH, sampler=DistributedSampler(data))
+    width, samples = WIDTHS[step_ms], BATCH * dist.get_world_size() * steps
+    data = TensorDataset(torch.randn(samples, 32), torch.randint(0, 10, (samples,)))
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
     model = DistributedDataParallel(
         nn.Sequential(
             nn.Linear(32, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
@@ -39,26 +72,18 @@ def main(step_ms: str, steps: str, path: str) -> None:
         )
     )  # fmt: skip
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, total)
-    durations, began, spent = [], time.perf_counter(), 0.0
-    for number, (x, y) in enumerate(loader):
-        loss = nn.functional.cross_entropy(model(x), y)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        scheduler.step()
-        now = time.perf_counter()
-        if number == WARM_UP:
-            spent = time.process_time()
-        elif number > WARM_UP:
-            durations.append(now - began)
-        began = now
-    spent = time.process_time() - spent
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    found = {"durations_s": durations, "cpu_s": spent, "peak_bytes": peak}
-    Path(f"{path}.{dist.get_rank()}").write_text(json.dumps(found))
-    dist.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1000)
+    for epoch in range(sys.maxsize):
+        sampler.set_epoch(epoch)
+        dist.barrier()
+        began = spent = now = used = 0.0
+        for number, (x, y) in enumerate(loader):
+            loss = nn.functional.cross_entropy(model(x), y)
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            scheduler.step()
+            now, used = time.perf_counter(), time.process_time()
+            if number == 0:  # iterators and ranks get under way
+                began, spent = now, used
+        yield (now - began) / (steps - 1), (used - spent) / (steps - 1)

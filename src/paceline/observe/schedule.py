@@ -6,10 +6,10 @@ _EVERY = 50
 
 
 def is_recorded(step: int) -> bool:
-    """Whether a step is written down: each of the first 50, then 25 to 50 in each doubling."""
+    """Whether a step is written down: each of the first 50, then 25 to 50 in each doubling and those with digests."""
     if step <= _EVERY:
         return True
-    return step % (1 << (step // _EVERY).bit_length()) == 0
+    return step % (1 << (step // _EVERY).bit_length()) == 0 or step in _FIBONACCI
 
 
 def has_digests(step: int) -> bool:

@@ -29,17 +29,16 @@ _FILE = "<paceline, beside importlib._bootstrap>"
 their frames, so that a warning of torch still names the line of the script."""
 
 
-class Topic(enum.Enum):
-    """What probes tell each other, with the arguments of the listeners."""
+class Topic(enum.IntEnum):
+    """What probes tell each other, with the arguments of the listeners. Numbered, since each step looks some up."""
 
     BATCH_WANTED = enum.auto()
     """(loader): the script asks a loader for the next batch."""
     FORWARD = enum.auto()
     """(wrapped module): a forward pass of a wrapped model with gradients begins."""
     BACKWARD_BEGINS = enum.auto()
-    BACKWARD_ENDS = enum.auto()
     STEP_BEGINS = enum.auto()
-    """(optimizer): before it changes anything."""
+    """(optimizer): before it changes anything. Only of recorded steps, as the next."""
     STEP_ENDS = enum.auto()
     """(optimizer)."""
     EVALUATION_BEGINS = enum.auto()
@@ -50,12 +49,14 @@ class Topic(enum.Enum):
     SCRIPT_ENDS = enum.auto()
 
 
-@dataclass
+@dataclass(init=False)
 class StepWindow:
-    """Counters since the last optimizer step; see `ObservedStep`."""
+    """Counters since the last optimizer step; see `ObservedStep`. Defaults stay in the class: each step makes one."""
 
+    synchronized: list[bool]
+    norms: dict[int, torch.Tensor]
+    """Squared norm of each gradient after the last backward pass, by id of the parameter; on steps with digests."""
     forwards: int = 0
-    synchronized: list[bool] = field(default_factory=list)
     forward_since_backward: bool = False
     inputs: int = 0
     """Batches of loaders that were looked at."""
@@ -72,8 +73,6 @@ class StepWindow:
     unscaled_by: float = 1.0
     loss_scale: float | None = None
     loss: float | None = None
-    norms: dict[int, torch.Tensor] = field(default_factory=dict)
-    """Squared norm of each gradient after the last backward pass, by id of the parameter; on steps with digests."""
     clipped_norms: tuple[float, float] | None = None
     """Norm of the gradients that are clipped first: after the last backward pass, and just before they are clipped."""
     forward_place: Place | None = None
@@ -82,6 +81,11 @@ class StepWindow:
     reduce_place: Place | None = None
     scheduler_place: Place | None = None
     reentrant_place: Place | None = None
+
+    def __init__(self, loss_scale: float | None = None) -> None:
+        self.synchronized, self.norms = [], {}
+        if loss_scale is not None:
+            self.loss_scale = loss_scale
 
 
 @dataclass
@@ -158,7 +162,7 @@ class Session:
         self.spent_s = 0.0
         self.started_s = time.monotonic()
         self._undo: dict[str, list[Callable[[], None]]] = defaultdict(list)
-        self._listeners: dict[Topic, tuple[tuple[Probe, Callable[..., None]], ...]] = dict.fromkeys(Topic, ())
+        self._listeners: list[tuple[tuple[Probe, Callable[..., None]], ...]] = [() for _ in range(max(Topic) + 1)]
 
     def __enter__(self) -> Session:
         self.arm()
@@ -191,8 +195,8 @@ class Session:
         """Hand an event to the sink."""
         self.sink.emit(event)
 
-    def listen(self, probe: Probe, topic: Topic, function: Callable[..., None]) -> None:
-        """Call a function of a probe at each announcement."""
+    def listen(self, probe: Probe, topic: Topic, function: Callable[..., None]) -> Callable[[], None]:
+        """Call a function of a probe at each announcement. Returns a function that ends this."""
         listener = (probe, function)
         self._listeners[topic] = (*self._listeners[topic], listener)
 
@@ -200,6 +204,7 @@ class Session:
             self._listeners[topic] = tuple(each for each in self._listeners[topic] if each is not listener)
 
         self._undo[probe.signal].append(leave)
+        return leave
 
     def timed(self, function: Callable[..., None]) -> Callable[..., None]:
         """The same function; its time counts as time of the observer. For what is dear and rare."""

@@ -63,7 +63,6 @@ class BackwardPasses(Probe):
         session.announce(Topic.BACKWARD_BEGINS)
         progress, window = session.progress, session.progress.window
         window.backwards += 1
-        progress.backwards += 1
         if self._models.any_wrapped and not window.forward_since_backward and not _compiles():
             window.backwards_unwrapped += 1
             self._look_for_forward()
@@ -123,6 +122,7 @@ class BackwardPasses(Probe):
         if self._depth:
             return
         progress = self._session.progress
+        progress.backwards += 1
         if progress.digests:
             progress.window.norms = {
                 id(each): gradient_square(each.grad)
@@ -130,7 +130,6 @@ class BackwardPasses(Probe):
                 for each in model.parameters()
                 if each.grad is not None
             }
-        self._session.announce(Topic.BACKWARD_ENDS)
 
     def _failed(self, _: BaseException, __: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A backward pass raised an exception, which the script may catch."""

@@ -7,9 +7,9 @@ samplers and batches stay what they are. Indices are those of the root data set,
 from __future__ import annotations
 
 import hashlib
+import itertools
 import weakref
 from array import array
-from collections import deque
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,7 +44,6 @@ class DataLoaders(Probe):
         (DataLoader, "__iter__"),
         (machinery, "_BaseDataLoaderIter"),
         (machinery._BaseDataLoaderIter, "__next__"),
-        (machinery._BaseDataLoaderIter, "_next_index"),
         (machinery._BaseDataLoaderIter, "_reset"),
     )
 
@@ -52,7 +51,6 @@ class DataLoaders(Probe):
         self._models, self._every_pass = models, every_pass
         self._numbers: weakref.WeakKeyDictionary[Any, int] = weakref.WeakKeyDictionary()
         self._passes: dict[int, int] = {}
-        self._early: weakref.WeakKeyDictionary[Any, deque[Any]] = weakref.WeakKeyDictionary()
         self._open: dict[int, _Pass] = {}
         self._roots: dict[Any, tuple[int, Content]] = {}
         self._samplers: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -68,14 +66,13 @@ class DataLoaders(Probe):
         patch(self, DataLoader, "__init__", after=lambda _, args, __: self._constructed(args[0]))
         patch(self, Subset, "__init__", after=lambda _, args, __: self._subset_made(args[0]))
         patch(self, DataLoader, "__iter__", after=lambda made, args, _: self._began(args[0], made))
-        patch(self, iterator, "_reset", after=lambda _, args, __: self._again(args[0]))
-        patch(self, iterator, "_next_index", after=lambda index, args, _: self._asked(args[0], index))
+        patch(self, iterator, "_reset", after=lambda _, args, __: _share_indices(args[0]))
         patch(
             self,
             iterator,
             "__next__",
-            before=lambda args, _: self._wanted(args[0]),
-            after=lambda batch, args, _: self._received(args[0], batch),
+            before=self._wanted,
+            after=self._received,
             raised=lambda error, args, _: self._stopped(args[0], error),
         )
         patch(self, DistributedSampler, "__init__", after=lambda _, args, __: self._samplers.add(args[0]))
@@ -111,8 +108,10 @@ class DataLoaders(Probe):
             backwards=progress.backwards,
             wrapped_forwards=progress.wrapped_forwards,
         )
-        # Loader workers are given their first indices while the iterator is made, before it is known here.
-        begun.asked = self._early.pop(iterator, begun.asked)
+        if begun.not_observed:
+            iterator._paceline_indices = None
+        elif isinstance(iterator, machinery._BaseDataLoaderIter) and "_paceline_indices" not in vars(iterator):
+            _share_indices(iterator)
         iterator._paceline_pass = self._open[number] = begun
         self._session.emit(self._event(loader, begun))
         begun.roots.root = None  # the script may drop its data set
@@ -158,31 +157,18 @@ class DataLoaders(Probe):
         subset = next((each for each in (dataset, getattr(dataset, "dataset", None)) if isinstance(each, Subset)), None)
         return self._places.get(subset) if subset is not None else None
 
-    def _again(self, iterator: Any) -> None:
-        """An iterator with workers begins, or is used once more: what the last pass had asked for is void."""
-        iterator._paceline_pass = None
-        self._early[iterator] = deque()
+    def _wanted(self, args: tuple[Any, ...], _: Any) -> None:
+        if "_paceline_pass" in args[0].__dict__:
+            self._session.announce(Topic.BATCH_WANTED, args[0])
 
-    def _asked(self, iterator: Any, index: Any) -> None:
-        current = vars(iterator).get("_paceline_pass")
-        if current is not None:
-            if not current.not_observed:  # else nobody takes it out again
-                current.asked.append(index)
-        else:
-            self._early.setdefault(iterator, deque()).append(index)
-
-    def _wanted(self, iterator: Any) -> None:
-        if vars(iterator).get("_paceline_pass") is not None:
-            self._session.announce(Topic.BATCH_WANTED, iterator)
-
-    def _received(self, iterator: Any, batch: Any) -> None:
-        current = vars(iterator).get("_paceline_pass")
+    def _received(self, batch: Any, args: tuple[Any, ...], _: Any) -> None:
+        current = args[0].__dict__.get("_paceline_pass")
         if current is None:
             return
         progress, session = self._session.progress, self._session
         position = progress.position = (current.loader, current.number, current.batches)
         rows: int | None
-        indices = self._indices(current)
+        indices = _next_indices(args[0], current)
         if indices is not None:
             current.note(indices)
             rows = len(indices)
@@ -198,15 +184,6 @@ class DataLoaders(Probe):
             if not self._models.any_wrapped and progress.recorded and progress.window.inputs < _INPUTS_PER_STEP:
                 progress.window.inputs += 1
                 self._note_input(position, batch)
-
-    def _indices(self, current: _Pass) -> array[int] | None:
-        if current.not_observed or not current.asked:
-            return None
-        try:
-            return current.roots.of(current.asked.popleft())
-        except (TypeError, ValueError, IndexError):
-            current.not_observed = "samples are not named by numbers"
-            return None
 
     def _note_input(self, position: tuple[int, int, int], batch: Any) -> None:
         """Without a wrapped model, whose forward pass says what it is given, the batch itself is looked at."""
@@ -275,8 +252,6 @@ class _Pass:
     step: int
     backwards: int
     wrapped_forwards: int
-    asked: deque[Any] = field(default_factory=deque)
-    """Indices that were asked for and have not been received."""
     batches: int = 0
     samples: int = 0
     countable: bool = True
@@ -290,6 +265,30 @@ class _Pass:
         if self.increasing and indices:
             self.increasing = self.last < indices[0] and sorted(indices) == list(indices)
             self.last = indices[-1]
+
+
+def _share_indices(iterator: Any) -> None:
+    """Give an iterator's sampler a second reader, before the first batch is asked for.
+
+    The second reader stays behind the first, so it never makes the sampler draw. The iterator holds it, so that both go
+    when the script drops the iterator.
+    """
+    vars(iterator).pop("_paceline_pass", None)  # an iterator with persistent workers begins again
+    iterator._sampler_iter, iterator._paceline_indices = itertools.tee(iterator._sampler_iter)
+
+
+def _next_indices(iterator: Any, current: _Pass) -> array[int] | None:
+    """Root indices of the batch that has just come; None where they are not known."""
+    indices = iterator.__dict__.get("_paceline_indices")
+    if indices is None:
+        return None
+    try:
+        return current.roots.of(next(indices))
+    except StopIteration:
+        return None
+    except (TypeError, ValueError, IndexError):
+        current.not_observed, iterator._paceline_indices = "samples are not named by numbers", None
+        return None
 
 
 def _not_observed(loader: Any) -> str:

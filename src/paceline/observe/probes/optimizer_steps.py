@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import time
 import weakref
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -48,6 +49,8 @@ class OptimizerSteps(Probe):
         self._patterns: dict[int, Any] = {}
         self._extra = 0
         self._places: weakref.WeakKeyDictionary[Optimizer, Place | None] = weakref.WeakKeyDictionary()
+        self._number = 0
+        self._leave_forwards: Callable[[], None] = lambda: None
         self._backwards = 0
         self._sequence: int | None = None
         self._first_s: float | None = None
@@ -59,16 +62,25 @@ class OptimizerSteps(Probe):
         compiling = torch.compiler.is_compiling
 
         def before(optimizer: Optimizer, *_: Any) -> None:
-            if session.on and not compiling():
-                session.run(self, self._begins, optimizer, sys._getframe(1))
+            if not session.on or compiling():
+                return
+            try:
+                self._begins(optimizer, sys._getframe(1))
+            except Exception as error:  # noqa: BLE001
+                session.caught(self, error)
 
         def after(optimizer: Optimizer, *_: Any) -> None:
-            if session.on and not compiling():
-                session.run(self, self._ended, optimizer, sys._getframe(1))
+            if not session.on or compiling():
+                return
+            try:
+                self._ended(optimizer, sys._getframe(1))
+            except Exception as error:  # noqa: BLE001
+                session.caught(self, error)
 
         session.patch(self, Optimizer, "__init__", after=lambda _, args, __: self._made(args[0]))
-        session.listen(self, Topic.FORWARD, lambda _: self._without_optimizer())
         session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
+        if not self._models.any_optimizer:
+            self._leave_forwards = session.listen(self, Topic.FORWARD, self._without_optimizer)
         session.undo(self, optimizers.register_optimizer_step_pre_hook(before).remove)
         session.undo(self, optimizers.register_optimizer_step_post_hook(after).remove)
 
@@ -79,19 +91,21 @@ class OptimizerSteps(Probe):
         self._stepping.append(id(frame))
         if len(self._stepping) > 1:
             return
-        number = self._models.add_optimizer(optimizer)
+        number = self._number = self._models.add_optimizer(optimizer)
         session, progress = self._session, self._session.progress
-        joins = self._round and number not in self._round
-        step = progress.stepping = progress.step if joins else progress.step + 1
+        if self._round and number not in self._round:  # joins the step that has just been counted
+            step, recorded = progress.step, is_recorded(progress.step)
+        else:
+            step, recorded = progress.step + 1, progress.recorded
+        progress.stepping = step
         if self._first_s is None:
             self._first_s = self._last_s = time.perf_counter()
-        session.announce(Topic.STEP_BEGINS, optimizer)
-        recorded = is_recorded(step)
-        if not recorded and self._extra >= _EXTRA:
+        if recorded:
+            session.announce(Topic.STEP_BEGINS, optimizer)
+            self._note_parameters(optimizer, number, step)
+        elif self._extra >= _EXTRA:
             return
         window = progress.window
-        if recorded:
-            self._note_parameters(optimizer, number, step)
         reductions = self._reductions() if progress.recorded else None
         pattern = (
             window.forwards,
@@ -111,19 +125,22 @@ class OptimizerSteps(Probe):
 
     def _made(self, optimizer: Optimizer) -> None:
         self._models.note_optimizer()
+        self._leave_forwards()
         self._places[optimizer] = user_place()
 
-    def _without_optimizer(self) -> None:
+    def _without_optimizer(self, _: Any) -> None:
         """Without an optimizer of torch's, a step ends when the next forward pass begins."""
         session, progress = self._session, self._session.progress
-        if self._models.any_optimizer or progress.backwards == self._backwards:
+        if progress.backwards == self._backwards:
             return
         self._backwards = progress.backwards
         if progress.recorded:
             session.emit(self._event(None, -1, progress.step + 1, progress.window, self._reductions()))
-        self._advance(progress.step + 1)
-        session.announce(Topic.STEP_ENDS, None)
-        progress.window = StepWindow(loss_scale=progress.window.loss_scale)
+        recorded = progress.recorded
+        self._advance(progress.step + 1, recorded=recorded)
+        if recorded:
+            session.announce(Topic.STEP_ENDS, None)
+        progress.window = StepWindow(progress.window.loss_scale)
 
     def _start_again(self) -> None:
         """Some scripts train on one rank before they wrap the model: ranks count from the same step on."""
@@ -224,25 +241,26 @@ class OptimizerSteps(Probe):
             continue
         if self._stepping:
             return
-        number = self._models.add_optimizer(optimizer)
-        session, progress = self._session, self._session.progress
-        if self._round and number not in self._round:
+        number, progress = self._number, self._session.progress
+        joins, recorded = self._round and number not in self._round, progress.recorded
+        if joins:
             self._round.add(number)
+            recorded = is_recorded(progress.step)
         else:
             self._round = {number}
-            self._advance(progress.step + 1)
+            self._advance(progress.step + 1, recorded=recorded)
         progress.restored_since_step = False
-        session.announce(Topic.STEP_ENDS, optimizer)
-        scale = progress.window.loss_scale
-        progress.window = StepWindow(loss_scale=scale)
+        if recorded:
+            self._session.announce(Topic.STEP_ENDS, optimizer)
+        progress.window = StepWindow(progress.window.loss_scale)
 
-    def _advance(self, step: int) -> None:
+    def _advance(self, step: int, *, recorded: bool) -> None:
         """Step `step` is done."""
         session, progress = self._session, self._session.progress
         progress.step = step
         now = time.perf_counter()
         session.sink.beat(step, progress.samples)
-        if is_recorded(step) and self._first_s is not None:
+        if recorded and self._first_s is not None:
             session.emit(
                 StepTiming(
                     step=step,
@@ -253,9 +271,9 @@ class OptimizerSteps(Probe):
                 )
             )
         self._last_s = now
-        if not progress.recorded and is_recorded(step + 1):
-            self._reductions()  # counts those of the next step from here
         progress.recorded, progress.digests = is_recorded(step + 1), has_digests(step + 1)
+        if progress.recorded and not recorded:
+            self._reductions()  # counts those of the next step from here
 
 
 def _frames_around(frame: FrameType) -> set[int]:

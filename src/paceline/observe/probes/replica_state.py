@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -22,6 +23,7 @@ from paceline.records.observed import Fingerprint
 
 _SHARDED_OPTIMIZERS = ("ZeroRedundancyOptimizer", "DistributedOptimizer")
 _GROWTH = 1.25
+_INSTANTS = (Topic.BATCH_WANTED, Topic.FORWARD, Topic.BACKWARD_BEGINS)
 
 
 class ReplicaState(Probe):
@@ -32,6 +34,7 @@ class ReplicaState(Probe):
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
         self._pending: int | None = None
+        self._leave: list[Callable[[], None]] = []
         self._last = 0
         self._started = False
         self._evaluations = 0
@@ -41,9 +44,6 @@ class ReplicaState(Probe):
         self._session = session
         session.listen(self, Topic.STEP_BEGINS, self._step_begins)
         session.listen(self, Topic.STEP_ENDS, self._step_ended)
-        session.listen(self, Topic.BATCH_WANTED, self._instant)
-        session.listen(self, Topic.FORWARD, self._instant)
-        session.listen(self, Topic.BACKWARD_BEGINS, self._instant)
         session.listen(self, Topic.EVALUATION_BEGINS, session.timed(self._evaluation))
         session.listen(self, Topic.PASS_ENDS, session.timed(self._pass_ended))
         session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
@@ -66,8 +66,12 @@ class ReplicaState(Probe):
         step = self._session.progress.step
         if has_digests(step) and step > self._last:
             self._pending = step
+            if not self._leave:
+                self._leave = [self._session.listen(self, topic, self._instant) for topic in _INSTANTS]
 
     def _instant(self, *_: Any) -> None:
+        while self._leave:
+            self._leave.pop()()
         if self._pending is not None:
             step, self._pending = self._pending, None
             self._session.timed(self._whole)(step, "state")

@@ -18,7 +18,7 @@ from torch import Tensor
 from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry, parameters_of
 from paceline.observe.schedule import is_recorded
-from paceline.observe.session import Probe, Session, Topic
+from paceline.observe.session import Probe, Session
 from paceline.records.observed import Collective
 
 FUNCTIONS = (
@@ -58,7 +58,7 @@ class ScriptCollectives(Probe):
         """Calls so far."""
         self._gradients: set[int] = set()
         self._parameters: set[int] = set()
-        self._known_at = -1
+        self._known_at = (-1, -1)
 
     def arm(self, session: Session) -> None:
         """Patch all of them that this torch has."""
@@ -74,10 +74,6 @@ class ScriptCollectives(Probe):
                     after=lambda *_: self._returned(),
                     raised=lambda *_: self._returned(),
                 )
-        session.listen(self, Topic.BACKWARD_ENDS, self._forget)
-
-    def _forget(self) -> None:
-        self._known_at = -1
 
     def _called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.count += 1
@@ -118,8 +114,9 @@ class ScriptCollectives(Probe):
         """Whether tensors are gradients, or share memory with parameters; by address, so views of them count."""
         if not tensors:
             return ""
-        if self._known_at != self._session.progress.step:
-            self._known_at = self._session.progress.step
+        progress = self._session.progress
+        if self._known_at != (progress.step, progress.backwards):  # gradients may have moved since
+            self._known_at = (progress.step, progress.backwards)
             known = [each for _, optimizer in self._models.optimizers() for each in parameters_of(optimizer)]
             known += [each for _, model in self._models.modules() for each in model.parameters()]
             self._parameters = {each.data_ptr() for each in known if each.numel()}
