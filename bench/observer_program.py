@@ -59,7 +59,7 @@ def run(given: bytes) -> int:
 
 
 def _training(step_ms: int, steps: int) -> Iterator[tuple[float, float]]:
-    """Train an epoch of `steps` steps at each `next`. Yields seconds and processor time of a step, without the first."""
+    """Train an epoch at each `next`. Yields seconds and processor time of a step, of all steps but the first."""
     torch.manual_seed(0)
     width, samples = WIDTHS[step_ms], BATCH * dist.get_world_size() * steps
     data = TensorDataset(torch.randn(samples, 32), torch.randint(0, 10, (samples,)))

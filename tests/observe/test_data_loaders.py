@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import operator
 from array import array
+from collections.abc import Iterator
 from functools import reduce
 
 import pytest
@@ -186,7 +188,28 @@ def test_what_an_iterable_data_set_asks_for_is_not_kept(watched: Watched) -> Non
     for _ in range(8):
         next(iterator)
 
-    assert len(iterator._paceline_pass.asked) == 0
+    assert iterator._paceline_indices is None
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_an_iterator_that_the_script_drops_closes_its_sampler(watched: Watched, workers: int) -> None:
+    """As without the observer, although the observer reads the sampler as well."""
+    closed = []
+
+    class Closing(list):
+        def __iter__(self) -> Iterator[int]:
+            try:
+                yield from range(100)
+            finally:
+                closed.append(True)
+
+    iterator = iter(DataLoader(Numbers(100), batch_size=1, sampler=Closing(), num_workers=workers))
+    next(iterator)
+    assert not closed
+    del iterator
+    gc.collect()
+
+    assert closed == [True]
 
 
 def test_passes_that_were_never_recorded_have_an_order_all_the_same(watched: Watched) -> None:

@@ -29,7 +29,7 @@ from torch.utils.data import dataloader as machinery
 
 from paceline.audits.catalog import AUDITS
 from paceline.observe.attach import all_probes
-from paceline.observe.session import Probe, Session
+from paceline.observe.session import Probe, Session, Topic
 from paceline.observe.sinks import MemorySink
 from paceline.records.observed import NotObserved
 from paceline.records.observed_rank import SIGNALS
@@ -128,15 +128,19 @@ class Saboteur(Session):
 
     def listen(self, probe, topic, function):
         """With the function that raises in its place."""
-        super().listen(probe, topic, self._sabotaged(probe, function))
+        return super().listen(probe, topic, self._sabotaged(probe, function))
 
     def patch(self, probe, owner, name, *, aliases=(), **functions):
         """Likewise."""
         functions = {when: self._sabotaged(probe, each) for when, each in functions.items()}
         super().patch(probe, owner, name, aliases=aliases, **functions)
 
+    def guard(self, probe, function):
+        """Likewise."""
+        return super().guard(probe, self._sabotaged(probe, function))
+
     def run(self, probe, function, *args):
-        """Hooks of torch and audit events come this way: the last number stands for all of them."""
+        """Audit events come this way: the last number stands for all of them."""
 
         def fails(*args):
             self.called.add(-1)
@@ -318,10 +322,7 @@ def test_signals_that_arrive_inside_a_probe_reach_the_user(where: str, handler, 
         if where == "patch":
             session.patch(probe, nn.utils.clip_grad, "clip_grad_norm_", aliases=(nn.utils,), before=interrupted)
         else:
-            session._listeners = {
-                topic: ((probe, interrupted), *each) if topic.name == "STEP_BEGINS" else each
-                for topic, each in session._listeners.items()
-            }
+            session.listen(probe, Topic.STEP_BEGINS, interrupted)
         model = nn.Linear(4, 2)
         optimizer = SGD(model.parameters(), 0.1)
 

@@ -106,7 +106,7 @@ class Attached:
 
     def _leave_to_parent(self) -> None:
         """A forked process is not this rank."""
-        self.session.on = False
+        self.session.leave()
 
 
 def attach_to_rank() -> Attached:

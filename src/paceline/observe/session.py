@@ -122,8 +122,10 @@ class Probe:
     Attributes:
         signal: what it observes, in the words of a report.
         requires: what must exist, as `(owner, attribute)`.
+        live: its functions are called; set by the session.
     """
 
+    live = False
     signal: str
     requires: tuple[tuple[Any, str], ...] = ()
 
@@ -178,6 +180,7 @@ class Session:
             if missing := probe.missing():
                 self.give_up(probe, f"torch {torch.__version__} has no {', '.join(missing)}")
                 continue
+            probe.live = probe.signal not in self.failed
             try:
                 probe.arm(self)
             except Exception as error:  # noqa: BLE001
@@ -187,9 +190,15 @@ class Session:
 
     def disarm(self) -> None:
         """Observe no more; torch is as it was before."""
-        self.on = False
+        self.leave()
         for probe in reversed(self.probes):
             self._take_back(probe)
+
+    def leave(self) -> None:
+        """Observe no more and leave the patches, which then only pass on calls."""
+        self.on = False
+        for probe in self.probes:
+            probe.live = False
 
     def emit(self, event: Event) -> None:
         """Hand an event to the sink."""
@@ -226,9 +235,23 @@ class Session:
             except Exception as error:  # noqa: BLE001
                 self.caught(probe, error)
 
+    def guard(self, probe: Probe, function: Callable[..., None]) -> Callable[..., None]:
+        """A hook for torch that calls a function of a probe."""
+        compiling = torch.compiler.is_compiling
+
+        def guarded(*args: Any) -> None:
+            if not probe.live or compiling():
+                return
+            try:
+                function(*args)
+            except Exception as error:  # noqa: BLE001
+                self.caught(probe, error)
+
+        return guarded
+
     def run(self, probe: Probe, function: Callable[..., Any], *args: Any) -> None:
         """Call a function of a probe within the script."""
-        if not self.on or probe.signal in self.failed:
+        if not probe.live:
             return
         try:
             function(*args)
@@ -245,12 +268,13 @@ class Session:
         """A probe observes no more; that is recorded once."""
         if probe.signal in self.failed:
             return
+        probe.live = False
         self.failed[probe.signal] = why
         self._take_back(probe)
         try:
             self.emit(NotObserved(what=probe.signal, why=why))
         except Exception:  # noqa: BLE001  the sink itself is broken: nothing can be told any more
-            self.on = False
+            self.leave()
 
     def undo(self, probe: Probe, function: Callable[[], None]) -> None:
         """Call a function when the probe is disarmed."""
@@ -288,7 +312,7 @@ class Session:
 
         @functools.wraps(original)
         def observed(*args: Any, **kwargs: Any) -> Any:
-            if not session.on or compiling() or probe.signal in session.failed:
+            if not probe.live or compiling():
                 return original(*args, **kwargs)
             if before is not None:
                 try:
@@ -301,7 +325,7 @@ class Session:
                 if raised is not None:
                     session.run(probe, raised, error, args, kwargs)
                 raise
-            if after is not None and probe.signal not in session.failed:
+            if after is not None and probe.live:
                 try:
                     after(result, args, kwargs)
                 except Exception as error:  # noqa: BLE001
@@ -321,7 +345,7 @@ class Session:
         while steps:
             try:
                 steps.pop()()
-            except Exception:  # noqa: BLE001  `on` and `failed` keep what is left from doing anything
+            except Exception:  # noqa: BLE001  `live` keeps what is left from doing anything
                 continue
 
 

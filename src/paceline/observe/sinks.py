@@ -93,6 +93,7 @@ class RingSink:
     def __init__(self, ring: RingWriter, attempt: int | msgspec.UnsetType = msgspec.UNSET) -> None:
         self._ring, self._attempt = ring, attempt
         self._encode = msgspec.json.Encoder().encode
+        self.beat = ring.beat
         self._reported = 0
 
     def emit(self, event: Event) -> None:
@@ -108,7 +109,3 @@ class RingSink:
     def batch(self, loader: int, number: int, batch: int, indices: array[int]) -> None:
         """Write the indices of a batch."""
         self._ring.write(pack_batch(loader, number, batch, indices.tobytes()), Kind.BATCH)
-
-    def beat(self, step: int, samples: int) -> None:
-        """Note how far the rank is."""
-        self._ring.beat(step, samples)

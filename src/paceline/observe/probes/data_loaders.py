@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import time
 import weakref
 from array import array
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ from paceline.records.place import Place
 _AFTER_EVALUATION = 5
 _PLACES = 1000
 _INPUTS_PER_STEP = 4
+_FLUSH_S = 0.1
 
 
 class DataLoaders(Probe):
@@ -78,6 +80,7 @@ class DataLoaders(Probe):
         patch(self, DistributedSampler, "__init__", after=lambda _, args, __: self._samplers.add(args[0]))
         patch(self, DistributedSampler, "set_epoch", before=self._set_epoch)
         session.listen(self, Topic.SCRIPT_ENDS, self._script_ends)
+        session.undo(self, self._flush_all)
 
     def _set_epoch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._epoch = int(args[1] if len(args) > 1 else kwargs["epoch"])
@@ -165,15 +168,16 @@ class DataLoaders(Probe):
         current = args[0].__dict__.get("_paceline_pass")
         if current is None:
             return
-        progress, session = self._session.progress, self._session
+        progress = self._session.progress
         position = progress.position = (current.loader, current.number, current.batches)
         rows: int | None
         indices = _next_indices(args[0], current)
         if indices is not None:
-            current.note(indices)
             rows = len(indices)
-            if current.recorded:
-                session.sink.batch(*position, indices)
+            current.fresh.append((current.batches, indices))
+            if (now := time.monotonic()) >= current.flush_s:
+                self._flush(current)
+                current.flush_s = now + _FLUSH_S
         else:
             rows = _rows(batch)
             current.countable &= rows is not None
@@ -209,7 +213,19 @@ class DataLoaders(Probe):
         self._open.pop(current.loader, None)
         self._end(current, exhausted=isinstance(error, StopIteration))
 
+    def _flush(self, current: _Pass) -> None:
+        for batch, indices in current.fresh:
+            current.note(indices)
+            if current.recorded:
+                self._session.sink.batch(current.loader, current.number, batch, indices)
+        current.fresh.clear()
+
+    def _flush_all(self) -> None:
+        for each in self._open.values():
+            self._flush(each)
+
     def _end(self, current: _Pass, *, exhausted: bool) -> None:
+        self._flush(current)
         progress = self._session.progress
         # Backward passes within compiled code are not seen; optimizer steps are.
         backwards = max(progress.backwards - current.backwards, progress.step - current.step)
@@ -258,6 +274,9 @@ class _Pass:
     increasing: bool = True
     last: int = -1
     order: Any = field(default_factory=hashlib.sha256)
+    fresh: list[tuple[int, array[int]]] = field(default_factory=list)
+    """Batches, with their indices, that have not been noted yet: many at once cost less."""
+    flush_s: float = 0.0
 
     def note(self, indices: array[int]) -> None:
         """Take the indices of a batch that was received."""

@@ -28,6 +28,8 @@ from paceline.records.observed_rank import ObservedStep, OptimizerSeen
 from paceline.records.place import Place
 
 _SHOWN = 20
+_TO_STEP = 2
+"""Frames from a guarded hook to the function of torch's that calls it."""
 _EXTRA = 200
 """Steps that are recorded only because their pattern changed, at most."""
 
@@ -59,32 +61,15 @@ class OptimizerSteps(Probe):
     def arm(self, session: Session) -> None:
         """Register hooks that fire for each optimizer."""
         self._session = session
-        compiling = torch.compiler.is_compiling
-
-        def before(optimizer: Optimizer, *_: Any) -> None:
-            if not session.on or compiling():
-                return
-            try:
-                self._begins(optimizer, sys._getframe(1))
-            except Exception as error:  # noqa: BLE001
-                session.caught(self, error)
-
-        def after(optimizer: Optimizer, *_: Any) -> None:
-            if not session.on or compiling():
-                return
-            try:
-                self._ended(optimizer, sys._getframe(1))
-            except Exception as error:  # noqa: BLE001
-                session.caught(self, error)
-
         session.patch(self, Optimizer, "__init__", after=lambda _, args, __: self._made(args[0]))
         session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
         if not self._models.any_optimizer:
             self._leave_forwards = session.listen(self, Topic.FORWARD, self._without_optimizer)
-        session.undo(self, optimizers.register_optimizer_step_pre_hook(before).remove)
-        session.undo(self, optimizers.register_optimizer_step_post_hook(after).remove)
+        session.undo(self, optimizers.register_optimizer_step_pre_hook(session.guard(self, self._begins)).remove)
+        session.undo(self, optimizers.register_optimizer_step_post_hook(session.guard(self, self._ended)).remove)
 
-    def _begins(self, optimizer: Optimizer, frame: FrameType) -> None:
+    def _begins(self, optimizer: Optimizer, *_: Any) -> None:
+        frame = sys._getframe(_TO_STEP)
         around = _frames_around(frame) if self._stepping else set()
         while self._stepping and self._stepping[-1] not in around:  # that step raised an exception
             self._stepping.pop()
@@ -236,8 +221,9 @@ class OptimizerSteps(Probe):
             )
         )
 
-    def _ended(self, optimizer: Optimizer, frame: FrameType) -> None:
-        while self._stepping and self._stepping.pop() != id(frame):
+    def _ended(self, optimizer: Optimizer, *_: Any) -> None:
+        frame = id(sys._getframe(_TO_STEP))
+        while self._stepping and self._stepping.pop() != frame:
             continue
         if self._stepping:
             return
