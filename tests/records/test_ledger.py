@@ -14,14 +14,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from paceline.records import ledger as module
-from paceline.records.ledger import LedgerWriter, read_ledger
+from paceline.records.ledger import LedgerWriter, ledger_files, read_ledger
 from paceline.records.rundir import RunDir
 
 INDICES = st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5)
 PASSES = st.tuples(st.integers(0, 1), st.integers(0, 2), st.integers(0, 2))
 
 
-@settings(max_examples=60)
+@settings(max_examples=25)
 @given(st.lists(st.tuples(PASSES, INDICES), max_size=12))
 def test_any_batches_come_back_and_numpy_reads_each_file_after_every_call(added) -> None:
     """Batches of ranks, loaders and passes may be mixed; within one of them they keep their order."""
@@ -81,6 +81,19 @@ def test_a_torn_last_row_is_left_out(tmp_path: Path) -> None:
     ((rank, batch),) = read_ledger(run)
 
     assert (rank, batch.loader, batch.number, batch.batch, batch.indices) == (1, 2, 3, 0, [5])
+
+
+def test_files_with_other_names_are_left_out(tmp_path: Path) -> None:
+    """As a copy that a user made."""
+    run = RunDir(tmp_path)
+    LedgerWriter(run).add(0, 1, (0, 0, 0), array("q", [1]))
+    file = run.ledger(0, 0, 0)
+    for name in ("rank-00000 (copy).npy", "rank-one.npy"):
+        (file.parent / name).write_bytes(file.read_bytes())
+    (tmp_path / "ledger" / "loader-a" / "epoch-0000").mkdir(parents=True)
+    (tmp_path / "ledger" / "loader-a" / "epoch-0000" / "rank-00000.npy").write_bytes(file.read_bytes())
+
+    assert [each.path for each in ledger_files(run)] == [file]
 
 
 def test_batches_of_a_restarted_rank_are_kept_apart(tmp_path: Path) -> None:

@@ -40,6 +40,26 @@ def test_samples_are_counted_by_rank_and_over_all_ranks(maps):
     assert (one.left_early, one.absent) == ([], [])
 
 
+def test_negative_indices_are_left_out(maps):
+    """A sampler may count from the end; there is no column for them."""
+    (one,) = maps({(0, 0, 0): [[0, -1], [2, -3]]}, [begun(samples=4), left()], world=1)
+
+    assert (one.once, one.more, one.never) == (2, 0, 2)
+
+
+@pytest.mark.parametrize("size", [0, 6, 128, 140])
+def test_a_torn_file_holds_what_is_whole_in_it(tmp_path, size):
+    """Less than its header, nothing behind it, or less than a row."""
+    path = write_run(tmp_path / "train", {0: [begun(), left()]}, ledger={(0, 0, rank): [[0, 1]] for rank in (0, 1)})
+    run = RunDir(path)
+    file = run.ledger(0, 0, 0)
+    file.write_bytes(file.read_bytes()[:size])
+
+    (one,) = ledger_maps(run, observed_job(run), 2)
+
+    assert [each.rank for each in one.ranks] == [1]
+
+
 def test_many_samples_are_put_into_two_hundred_columns_at_most(maps):
     """Each rank reads every other sample of 1001, the last column being narrower."""
     (one,) = maps({(0, 0, rank): [list(range(rank, 1001, 2))] for rank in (0, 1)}, [begun(samples=1001), left()])

@@ -57,6 +57,27 @@ def test_numbers_are_those_that_ranks_recorded(write):
     assert launch.not_observed == ["metrics", "checkpoints", "files (no file was opened)"]
 
 
+def test_steps_are_all_that_ranks_took(write):
+    """Not only those up to the last one that was timed."""
+    path = write({0: [taken(1, 1.0), timing(1, 0.1), taken(7, 1.0), ended(9, 18)], 1: [taken(8, 1.0)]})
+
+    assert summarise(load_run(path)).launch.steps == 9
+
+
+def test_damaged_lines_of_every_rank_are_reported_once(write):
+    """Rank 0's file is read twice; a file that is no rank's is not read at all."""
+    path = write()
+    run = RunDir(path)
+    for rank in (0, 1):
+        with run.events(rank).open("ab") as file:
+            file.write(b"no json\n")
+    (path / "events" / "rank-one.jsonl").write_text("no json\n")
+
+    remarks = [each for each in load_run(path).remarks if "damaged" in each]
+
+    assert remarks == [f"{run.events(rank)}: 1 damaged line(s) were passed over" for rank in (0, 1)]
+
+
 def test_the_numbers_are_in_the_json_document(write):
     """`--format json` is the summary, encoded."""
     summary = summarise(load_run(write(found=observation([ERROR]))))

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import math
-import re
 from dataclasses import dataclass
 from pathlib import Path
 
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import GradientNorms, Start
-
-_FILE = re.compile(r"rank-(\d+)\.jsonl")
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,7 @@ def read_gradient_norms(run: RunDir) -> list[StepNorms]:
     """
     sessions = _starts(run.events(0))
     found: dict[int, list[GradientNorms]] = {}
-    for path in sorted(path for path in run.events(0).parent.glob("rank-*.jsonl") if _FILE.fullmatch(path.name)):
+    for path in run.rank_events().values():
         # A rank that a later session did not have does not know that steps were done again.
         last = max((start.session for start in _starts(path)), default=0)
         until = min((start.step for start in sessions if start.session > last), default=math.inf)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import re
 import struct
 from array import array
 from collections.abc import Iterator
@@ -70,12 +71,16 @@ class LedgerFile(NamedTuple):
     attempt: int
 
 
+_NAME = re.compile(r"loader-(\d+)/epoch-(\d+)/rank-(\d+)(?:\.attempt-(\d+))?\.npy")
+
+
 def ledger_files(run: RunDir) -> Iterator[LedgerFile]:
-    """All files of a run."""
-    for path in sorted(run.path.glob("ledger/loader-*/epoch-*/rank-*.npy")):
-        loader, number = (int(part.rpartition("-")[2]) for part in path.parts[-3:-1])
-        name, _, restart = path.stem.partition(".attempt-")
-        yield LedgerFile(path, loader, number, int(name.rpartition("-")[2]), int(restart or 1))
+    """All files of a run; those with other names, as copies of a user, are left out."""
+    folder = run.path / "ledger"
+    for path in sorted(folder.glob("*/*/*.npy")):
+        if found := _NAME.fullmatch(path.relative_to(folder).as_posix()):
+            loader, number, rank, attempt = (int(part or 1) for part in found.groups())
+            yield LedgerFile(path, loader, number, rank, attempt)
 
 
 def read_ledger(run: RunDir) -> Iterator[tuple[int, LedgerBatch]]:

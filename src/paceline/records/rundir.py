@@ -57,6 +57,11 @@ class RunDir:
         """The event file of a launcher on one machine."""
         return self.path / "events" / f"launcher-{slug(node)}.jsonl"
 
+    def rank_events(self) -> dict[int, Path]:
+        """The event files that ranks left, by rank; files with other names are left out."""
+        files = sorted(self.path.glob("events/rank-*.jsonl"))
+        return {int(number): file for file in files if (number := file.stem.removeprefix("rank-")).isdecimal()}
+
     def ledger(self, loader: int, number: int, rank: int, attempt: int = 1) -> Path:
         """Sample indices that a rank received in pass `number` over a loader; each restart has files of its own."""
         restart = f".attempt-{attempt}" if attempt > 1 else ""

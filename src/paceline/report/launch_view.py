@@ -64,6 +64,7 @@ class Launch(msgspec.Struct, frozen=True, kw_only=True):
     output: list[Output]
     not_observed: list[str]
     steps: int | None = None
+    """Optimizer steps of the rank that took most, in its last attempt."""
     step_s: float | None = None
     """Median over single steps of rank 0, warm-up left out."""
     timed_steps: int = 0
@@ -97,10 +98,11 @@ def launch_of(run: Run) -> Launch | None:
     lr = _last_lr(run.job)
     world = launch_world(run)
     samples = run.job.samples if world is not None and len(run.job.samples) == world else {}
+    steps = max((rank.steps for rank in run.job.ranks.values()), default=0) or None
     found = run.observation
     overall = found.samples_per_s if found else None
     known = {
-        "steps": seen and seen.steps,
+        "steps": steps,
         "samples": (seen and seen.samples) or samples or None,
         "samples/s": rate if rate is not None else overall,
         "loss": losses or None,
@@ -108,7 +110,7 @@ def launch_of(run: Run) -> Launch | None:
     }
     unseen: Sequence[NotObserved | Unseen] = run.not_observed if found is None else found.not_observed
     return Launch(
-        steps=seen.steps if seen else None,
+        steps=steps,
         step_s=_median(seen.durations) if seen else None,
         timed_steps=len(seen.durations.values()) if seen else 0,
         samples_per_s=rate,

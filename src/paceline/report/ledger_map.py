@@ -107,10 +107,10 @@ def ledger_maps(run: RunDir, job: ObservedJob, world: int | None) -> Iterator[Pa
 
 
 def _read(path: Path) -> Indices:
-    """Indices in the order of reading."""
-    with path.open("rb") as file:
-        found: Indices = np.fromfile(file, dtype=_RECORD, offset=HEADER_BYTES)["index"]
-    return found
+    """Indices in the order of reading; a torn end is left out, and negative indices, which have no column."""
+    content = path.read_bytes()[HEADER_BYTES:]
+    found: Indices = np.frombuffer(content, dtype=_RECORD, count=len(content) // _RECORD.itemsize)["index"]
+    return found[found >= 0]
 
 
 def _map(of: Pass, indices: dict[int, Indices], job: ObservedJob, world: int | None, passes: int) -> PassMap:

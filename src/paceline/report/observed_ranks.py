@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -57,6 +56,8 @@ class ObservedRank:
 
     rank: int
     attempt: int = 1
+    steps: int = 0
+    """Optimizer steps, as far as they were recorded."""
     timed_step: list[float] = field(default_factory=list)
     elapsed_s: list[float] = field(default_factory=list)
     """Of the steps in `timed_step`, since the first step began."""
@@ -67,6 +68,8 @@ class ObservedRank:
 
     def take(self, event: Event) -> None:
         """One more event."""
+        if isinstance(event, StepTiming | ObservedStep | ScriptEnded):
+            self.steps = max(self.steps, event.step or 0)
         match event:
             case StepTiming(step=int(), elapsed_s=float()):
                 self.timed_step.append(float(event.step or 0))
@@ -96,20 +99,24 @@ class ObservedJob:
     """Ranks that left records."""
     samples: dict[int, int] = field(default_factory=dict)
     """That the training loop of each rank received, for ranks that ended in order and counted any."""
+    remarks: list[str] = field(default_factory=list)
+    """Torn, damaged and later lines of the files."""
 
 
 def observed_job(run: RunDir) -> ObservedJob:
     """Read the event files of all ranks."""
-    files = {_rank_of(path): path for path in sorted(run.events().parent.glob("rank-*.jsonl"))}
+    files = run.rank_events()
     ranks = sorted(files)
     chosen = ranks if len(ranks) <= MOST_RANKS else [ranks[i * len(ranks) // MOST_RANKS] for i in range(MOST_RANKS)]
     job = ObservedJob(recorded=len(ranks))
     for rank, path in files.items():
         found = ObservedRank(rank)
-        for event in EventStream(path, superseded=True, only=None if rank in chosen else ScriptEnded):
+        stream = EventStream(path, superseded=True, only=None if rank in chosen else ScriptEnded)
+        for event in stream:
             if not isinstance(event.attempt, msgspec.UnsetType) and event.attempt > found.attempt:
                 found = ObservedRank(rank, event.attempt)
             found.take(event)
+        job.remarks += stream.notes
         if rank in chosen:
             job.ranks[rank] = found
         if found.end is not None and found.end.samples:
@@ -138,7 +145,3 @@ def mean_rates(rank: ObservedRank, most: int = 60) -> tuple[Column, Column, Colu
             step, at = next_step, next_at
     columns = np.array(rows, dtype=np.float64).reshape(-1, 3).T
     return columns[0], columns[1], columns[2]
-
-
-def _rank_of(path: Path) -> int:
-    return int(path.stem.removeprefix("rank-"))

@@ -85,7 +85,7 @@ def _steps(launch: Launch) -> list[Quantity]:
         found.append(Quantity("steps", words.integer(launch.steps)))
     if launch.step_s is not None:
         timed = f"median of {words.plural(launch.timed_steps, 'step')} of rank 0"
-        how = (f"{timed}, a sample of all" if launch.sampled else timed, *(f"timed by {by}" for by in launch.timed_by))
+        how = (f"{timed}, sampled" if launch.sampled else timed, *(f"timed by {by}" for by in launch.timed_by))
         found.append(Quantity("step time", words.duration(launch.step_s), how))
     if launch.steps_per_s is not None:
         found.append(Quantity("steps/s", words.rate(launch.steps_per_s), ("of rank 0, pauses included",)))

@@ -200,6 +200,7 @@ def load_run(path: Path | str, *, limit: int = 2000) -> Run:
     run.noise = noise_of(place, run.info, run.steps)
     if run.info.verb == "run":
         run.job = observed_job(place)
+        run.remarks += [each for each in run.job.remarks if each not in run.remarks]  # rank 0 was read above
         try:
             run.observation = read_observation(place)
         except PacelineError as error:
@@ -221,12 +222,11 @@ def _first_cause(run: RunDir, end: End | None) -> End | None:
     """Rank 0's end, with the words of the rank that failed by itself where rank 0 only lost its connection."""
     if end is None or end.reason != "failed" or not _OF_A_VICTIM.search(end.message):
         return end
-    for path in sorted(run.events().parent.glob("rank-*.jsonl")):
+    for rank, path in run.rank_events().items():
         last = None
         for event in EventStream(path, only=End):
             last = event if isinstance(event, End) else last
         if last is not None and last.message and not _OF_A_VICTIM.search(last.message):
-            rank = int(path.stem.removeprefix("rank-"))
             return msgspec.structs.replace(end, message=f"Rank {rank}: {last.message}")
     return end
 
