@@ -87,7 +87,8 @@ def parse_and_run(
         if not hasattr(error, "format_message"):
             raise
         # A usage error of the option parser; it has no public base class in every version of typer.
-        sys.stderr.write(render(error.format_message().rstrip("."), hint=f"{name} --help") + "\n")
+        message = error.format_message().rstrip(".").replace("Value error, ", "", 1)  # pydantic's prefix
+        sys.stderr.write(render(message, hint=f"{name} --help") + "\n")
         return int(Exit.USAGE)
     return code if isinstance(code, int) else int(Exit.OK)
 
