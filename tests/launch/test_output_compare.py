@@ -35,7 +35,7 @@ def test_lines_of_all_ranks_count_as_often_as_the_rank_that_has_fewest_of_them(t
     assert [(each.text, each.ranks, each.times) for each in compared.examples] == [("epoch 1", 3, 10)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=25)
 @given(st.lists(st.lists(st.sampled_from(["alpha", "beta!", "gamma", "delta"]), max_size=8), min_size=2, max_size=4))
 def test_repeated_lines_are_the_intersection_of_the_ranks_multisets(tmp_path_factory, ranks) -> None:
     """Independent of the order in which ranks print, and the same whichever rank is first."""

@@ -43,7 +43,7 @@ def content(number: int, size: int) -> bytes:
     return (number.to_bytes(4, "little") * (size // 4 + 1))[:size]
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(st.integers(PREFIX + 1, 90), st.lists(st.one_of(st.just(READ), st.integers(0, 60)), max_size=60), st.booleans())
 def test_any_interleaving_of_writes_and_reads_gives_what_had_room_in_order(capacity, steps, batches) -> None:
     """A queue that holds at most `capacity` bytes is the reference: it says what is dropped and what is read."""
