@@ -5,11 +5,13 @@ import json
 import pytest
 
 from paceline.audits.run_judge import RunJudge
+from paceline.cli import observation as observation_module
 from paceline.cli.main import call
-from paceline.cli.observation import observed_run
+from paceline.cli.observation import LiveJudge, observed_run
 from paceline.cli.observed_job import observed_job
 from paceline.records.findings import append_findings, read_findings
 from paceline.records.observation import Unseen, read_observation
+from paceline.records.ring import Progress
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
 from tests.report.conftest import Runs
@@ -49,7 +51,7 @@ def test_an_audit_of_a_clean_run_says_what_was_watched(tmp_path, capsys):
     text = capsys.readouterr().out
     assert "no findings in what was watched (2 of 2 ranks, 10 steps)" in text
     assert "learning rates at 10 steps" in text
-    assert "not seen" in text
+    assert "not observed" in text
 
 
 def test_an_audit_keeps_what_only_the_launcher_knew(tmp_path, capsys):
@@ -106,8 +108,8 @@ def test_fail_on_warning_passes_over_notes(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("argv", "words"),
     [
-        (["--fail-on", "info"], "--fail-on info is no severity"),
-        (["--fail-on", "all"], "choose error or warning"),
+        (["--fail-on", "info"], "Invalid value for '--fail-on': 'info' is not one of"),
+        (["--fail-on", "all"], "'error', 'warning'"),
     ],
 )
 def test_other_severities_are_refused(differing, capsys, argv, words):
@@ -122,6 +124,48 @@ def test_runs_of_other_verbs_are_refused(tmp_path, capsys):
     assert call(["audit", str(Runs(tmp_path).plain("digits"))]) == 2
 
     assert "a run of paceline train, which has no observed ranks" in capsys.readouterr().err
+
+
+def test_an_audit_of_a_run_without_events_of_ranks_claims_nothing(tmp_path, capsys):
+    """`No findings` would be a claim; the document says why, too."""
+    path = write_run(tmp_path / "train", {})
+
+    assert call(["audit", str(path)]) == 0
+
+    why = "the run directory has no events of ranks"
+    assert capsys.readouterr().out == f"paceline: no training was observed: everything ({why})\n"
+    assert read_observation(RunDir(path)).not_observed == [Unseen(what="everything", why=why)]
+
+
+def test_damaged_lines_of_findings_are_reported(differing, capsys):
+    """A finding about the job may have been in them."""
+    RunDir(differing).findings.write_text("{}\n")
+
+    assert call(["audit", str(differing)]) == 0
+
+    assert "findings.jsonl: 1 damaged line(s) were passed over" in capsys.readouterr().err
+
+
+def test_a_status_line_names_no_findings_before_step_50(monkeypatch):
+    """Some scripts look wrong until they average their parameters for the first time."""
+    monkeypatch.setattr(observation_module, "_STATUS_S", (0.0, 0.0))
+    said = []
+    live = LiveJudge(said.append)
+
+    live.progress({0: Progress(49, 98, 1.0), 1: Progress(48, 96, 1.0)})
+    live.progress({0: Progress(50, 100, 2.0), 1: Progress(50, 100, 2.0)})
+
+    assert said == ["paceline: step 49", "paceline: step 50 · 6 samples/s · no errors or warnings so far"]
+
+
+def test_speed_is_that_of_the_last_attempt():
+    """A restarted job counts its steps from 0, and its start-up is no training."""
+    live = LiveJudge(print)
+
+    for steps, at_s in ((1, 1.0), (101, 11.0), (0, 11.0), (1, 100.0), (21, 104.0)):
+        live.progress({0: Progress(steps, 8 * steps, at_s), 1: Progress(steps, 8 * steps, at_s)})
+
+    assert (live.steps_per_s, live.samples_per_s) == (5.0, 80.0)
 
 
 def test_findings_of_a_record_are_in_order_of_severity(tmp_path):

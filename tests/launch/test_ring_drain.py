@@ -129,6 +129,19 @@ def test_attempts_of_a_restarted_rank_follow_each_other_in_one_file(run: RunDir,
     assert messages(run, 0) == ["attempt 1", "attempt 2"]
 
 
+def test_progress_is_that_of_the_last_attempt(run: RunDir, rings: Path) -> None:
+    """A rank that has not started again yet is not reported as far as it was before."""
+    follower = Follower()
+    drain = RingDrain(rings, run, follower)
+    for rank in (0, 1):
+        RingWriter(rings, rank).beat(100, 200)
+    RingWriter(rings, 0, 2).beat(3, 6)
+
+    drain.stop()
+
+    assert {rank: each[:2] for rank, each in follower.ranks.items()} == {0: (3, 6)}
+
+
 def test_rings_that_are_torn_or_damaged_do_not_keep_others_from_being_read(run: RunDir, rings: Path) -> None:
     """A rank that was killed while it made its ring, one that has overwritten it, and a healthy one."""
     drain = RingDrain(rings, run)

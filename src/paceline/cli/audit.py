@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from paceline.cli.output_format import Format, OutputFormat
+from paceline.cli.output_format import FailOnOption, Format, OutputFormat
 
 if TYPE_CHECKING:
     from paceline.records.observation import ObservedRun
@@ -18,40 +18,34 @@ if TYPE_CHECKING:
 
 def audit(
     run: Annotated[Path, typer.Argument(metavar="RUN", help="Run directory of paceline run.")],
-    fail_on: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SEVERITY", help="Exit with code 1 on findings of this severity: error, or warning and error."
-        ),
-    ] = None,
+    fail_on: FailOnOption = None,
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
     """Judge a saved run of paceline run again: what its ranks did wrong, and what was not observed.
 
-    The result is kept in the run's observation.json, for paceline report; findings.jsonl stays as paceline run left it.
+    The result replaces the run's observation.json, which paceline report shows; findings.jsonl is not changed.
     """
-    from paceline.audits.run_judge import SEVERITIES, judge_run
+    from paceline.audits.run_judge import judge_run
     from paceline.cli.observation import observation_card, observed_run
     from paceline.records.errors import Exit, PacelineError
     from paceline.records.findings import read_findings
-    from paceline.records.observation import encode_observation
+    from paceline.records.observation import Unseen, encode_observation
     from paceline.records.rundir import RunDir, read_info
 
-    if fail_on not in (None, "error", "warning"):
-        raise PacelineError(f"--fail-on {fail_on} is no severity", hint="choose error or warning")
     if (verb := read_info(run).verb) != "run":
         raise PacelineError(
             f"{run} is a run of paceline {verb}, which has no observed ranks", hint="name a run of paceline run"
         )
     judge = judge_run(run)
-    job = [each for each in read_findings(RunDir(run).findings)[0] if each.code.startswith("DP18")]
-    findings = [*job, *judge.findings()]
-    severe = fail_on is not None and any(
-        SEVERITIES.index(each.severity) <= SEVERITIES.index(fail_on) for each in findings
-    )
-    exit_code = Exit.FAILED if severe else Exit.OK
+    written, notes = read_findings(RunDir(run).findings)
+    for note in notes:
+        sys.stderr.write(f"paceline: {note}\n")
+    findings = [*(each for each in written if each.code.startswith("DP18")), *judge.findings()]
+    exit_code = Exit.FAILED if fail_on is not None and fail_on.fails(findings) else Exit.OK
     before = _earlier(RunDir(run))
     missing = [each for each in before.not_observed if each.by_launcher] if before else []
+    if not judge.ranks and not missing:
+        missing = [Unseen(what="everything", why="the run directory has no events of ranks")]
     speed = (before.steps_per_s, before.samples_per_s) if before else (None, None)
     record = observed_run(judge, findings, run=run, exit_code=exit_code, missing=missing, speed=speed)
     _keep(RunDir(run), record)
@@ -80,5 +74,5 @@ def _keep(run: RunDir, record: ObservedRun) -> None:
 
     try:
         write_observation(run, record)
-    except PacelineError as error:  # runs that may only be read can be judged
+    except PacelineError as error:  # a run in a read-only directory can be judged
         sys.stderr.write(f"paceline: observation.json was not written: {error.why or error.what}\n")

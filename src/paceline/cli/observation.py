@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
 
-from paceline.audits.run_judge import SEVERITIES, RunJudge
+from paceline.audits.run_judge import RunJudge
+from paceline.records.findings import by_severity
 from paceline.records.observation import ObservedRun, Unseen, WatchedRanks
+from paceline.records.ring import Progress
 from paceline.records.schema import AnyEvent, Finding
 from paceline.records.wrap import text_card
 from paceline.report.words import finding_counts, place
@@ -17,18 +20,19 @@ from paceline.report.words import finding_counts, place
 _STATUS_S = (10.0, 30.0, 60.0)
 _JUDGE_EVERY_S = 2.0
 _EARLIEST_STEP = 50
+"""No finding is reported before: a script that averages its parameters now and then looks wrong until it does."""
 _SHOWN_INFO = 5
 
 
 class LiveJudge:
-    """Judges a job while it runs: says each error once, and how far the job is now and then.
+    """Judges a job while it runs: reports each error once, and the progress of the job from time to time.
 
     Args:
         say: shows a line beside the script's output.
 
     Attributes:
         judge: of all events so far.
-        samples_per_s: over all ranks, from the first step to the last one; None before.
+        samples_per_s: over all ranks, from the first step of the last attempt to its last one; None before.
         steps_per_s: likewise.
     """
 
@@ -41,7 +45,7 @@ class LiveJudge:
         self._said: set[tuple[str, int | None]] = set()
         self._started = self._judged = time.monotonic()
         self._statuses = 0
-        self._first: tuple[int, int, float] | None = None
+        self._first: Progress | None = None
         self._new = False
 
     def event(self, rank: int, line: bytes) -> None:
@@ -49,26 +53,26 @@ class LiveJudge:
         self.judge.feed(rank, self._decode(line))
         self._new = True
 
-    def progress(self, ranks: dict[int, tuple[int, int, float]]) -> None:
-        """Take the steps and samples of all ranks."""
+    def progress(self, ranks: dict[int, Progress]) -> None:
+        """Take the progress of all ranks."""
         now = time.monotonic()
-        step = max(each[0] for each in ranks.values())
-        samples = sum(each[1] for each in ranks.values())
-        at = max(each[2] for each in ranks.values())
-        if step and self._first is None:
-            self._first = (step, samples, at)
-        elif self._first is not None and step > self._first[0]:
-            elapsed = max(at - self._first[2], 1e-9)
-            self.steps_per_s = (step - self._first[0]) / elapsed
-            self.samples_per_s = (samples - self._first[1]) / elapsed if samples else None
-        # A script that averages parameters now and then looks wrong until it has done so.
-        if step >= _EARLIEST_STEP and self._new and now - self._judged >= _JUDGE_EVERY_S:
+        steps, samples, at_s = zip(*ranks.values(), strict=True)
+        total = Progress(max(steps), sum(samples), max(at_s))
+        if self._first is not None and total.steps < self._first.steps:  # the job was started again
+            self._first = None
+        if self._first is None:
+            self._first = total if total.steps else None
+        elif total.steps > self._first.steps:
+            elapsed = max(total.at_s - self._first.at_s, 1e-9)
+            self.steps_per_s = (total.steps - self._first.steps) / elapsed
+            self.samples_per_s = (total.samples - self._first.samples) / elapsed if total.samples else None
+        if total.steps >= _EARLIEST_STEP and self._new and now - self._judged >= _JUDGE_EVERY_S:
             self._judged, self._new = now, False
             self._say_errors()
         due = _STATUS_S[self._statuses] if self._statuses < len(_STATUS_S) else 60.0 * (self._statuses - 1)
-        if step and now - self._started >= due:
+        if total.steps and now - self._started >= due:
             self._statuses += 1
-            self._say(self._status(step))
+            self._say(self._status(total.steps))
 
     def _say_errors(self) -> None:
         for each in self.judge.findings():
@@ -77,11 +81,12 @@ class LiveJudge:
                 self._say(f"paceline: {_headline(each)}: {each.message}")
 
     def _status(self, step: int) -> str:
-        found = [each for each in self.judge.findings() if each.severity != "info"]
         parts = [f"step {step:,}"]
         if self.samples_per_s:
             parts.append(f"{self.samples_per_s:,.0f} samples/s")
-        parts.append(finding_counts(found) or "no findings so far")
+        if step >= _EARLIEST_STEP:
+            found = [each for each in self.judge.findings() if each.severity != "info"]
+            parts.append(finding_counts(found) or "no errors or warnings so far")
         return f"paceline: {' · '.join(parts)}"
 
 
@@ -94,7 +99,7 @@ def observation_card(
     throughput: str = "",
     width: int | None = None,
 ) -> str:
-    """The card at the end of an observed run.
+    """The card at the end of an observed run; one line where no training was observed.
 
     Args:
         judge: of the run.
@@ -104,6 +109,10 @@ def observation_card(
         throughput: a line about speed.
         width: of the terminal; None does not wrap.
     """
+    unseen = [*missing, *_unseen(judge)]
+    if not findings and not judge.steps:
+        why = "; ".join(f"{each.what} ({each.why})" for each in unseen)
+        return f"paceline: no training was observed{': ' * bool(why)}{why}"
     rows: list[tuple[str, str]] = []
     infos = 0
     for each in findings:
@@ -121,10 +130,9 @@ def observation_card(
         rows.append(("watched" if number == 0 else "", f"{topic}: {'; '.join(texts)}"))
     if throughput:
         rows.append(("speed", throughput))
-    unseen = [*missing, *_unseen(judge)]
-    rows += [("not seen" if number == 0 else "", f"{each.what}: {each.why}") for number, each in enumerate(unseen)]
-    rows.append(("next", f"paceline report {run}"))
-    return text_card(_title(judge, findings), rows, label=10, width=width)
+    rows += [("not observed" if number == 0 else "", f"{each.what}: {each.why}") for number, each in enumerate(unseen)]
+    rows.append(("next", f"paceline report {shlex.quote(str(run))}"))
+    return text_card(_title(judge, findings), rows, label=14, width=width)
 
 
 def observed_run(
@@ -151,7 +159,7 @@ def observed_run(
         steps=judge.steps,
         steps_per_s=speed[0],
         samples_per_s=speed[1],
-        findings=sorted(findings, key=lambda each: SEVERITIES.index(each.severity)),
+        findings=sorted(findings, key=by_severity),
         watched=judge.looked_at(),
         not_observed=[*missing, *_unseen(judge)],
     )

@@ -26,9 +26,10 @@ class Observation:
 
     def __init__(self, run: RunDir, drain: RingDrain | None, live: LiveJudge, why_not: str = "") -> None:
         self._run, self._drain, self._live, self._why_not = run, drain, live, why_not
+        self._found: list[Finding] = []
 
     def findings(self) -> list[Finding]:
-        """Of all audits; call it when the job has ended."""
+        """Of all audits; call it once, when the job has ended."""
         if self._drain is None:
             return []
         judge_ledger(self._live.judge, self._run.path)
@@ -38,12 +39,9 @@ class Observation:
         return self._found
 
     def card(self, width: int | None) -> str:
-        """The card; one line where nothing was trained, and empty where the user asked for plain torchrun."""
+        """The card; empty where the user asked for plain torchrun."""
         if self._drain is None:
             return ""
-        if not self._found and not self._live.judge.steps:
-            why = [f"{each.what} ({each.why})" for each in self._missing()]
-            return f"paceline: no training was observed{': ' * bool(why)}{'; '.join(why)}"
         return observation_card(
             self._live.judge,
             self._found,

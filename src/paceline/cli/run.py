@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING
 
 from paceline.launch.flags import flags_before_script, help_text
@@ -15,7 +14,6 @@ from paceline.records.wrap import columns, text_card
 
 if TYPE_CHECKING:
     from paceline.launch.plan import LaunchPlan
-    from paceline.records.schema import Finding
 
 
 def run_command(argv: list[str]) -> int:
@@ -35,6 +33,7 @@ def run_command(argv: list[str]) -> int:
     from paceline.audits.cause_card import cause_of
     from paceline.audits.job_findings import job_findings
     from paceline.cli.observed_job import observed_job
+    from paceline.cli.output_format import FailOn
     from paceline.launch.execute import execute, recorded_run
     from paceline.launch.plan import plan_launch
     from paceline.launch.tuning import describe
@@ -58,7 +57,8 @@ def run_command(argv: list[str]) -> int:
             outcome = execute(plan, _say, cause_of)
     findings = [*job_findings(outcome.attempts), *observation.findings()]
     exit_code = outcome.exit_code
-    if exit_code == Exit.OK and _severe(findings, plan.flags["fail_on"]):
+    fail_on = plan.flags["fail_on"]
+    if exit_code == Exit.OK and fail_on and FailOn(fail_on).fails(findings):
         exit_code = Exit.FAILED
     record = observation.record(findings, exit_code)
     try:
@@ -77,13 +77,6 @@ def run_command(argv: list[str]) -> int:
         document.write(encode_observation(record))
         document.close()
     return exit_code
-
-
-def _severe(findings: Sequence[Finding], fail_on: str | None) -> bool:
-    from paceline.audits.run_judge import SEVERITIES
-
-    limit = SEVERITIES.index(fail_on) if fail_on else -1
-    return any(SEVERITIES.index(each.severity) <= limit for each in findings)
 
 
 def _stdout_to_stderr() -> IO[bytes]:

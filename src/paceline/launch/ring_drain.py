@@ -21,7 +21,15 @@ import psutil
 
 from paceline.records.errors import PacelineError
 from paceline.records.ledger import LedgerWriter
-from paceline.records.ring import AGENT_VARIABLE, OBSERVE_VARIABLE, RINGS_VARIABLE, Kind, RingReader, unpack_batch
+from paceline.records.ring import (
+    AGENT_VARIABLE,
+    OBSERVE_VARIABLE,
+    RINGS_VARIABLE,
+    Kind,
+    Progress,
+    RingReader,
+    unpack_batch,
+)
 from paceline.records.rundir import RunDir, make_dirs
 
 _EVERY_S = 0.1
@@ -38,8 +46,8 @@ class Listener(Protocol):
     def event(self, rank: int, line: bytes) -> None:
         """One event of a rank, as JSON."""
 
-    def progress(self, ranks: dict[int, tuple[int, int, float]]) -> None:
-        """Steps, samples and time of the last step, by rank."""
+    def progress(self, ranks: dict[int, Progress]) -> None:
+        """How far each rank of the last attempt is."""
 
 
 def make_rings_folder() -> Path:
@@ -127,7 +135,9 @@ class RingDrain:
             for reader in self._readers.values():
                 self._move(reader)
             if self._readers:
-                self._tell("progress", {each.rank: each.progress for each in self._readers.values()})
+                last = max(each.attempt for each in self._readers.values())
+                now = {each.rank: each.progress for each in self._readers.values() if each.attempt == last}
+                self._tell("progress", now)
 
     def _loop(self) -> None:
         while not self._ending.wait(_EVERY_S):

@@ -9,6 +9,14 @@ from paceline.records.lines import JsonLines
 from paceline.records.schema import Finding
 from paceline.records.writer import EventWriter
 
+SEVERITIES = ("error", "warning", "info")
+"""Most severe first; a later version may have others."""
+
+
+def by_severity(finding: Finding) -> int:
+    """A key for `sorted`: errors first, severities of a later version last."""
+    return SEVERITIES.index(finding.severity) if finding.severity in SEVERITIES else len(SEVERITIES)
+
 
 def append_findings(path: Path, findings: Iterable[Finding]) -> None:
     """Add findings to the file."""

@@ -16,6 +16,7 @@ import os
 import struct
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 RINGS_VARIABLE = "PACELINE_RINGS"
 """Folder of the rings, set by the launcher for its ranks."""
@@ -40,6 +41,17 @@ class Kind(enum.IntEnum):
     """One event as JSON, without the newline."""
     BATCH = 1
     """Sample indices of one batch: see `pack_batch`."""
+
+
+class Progress(NamedTuple):
+    """How far a rank is."""
+
+    steps: int
+    """Optimizer steps done."""
+    samples: int
+    """Received by the training loop of this rank."""
+    at_s: float
+    """When the rank last reported this, on the monotonic clock; 0.0 before."""
 
 
 class _Word(enum.IntEnum):
@@ -180,10 +192,10 @@ class RingReader:
         return int(self._words[_Word.DROPPED])
 
     @property
-    def progress(self) -> tuple[int, int, float]:
-        """Steps done, samples used by this rank, and when it last said so on the monotonic clock (0.0: never)."""
+    def progress(self) -> Progress:
+        """What the rank last reported with `beat`."""
         words = self._words
-        return int(words[_Word.STEP]), int(words[_Word.SAMPLES]), words[_Word.BEAT_NS] / 1e9
+        return Progress(int(words[_Word.STEP]), int(words[_Word.SAMPLES]), words[_Word.BEAT_NS] / 1e9)
 
     def close(self) -> None:
         """Unmap the ring."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from paceline.records.findings import by_severity
 from paceline.records.schema import Finding
 from paceline.report import words
 from paceline.report.launch_view import NOT_OBSERVED, as_shown
@@ -14,7 +15,6 @@ from paceline.report.page.observed_figures import ledger_figures, observed_figur
 from paceline.report.run_record import Run
 from paceline.report.summary import Summary
 
-_SEVERITIES = ("error", "warning", "info")
 _LONGEST = 400
 
 
@@ -36,7 +36,7 @@ def observed_section(run: Run, summary: Summary, place: str) -> dict[str, Any] |
         "judged": found is not None,
         "recorded": run.job.recorded > 0,
         "counts": words.finding_counts(found.findings) if found else "",
-        "findings": [_finding(each) for each in sorted(found.findings, key=_order)] if found else [],
+        "findings": [_finding(each) for each in sorted(found.findings, key=by_severity)] if found else [],
         "watched": [(topic, "; ".join(texts)) for topic, texts in found.watched.items() if texts] if found else [],
         "unseen": unseen,
         "figures": observed_figures(run, place),
@@ -47,10 +47,6 @@ def observed_section(run: Run, summary: Summary, place: str) -> dict[str, Any] |
 def figures_of(section: dict[str, Any] | None) -> list[Figure]:
     """All figures of a section."""
     return [*section["figures"], *section["maps"]] if section else []
-
-
-def _order(finding: Finding) -> int:
-    return _SEVERITIES.index(finding.severity) if finding.severity in _SEVERITIES else len(_SEVERITIES)
 
 
 def _finding(finding: Finding) -> dict[str, Any]:
