@@ -21,7 +21,7 @@ def audit(
     fail_on: FailOnOption = None,
     output_format: OutputFormat = Format.TEXT,
 ) -> None:
-    """Judge a saved run of paceline run again: what its ranks did wrong, and what was not observed.
+    """Judge a saved run of paceline run again: faults of its ranks, and what was not observed.
 
     The result replaces the run's observation.json, which paceline report shows; findings.jsonl is not changed.
     """

@@ -179,14 +179,14 @@ PROGRAM = Group(
         ),
         "run": Command(
             "paceline.cli.run:run_command",
-            "Launch a script as torchrun does, and say what its ranks do wrong: rank, step, line and repair.",
+            "Launch a script as torchrun does, and report silent faults with rank, step, line and repair.",
             "paceline run --nproc-per-node 2 train.py",
             "paceline run --nproc-per-node 2 --fail-on warning --format json train.py --epochs 1",
             own_parser=True,
         ),
         "audit": Command(
             "paceline.cli.audit:audit",
-            "Judge a saved run of paceline run again: what its ranks did wrong, and what was not observed.",
+            "Judge a saved run of paceline run again: faults of its ranks, and what was not observed.",
             "paceline audit runs/2026-01-31_12-00-00_train",
             "paceline audit RUN --fail-on warning --format json",
         ),

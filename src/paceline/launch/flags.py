@@ -117,15 +117,15 @@ TORCHRUN: dict[str, tuple[Flag, ...]] = {
 _USAGE = "Usage: paceline run [FLAGS] SCRIPT [ARGUMENTS OF THE SCRIPT ...]"
 
 _INTRO = """
-Launch a script as torchrun does, and say what its ranks do wrong: rank, step, line and repair. Every flag of
-torchrun means the same, and the exit code is the same. The script needs no change and never imports paceline.
+Launch a script as torchrun does, and report silent faults with rank, step, line and repair. Every flag of torchrun
+means the same, and the exit code is the same. The script needs no change and never imports paceline.
 
   paceline run --nproc-per-node 2 train.py --epochs 3
 
-The ranks are watched without changing what they compute: ranks that do not synchronize, train on the same data,
-evaluate padded samples or write one file are reported at the end, with what was watched and what was not.
-PACELINE_OBSERVE=0 switches that off. Beyond torchrun there are also a run directory with the command and its logs,
-settings that make workers on CPUs faster, and, when a rank fails, a card that names the rank, the cause and the line.
+The ranks are watched without changing what they compute. A card at the end reports, for example, ranks that do not
+synchronize, train on the same data, evaluate padded samples or write the same file, and what was not observed.
+PACELINE_OBSERVE=0 switches that off. Paceline also adds a run directory with the command and its logs, settings that
+make workers on CPUs faster, and, when a rank fails, a card that names the rank, the cause and the line.
 
 Flags come before SCRIPT, and everything after it belongs to the script. Each flag of torchrun can also be set by an
 environment variable, for example PET_NPROC_PER_NODE=2.
