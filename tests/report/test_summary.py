@@ -244,7 +244,16 @@ def test_five_values_have_no_interval():
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.0421, "0.042 s"), (7.314, "7.31 s"), (59.96, "1 min 00 s"), (187.2, "3 min 07 s"), (7500, "2 h 05 min")],
+    [
+        (0.00187, "1.87 ms"),
+        (0.00994, "9.94 ms"),
+        (0.00996, "0.010 s"),
+        (0.0421, "0.042 s"),
+        (7.314, "7.31 s"),
+        (59.96, "1 min 00 s"),
+        (187.2, "3 min 07 s"),
+        (7500, "2 h 05 min"),
+    ],
 )
 def test_durations_read_well(seconds, text):
     """Units change where people change them, and rounding never gives 60 seconds."""

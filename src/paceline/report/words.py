@@ -34,9 +34,11 @@ def count(value: float | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Three significant places or so: 0.042 s, 7.31 s, 42.3 s, 3 min 07 s, 2 h 05 min."""
+    """Three significant places or so: 1.87 ms, 0.042 s, 7.31 s, 42.3 s, 3 min 07 s, 2 h 05 min."""
     if seconds is None or not math.isfinite(seconds):
         return NOT_OBSERVED
+    if 0 < seconds < 0.00995:
+        return f"{1000 * seconds:.3g} ms"
     if seconds < 59.95:
         return f"{seconds:.3f} s" if seconds < 1 else f"{seconds:.2f} s" if seconds < 9.995 else f"{seconds:.1f} s"
     whole = round(seconds)

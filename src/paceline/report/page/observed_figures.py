@@ -119,7 +119,7 @@ def _loss(ranks: Sequence[ObservedRank], recorded: int, name: str) -> Figure | N
         return None
     some = f" {len(shown)} of {recorded} ranks." if recorded > len(shown) else ""
     note = (
-        "As the script called backward(): the loss of one batch of that rank, not a mean over ranks; a GradScaler's "
+        "The value on which each rank called backward(): the loss of one batch, not a mean over ranks. A GradScaler's "
         f"factor is divided out.{some}"
     )
     table = Table("Loss on which backward was called", ["Rank", "Step", "Loss"], rows, heads=2)
