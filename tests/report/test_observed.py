@@ -144,10 +144,10 @@ def test_the_page_shows_findings_with_their_evidence_errors_first(write):
 
     assert text.index("DP121 no-sampler") < text.index("DP129 padded-training")
     for words in (
-        "1 error, 1 note.",
+        "1 error, 1 info.",
         "every rank trains on all 8 samples <b>twice</b>.",
         "Repair pass sampler=DistributedSampler(dataset)",
-        "place train.py:12",
+        "line train.py:12",
         "rank 1",
         "step 4",
         "faults F01, F03",

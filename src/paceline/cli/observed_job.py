@@ -72,7 +72,7 @@ class Observation:
             why = f"the judge of the live run failed with {self._drain.unheard}; paceline audit judges the records"
             found.append(_unseen("later findings", why))
         if not self._drain.seen and not found:
-            why = "no rank imported torch with the observer's sitecustomize: python -I, -E and -S ignore PYTHONPATH"
+            why = "no rank imported torch, or python -I, -E or -S kept the observer out"
             found.append(_unseen("everything", why))
         return found
 

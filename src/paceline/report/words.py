@@ -96,11 +96,11 @@ def plural(count: int, one: str, many: str = "") -> str:
 
 
 def finding_counts(findings: Iterable[Finding]) -> str:
-    """`1 error, 2 warnings`; empty without findings."""
+    """`1 error, 2 warnings, 2 info`; empty without findings."""
     severities = [each.severity for each in findings]
-    named = {"error": "error", "warning": "warning", "info": "note"}
-    known = [plural(severities.count(each), name) for each, name in named.items() if each in severities]
-    other = sum(each not in named for each in severities)
+    many = {"error": "errors", "warning": "warnings", "info": "info"}
+    known = [plural(severities.count(each), each, more) for each, more in many.items() if each in severities]
+    other = sum(each not in many for each in severities)
     return ", ".join([*known, *([plural(other, "other finding")] if other else [])])
 
 

@@ -51,9 +51,9 @@ def figures_of(section: dict[str, Any] | None) -> list[Figure]:
 
 def _finding(finding: Finding) -> dict[str, Any]:
     facts = [
-        ("place", words.place(finding.path, finding.line)),
+        ("line", words.place(finding.path, finding.line)),
         ("rank", "" if finding.rank is None else str(finding.rank)),
-        ("step", "" if finding.step is None else words.integer(finding.step)),
+        ("step", words.integer(finding.step) if finding.step else ""),  # 0 is before the first
         ("faults", ", ".join(finding.faults)),
     ]
     rows = [[name.replace("_", " "), _text(value)] for name, value in finding.evidence.items()]
