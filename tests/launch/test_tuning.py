@@ -1,12 +1,13 @@
 """The environment of workers on CPUs."""
 
+import contextlib
 import os
 import subprocess
 import sys
 
 import pytest
 
-from paceline.launch.tuning import Setting, cpu_settings, describe
+from paceline.launch.tuning import Setting, cpu_settings, describe, temporary_environment
 
 GLIBC = {"system": "linux", "libc": "glibc"}
 
@@ -101,3 +102,18 @@ def test_the_settings_spare_the_page_faults_of_memory_that_is_freed_and_taken_ag
 
     assert without > 10 * 10_240
     assert with_settings < 2 * 10_240
+
+
+def test_a_temporary_environment_is_undone(monkeypatch):
+    """Variables that were added, changed and removed within the block, also after an exception."""
+    for name, value in (("PL_CHANGED", "mine"), ("PL_REMOVED", "mine")):
+        monkeypatch.setenv(name, value)
+    before = dict(os.environ)
+
+    with contextlib.suppress(KeyError), temporary_environment({"PL_ADDED": "1", "PL_CHANGED": "yours"}):
+        assert (os.environ["PL_ADDED"], os.environ["PL_CHANGED"]) == ("1", "yours")
+        del os.environ["PL_REMOVED"]
+        os.environ["PL_LATER"] = "1"
+        raise KeyError
+
+    assert dict(os.environ) == before

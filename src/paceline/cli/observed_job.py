@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from paceline.audits.run_judge import judge_ledger, judge_output
 from paceline.cli.observation import LiveJudge, observation_card, observed_run
 from paceline.launch.ring_drain import RingDrain, make_rings_folder, observation_off, observed_environment
+from paceline.launch.tuning import temporary_environment
 from paceline.records.observation import ObservedRun, Unseen
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
@@ -91,7 +92,7 @@ def _unseen(what: str, why: str) -> Unseen:
 def observed_job(run: RunDir, say: Callable[[str], None]) -> Iterator[Observation]:
     """Within the block, ranks that this process starts are observed, unless PACELINE_OBSERVE=0."""
     live = LiveJudge(say)
-    if observation_off(dict(os.environ)):
+    if observation_off(os.environ):
         yield Observation(run, None, live, "PACELINE_OBSERVE=0")
         return
     try:
@@ -99,17 +100,10 @@ def observed_job(run: RunDir, say: Callable[[str], None]) -> Iterator[Observatio
     except OSError as error:
         yield Observation(run, None, live, f"no folder for records could be made: {error}")
         return
-    before = dict(os.environ)
-    added = observed_environment(rings, before)
-    os.environ.update(added)
     drain = RingDrain(rings, run, live)
     drain.start()
     try:
-        yield Observation(run, drain, live)
+        with temporary_environment(observed_environment(rings, os.environ)):
+            yield Observation(run, drain, live)
     finally:
-        for name in added:
-            if name in before:
-                os.environ[name] = before[name]
-            else:
-                os.environ.pop(name, None)
         drain.stop()

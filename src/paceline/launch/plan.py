@@ -7,10 +7,9 @@ the workers' settings, each with its reason, and the run directory. `execute` ca
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,7 +19,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.launcher.api import LaunchConfig
 
 from paceline.launch.torchrun_flags import check, one_message, parse
-from paceline.launch.tuning import Setting, cpu_settings
+from paceline.launch.tuning import Setting, cpu_settings, temporary_environment
 from paceline.records.errors import PacelineError
 from paceline.records.rundir import DEFAULT_ROOT, RunDir, run_dir_name
 
@@ -87,7 +86,7 @@ def plan_launch(argv: Sequence[str], now: datetime.datetime | None = None) -> La
     workers, nodes = check(flags)
     settings = _settings(flags, workers)
     environment = {each.name: each.value for each in settings}
-    with one_message("cannot start the job"), _variables(environment):  # torchrun sets one itself
+    with one_message("cannot start the job"), temporary_environment(environment):  # torchrun sets one itself
         quiet = argparse.Namespace(**vars(flags) | {"log_dir": os.devnull, "logs_specs": None})
         config, entrypoint, arguments = torchrun.config_from_args(quiet)
         environment |= {name: os.environ[name] for name in ("OMP_NUM_THREADS",) if name in os.environ}
@@ -105,18 +104,6 @@ def plan_launch(argv: Sequence[str], now: datetime.datetime | None = None) -> La
         environment=environment,
         run_dir=_run_dir(flags.run_dir, name, nodes[1], now),
     )
-
-
-@contextlib.contextmanager
-def _variables(added: Mapping[str, str]) -> Iterator[None]:
-    """Add variables within the block; afterwards the environment is as before, whatever was set meanwhile."""
-    before = dict(os.environ)
-    os.environ.update(added)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def _settings(flags: argparse.Namespace, workers: int) -> tuple[Setting, ...]:

@@ -12,7 +12,7 @@ import shutil
 import tempfile
 import threading
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -66,7 +66,7 @@ def _remove_leftovers(parent: Path) -> None:
                 shutil.rmtree(folder, ignore_errors=True)
 
 
-def observed_environment(rings: Path, environment: dict[str, str]) -> dict[str, str]:
+def observed_environment(rings: Path, environment: Mapping[str, str]) -> dict[str, str]:
     """Variables with which ranks are observed.
 
     Args:
@@ -77,7 +77,7 @@ def observed_environment(rings: Path, environment: dict[str, str]) -> dict[str, 
     return {"PYTHONPATH": path, RINGS_VARIABLE: str(rings), AGENT_VARIABLE: str(os.getpid())}
 
 
-def observation_off(environment: dict[str, str]) -> bool:
+def observation_off(environment: Mapping[str, str]) -> bool:
     """Whether the user asked for plain torchrun."""
     return environment.get(OBSERVE_VARIABLE, "") == "0"
 

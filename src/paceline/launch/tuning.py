@@ -25,9 +25,11 @@ The price: memory that is freed stays with the process until it ends, and its pe
 
 from __future__ import annotations
 
+import contextlib
+import os
 import platform
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 TRIM_NEVER = 1 << 36
@@ -88,6 +90,19 @@ def cpu_settings(
 def describe(settings: Iterable[Setting]) -> str:
     """The settings in one line, as a shell would set them; "none" when there are none."""
     return " ".join(f"{each.name}={each.value}" for each in settings) or "none"
+
+
+@contextlib.contextmanager
+def temporary_environment(added: Mapping[str, str]) -> Iterator[None]:
+    """Add variables within the block; afterwards the environment is as before, whatever was set meanwhile."""
+    before = dict(os.environ)
+    os.environ.update(added)
+    try:
+        yield
+    finally:
+        for name in os.environ.keys() - before.keys():
+            del os.environ[name]
+        os.environ.update({name: value for name, value in before.items() if os.environ.get(name) != value})
 
 
 def _is_glibc(libc: str | None) -> bool:

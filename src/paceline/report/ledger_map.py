@@ -47,7 +47,6 @@ class PassMap:
 
     Attributes:
         loader, number: of the loader, and of the pass over it.
-        passes: of this loader that are in the ledger.
         data: class of the data set, with the line where the loader was made.
         samples: indices that the map spans.
         width: indices in a column.
@@ -63,7 +62,6 @@ class PassMap:
 
     loader: int
     number: int
-    passes: int
     data: str
     samples: int
     width: int
@@ -103,7 +101,7 @@ def ledger_maps(run: RunDir, job: ObservedJob, world: int | None) -> Iterator[Pa
             indices = {rank: _read(path) for rank, path in sorted(passes[loader][number].items())}
             indices = {rank: found for rank, found in indices.items() if len(found)}
             if indices:
-                yield _map((loader, number), indices, job, world, len(numbers))
+                yield _map((loader, number), indices, job, world)
 
 
 def _read(path: Path) -> Indices:
@@ -113,7 +111,7 @@ def _read(path: Path) -> Indices:
     return found[found >= 0]
 
 
-def _map(of: Pass, indices: dict[int, Indices], job: ObservedJob, world: int | None, passes: int) -> PassMap:
+def _map(of: Pass, indices: dict[int, Indices], job: ObservedJob, world: int | None) -> PassMap:
     begun = next((rank.begun[of] for rank in job.ranks.values() if of in rank.begun), None)
     greatest = max(int(found.max()) for found in indices.values()) + 1
     samples = max(greatest, begun.root_samples or 0) if begun else greatest
@@ -137,7 +135,6 @@ def _map(of: Pass, indices: dict[int, Indices], job: ObservedJob, world: int | N
     return PassMap(
         loader=of[0],
         number=of[1],
-        passes=passes,
         data=f"{begun.dataset}{place}" if begun is not None else "",
         samples=samples,
         width=width,
