@@ -175,6 +175,22 @@ def test_findings_of_a_record_are_in_order_of_severity(tmp_path):
     assert [each.severity for each in record.findings] == ["error", "info"]
 
 
+def test_records_that_cannot_be_read_do_not_change_how_a_job_ended(tmp_path):
+    """They are not observed; `paceline audit`, which has nothing else to do, refuses the run in one message."""
+    path = write_run(tmp_path / "train", {0: training(0), 1: training(1)})
+    file = RunDir(path).ledger(0, 0, 0)
+    file.mkdir(parents=True)
+
+    with observed_job(RunDir(path), print) as seen:
+        pass
+    record = seen.record(seen.findings(), 0)
+
+    assert record.not_observed[-1] == Unseen(
+        what="some records", why=f"cannot read {file}: Is a directory", by_launcher=True
+    )
+    assert call(["audit", str(path)]) == 2
+
+
 def test_without_an_observer_the_record_says_that_nothing_was_observed(tmp_path, monkeypatch):
     """PACELINE_OBSERVE=0 is plain torchrun: no card, and no word of `no findings` without its reason."""
     monkeypatch.setenv("PACELINE_OBSERVE", "0")

@@ -1,4 +1,4 @@
-"""What `paceline run` and `paceline audit` say about an observed run."""
+"""The live judge, the card and the record of an observed run, for `paceline run` and `paceline audit`."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def observation_card(
         judge: of the run.
         findings: in the order in which they are shown.
         run: the run directory.
-        missing: what was not observed beside what the judge knows.
+        missing: further things that were not observed.
         throughput: a line about speed.
         width: of the terminal; None does not wrap.
     """
@@ -144,7 +144,7 @@ def observed_run(
     missing: Sequence[Unseen] = (),
     speed: tuple[float | None, float | None] = (None, None),
 ) -> ObservedRun:
-    """The same as a record: observation.json, and the document of `--format json`.
+    """The record: observation.json, and the document of `--format json`.
 
     Args:
         judge, run, missing: as for the card.

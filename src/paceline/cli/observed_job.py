@@ -10,6 +10,7 @@ from paceline.audits.run_judge import judge_ledger, judge_output
 from paceline.cli.observation import LiveJudge, observation_card, observed_run
 from paceline.launch.ring_drain import RingDrain, make_rings_folder, observation_off, observed_environment
 from paceline.launch.tuning import temporary_environment
+from paceline.records.errors import PacelineError
 from paceline.records.observation import ObservedRun, Unseen
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
@@ -28,13 +29,17 @@ class Observation:
     def __init__(self, run: RunDir, drain: RingDrain | None, live: LiveJudge, why_not: str = "") -> None:
         self._run, self._drain, self._live, self._why_not = run, drain, live, why_not
         self._found: list[Finding] = []
+        self._unread: list[Unseen] = []
 
     def findings(self) -> list[Finding]:
         """Of all audits; call it once, when the job has ended."""
         if self._drain is None:
             return []
-        judge_ledger(self._live.judge, self._run.path)
-        judge_output(self._live.judge, self._run.path)
+        for judge in (judge_ledger, judge_output):
+            try:
+                judge(self._live.judge, self._run.path)
+            except PacelineError as error:  # what cannot be read does not change how the job ended
+                self._unread.append(_unseen("some records", f"{error.what}: {error.why}"))
         self._live.judge.finish()
         self._found = self._live.judge.findings()
         return self._found
@@ -72,6 +77,7 @@ class Observation:
         if self._drain.unheard:
             why = f"the judge of the live run failed with {self._drain.unheard}; paceline audit judges the records"
             found.append(_unseen("later findings", why))
+        found += self._unread
         if not self._drain.seen and not found:
             why = "no rank imported torch, or python -I, -E or -S kept the observer out"
             found.append(_unseen("everything", why))

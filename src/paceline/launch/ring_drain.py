@@ -1,4 +1,4 @@
-"""Moves what ranks wrote into their rings to the run directory, while they run and after they have died.
+"""Moves the records of ranks from their rings to the run directory, while they run and after they have died.
 
 One thread of the launcher reads all rings every 0.1 s. Events become lines of `events/rank-<r>.jsonl`, sample indices
 become the ledger.
@@ -92,9 +92,9 @@ class RingDrain:
 
     Attributes:
         seen: ranks that had a ring.
-        notes: why ranks are not observed or not to the end, by rank.
+        notes: by rank, why it is not observed, or not to the end.
         trouble: why records could not be written; empty while all is well.
-        unheard: why the listener hears no more; empty while all is well.
+        unheard: the exception of a listener that was given up; empty while all is well.
     """
 
     def __init__(self, folder: Path, run: RunDir, listener: Listener | None = None) -> None:
@@ -174,7 +174,7 @@ class RingDrain:
             self._write(lambda: _append(self._run.events(reader.rank), b"\n".join([*lines, b""])))
 
     def _tell(self, what: str, *args: Any) -> None:
-        """A listener that fails is told no more; what ranks write is recorded all the same."""
+        """Call the listener; one that fails is given up, and the records are still written."""
         if self._listener is None:
             return
         try:

@@ -15,11 +15,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from paceline.records.errors import PacelineError
 from paceline.records.observed_rank import LedgerBatch
 from paceline.records.rundir import RunDir, make_dirs
 
 _ROW = struct.Struct("<qq")
-HEADER_BYTES = 128
+_HEADER_BYTES = 128
 """Before the first row of a file."""
 
 
@@ -56,7 +57,7 @@ class LedgerWriter:
     def _header(self, rows: int) -> bytes:
         """Of version 1.0 of numpy's format, padded so that it never grows."""
         text = f"{{'descr': [('batch', '<i8'), ('index', '<i8')], 'fortran_order': False, 'shape': ({rows},), }}"
-        length = HEADER_BYTES - 10
+        length = _HEADER_BYTES - 10
         return b"\x93NUMPY\x01\x00" + struct.pack("<H", length) + text.ljust(length - 1).encode() + b"\n"
 
 
@@ -83,11 +84,26 @@ def ledger_files(run: RunDir) -> Iterator[LedgerFile]:
             yield LedgerFile(path, loader, number, rank, attempt)
 
 
+def ledger_rows(path: Path) -> bytes:
+    """The whole rows of a file, each a batch and an index as little-endian 64-bit integers; a torn end is left out.
+
+    Raises:
+        PacelineError: the file cannot be read.
+    """
+    try:
+        content = path.read_bytes()[_HEADER_BYTES:]
+    except OSError as error:
+        raise PacelineError(f"cannot read {path}", why=error.strerror or str(error)) from error
+    return content[: len(content) // _ROW.size * _ROW.size]
+
+
 def read_ledger(run: RunDir) -> Iterator[tuple[int, LedgerBatch]]:
-    """Ranks and batches of all files, file by file; a torn end is left out."""
+    """Ranks and batches of all files, file by file.
+
+    Raises:
+        PacelineError: a file cannot be read.
+    """
     for path, loader, number, rank, attempt in ledger_files(run):
-        content = path.read_bytes()[HEADER_BYTES:]
-        content = content[: len(content) // _ROW.size * _ROW.size]
-        for batch, rows in itertools.groupby(_ROW.iter_unpack(content), key=lambda row: row[0]):
+        for batch, rows in itertools.groupby(_ROW.iter_unpack(ledger_rows(path)), key=lambda row: row[0]):
             indices = [index for _, index in rows]
             yield rank, LedgerBatch(attempt=attempt, loader=loader, number=number, batch=batch, indices=indices)

@@ -1,4 +1,4 @@
-"""observation.json of a run directory: what was watched in the ranks of a job, what was found and what was not seen.
+"""observation.json of a run directory: findings, what was watched and what was not observed in the ranks of a job.
 
 It is also the document that `--format json` of `paceline run` and `paceline audit` prints.
 """

@@ -1,4 +1,4 @@
-"""What is seen from inside a training process without changing it: collectives, timings, fingerprints.
+"""Events that probes record inside a training process: collectives, timings, fingerprints.
 
 Probes (`paceline.observe`) write these, judges read them; neither knows the other.
 """

@@ -1,4 +1,4 @@
-"""What probes observe in a rank of a script that knows nothing of them. See `observed` for collectives and digests.
+"""Events that probes record in a rank of an unchanged script. See `observed` for collectives and digests.
 
 The rank is that of the event file. Events stand in the order of the program, so what lies between two events happened
 between them. Steps are rounds in which each optimizer steps at most once; 0 is before the first.

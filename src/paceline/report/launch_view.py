@@ -1,7 +1,6 @@
-"""What a run of `paceline run` can show: its attempts with their causes, how ranks ended, what they wrote, and what
-observers in them recorded.
+"""Numbers and texts of a run of `paceline run`: attempts with their causes, ends and output of ranks, observed steps.
 
-Steps, losses and learning rates are those that an observer saw in the script; metrics are never observed.
+Steps, losses and learning rates are recorded by the observer in each rank; metrics are never observed.
 """
 
 from __future__ import annotations

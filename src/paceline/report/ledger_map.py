@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from paceline.records.ledger import HEADER_BYTES, ledger_files
+from paceline.records.ledger import ledger_files, ledger_rows
 from paceline.records.rundir import RunDir
 from paceline.report.observed_ranks import ObservedJob, Pass
 
@@ -105,9 +105,8 @@ def ledger_maps(run: RunDir, job: ObservedJob, world: int | None) -> Iterator[Pa
 
 
 def _read(path: Path) -> Indices:
-    """Indices in the order of reading; a torn end is left out, and negative indices, which have no column."""
-    content = path.read_bytes()[HEADER_BYTES:]
-    found: Indices = np.frombuffer(content, dtype=_RECORD, count=len(content) // _RECORD.itemsize)["index"]
+    """Indices in the order of reading; negative ones, which have no column, are left out."""
+    found: Indices = np.frombuffer(ledger_rows(path), dtype=_RECORD)["index"]
     return found[found >= 0]
 
 

@@ -1,6 +1,6 @@
-"""What the observers in the ranks of a job of `paceline run` recorded, as columns.
+"""Events of the ranks of a job of `paceline run`, as columns.
 
-Of a job that was started again, only the last attempt is read.
+Only the last attempt of a restarted job is kept.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the page of a run of `paceline run` shows of the inside of its ranks: findings, curves, samples."""
+"""Sections of the page of an observed run: findings, curves, samples."""
 
 from __future__ import annotations
 
