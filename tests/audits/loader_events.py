@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed import Collective, Fingerprint
 from paceline.records.observed_rank import (
@@ -194,11 +195,13 @@ def judged(
 
 
 def _fed(kind: type[Audit], events: list[tuple[int, Event]]) -> list[Finding]:
-    audit = kind()
+    run = RunState()
+    audit = kind(run)
     assert audit.findings() == []
     assert audit.looked_at() == ""
     for rank, event in events:
-        audit.take(rank, event)
+        run.feed(rank, event)
+        audit.feed(rank, event)
     if audit.findings():
         assert audit.looked_at()
     return audit.findings()

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed import Collective, Fingerprint
 from paceline.records.observed_rank import (
@@ -212,9 +213,11 @@ def _in_group(event: Event, world: int) -> Event:
 
 
 def _judged(kind: type[Audit], events: Iterable[tuple[int, Event]]) -> list[Finding]:
-    audit = kind()
+    run = RunState()
+    audit = kind(run)
     for rank, event in events:
-        audit.take(rank, event)
+        run.feed(rank, event)
+        audit.feed(rank, event)
         audit.findings()
         audit.looked_at()
     return audit.findings()

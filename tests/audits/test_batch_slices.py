@@ -14,11 +14,11 @@ def verdict(*shapes, world=2, loader=0, **more):
     passes, slices = LoaderPasses(), BatchSlices()
     for rank in range(world):
         for event in read(shuffled(rank), **more):
-            passes.feed(rank, event)
+            passes.feed(rank, event, world)
         for step, shape in enumerate(shapes):
-            slices.feed(rank, seen(step, "d", shape[0], shape=list(shape), loader=loader, number=0))
-    (each,) = passes.shared(world)
-    return slices.whole(each, world)
+            slices.feed(rank, seen(step, "d", shape[0], shape=list(shape), loader=loader, number=0), world)
+    (each,) = passes.shared()
+    return slices.whole(each)
 
 
 @pytest.mark.parametrize(
@@ -62,9 +62,9 @@ def test_one_rank_that_takes_slices_decides():
     passes, slices = LoaderPasses(), BatchSlices()
     for rank in range(2):
         for event in read(shuffled(rank)):
-            passes.feed(rank, event)
-    slices.feed(0, seen(1, "d", 2, loader=0))
-    (each,) = passes.shared(2)
+            passes.feed(rank, event, 2)
+    slices.feed(0, seen(1, "d", 2, loader=0), 2)
+    (each,) = passes.shared()
 
-    assert slices.whole(each, 2) is False
+    assert slices.whole(each) is False
     assert not slices.trained(each)

@@ -14,6 +14,7 @@ from paceline.audits.catalog import AUDITS
 from paceline.audits.dp101_replicas_diverge import ReplicasDiverge
 from paceline.audits.dp133_loss_scale_differs import LossScaleDiffers
 from paceline.audits.run_judge import RunJudge
+from paceline.audits.run_state import RunState
 from tests.audits.observed_events import NAMES, ended, job, started, states, step, wrapped
 
 each_audit = pytest.mark.parametrize("kind", AUDITS, ids=lambda kind: kind.code)
@@ -98,9 +99,11 @@ def test_an_audit_names_faults_topic_and_needs(kind):
 @pytest.mark.parametrize("world", [0, 1, 3])
 def test_an_audit_has_nothing_to_say_before_there_is_anything_to_judge(kind, world):
     """Neither before the first event nor at the start of the ranks."""
-    audit = kind()
+    run = RunState()
+    audit = kind(run)
     for rank in range(world):
-        audit.take(rank, started(rank, world))
+        run.feed(rank, started(rank, world))
+        audit.feed(rank, started(rank, world))
 
     assert audit.findings() == []
     assert audit.looked_at() == ""
@@ -136,6 +139,20 @@ def test_an_audit_that_fails_is_given_up_alone():
 
     assert judge.failed == {"DP199": "KeyError: 0"}
     assert [finding.code for finding in judge.findings()] == ["DP133"]
+
+
+def test_a_tracker_that_fails_ends_only_the_audits_that_use_it():
+    """They are listed with the reason."""
+    judge = RunJudge([ReplicasDiverge, LossScaleDiffers])
+    judge.run.replicas.feed = None
+
+    for rank, events in job(lambda rank: [step(1, loss_scale=1.0 + rank)]).items():
+        for event in events:
+            judge.feed(rank, event)
+    judge.finish()
+
+    assert [finding.code for finding in judge.findings()] == ["DP133"]
+    assert "replicas failed with TypeError" in judge.failed["DP101"]
 
 
 def test_a_difference_that_another_audit_explains_is_not_reported_twice():

@@ -28,7 +28,7 @@ def test_groups_and_own_averages_tell(events, world, everywhere, partly):
     parallel = DataParallelism()
 
     for event in events:
-        parallel.feed(0, event)
+        parallel.feed(0, event, world)
 
-    assert parallel.everywhere(world) is everywhere
-    assert parallel.partly(world) is partly
+    assert parallel.everywhere is everywhere
+    assert parallel.partly is partly

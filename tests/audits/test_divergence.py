@@ -14,19 +14,21 @@ def compared(*prints, world=2):
     return divergence
 
 
-def test_the_first_difference_is_the_earliest_of_its_kind():
-    """Not the one whose last rank came first."""
+def test_differences_are_in_order_of_time():
+    """Whichever was complete first."""
     divergence = compared(
         *(fingerprint(rank, number, "state", NAMES) for number in (3, 1) for rank in (0, 1)),
         *(fingerprint(rank, 0, "state", ["bn.running_mean"], kind="buffer") for rank in (0, 1)),
         *(fingerprint(rank, 1, "evaluation", NAMES) for rank in (0, 1)),
     )
 
-    assert divergence.first("parameter").step == 1
-    assert divergence.first("parameter").moment == "state"
-    assert divergence.first("parameter", "evaluation").moment == "evaluation"
-    assert divergence.first("gradient") is None
-    assert divergence.steps("state") == [0, 1, 3]
+    assert [(each.step, each.moment, each.kind) for each in divergence.differences] == [
+        (0, "state", "buffer"),
+        (1, "state", "parameter"),
+        (1, "evaluation", "parameter"),
+        (3, "state", "parameter"),
+    ]
+    assert divergence.compared == [(0, "state"), (1, "state"), (1, "evaluation"), (3, "state")]
 
 
 def test_gradients_that_only_another_rank_has_differ():

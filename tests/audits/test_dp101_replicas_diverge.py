@@ -40,7 +40,7 @@ def test_the_first_difference_names_step_tensors_ranks_and_the_gradients_behind_
 
     assert (finding.severity, finding.rank, finding.step, finding.faults) == ("error", 1, 1, [])
     assert finding.message.startswith(
-        "rank 1 holds other values of fc1.weight and 1 other after step 1, because the gradients of step 1 differ "
+        "rank 1 holds other values of fc1.weight and 1 more after step 1, because the gradients of step 1 differ "
         "(2 of 3 parameters)"
     )
     assert (finding.path, finding.line) == ("train.py", 22)

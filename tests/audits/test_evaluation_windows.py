@@ -13,7 +13,7 @@ def window(*after, during=()):
     windows = EvaluationWindows()
     events = read(sharded(0, 2, None), training=False, step=5)
     for event in [events[0], *during, *events[1:], *after]:
-        windows.feed(0, event)
+        windows.feed(0, event, 2)
     first = events[0]
     return windows.gathers(0, first), windows.merges(0, first), windows.writes(0, first)
 

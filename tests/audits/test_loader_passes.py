@@ -17,7 +17,7 @@ def fed(*ranks):
     passes = LoaderPasses()
     for rank, events in enumerate(ranks):
         for event in events:
-            passes.feed(rank, event)
+            passes.feed(rank, event, len(ranks))
     return passes
 
 
@@ -43,7 +43,7 @@ def test_a_set_of_indices_agrees_with_python_s_own():
 @pytest.mark.parametrize("index", [-1, LARGEST])
 def test_an_index_out_of_range_spoils_the_pass(index):
     """Its bitmap would be too large, or it is no index."""
-    (each,) = fed(*[read([[0, index], [1, 2]])] * 2).shared(2)
+    (each,) = fed(*[read([[0, index], [1, 2]])] * 2).shared()
 
     assert each.bits is None
 
@@ -52,7 +52,7 @@ def test_memory_is_bounded_by_the_first_passes():
     """Of many passes the first are kept, and the samples of fewer."""
     events = [event for number in range(20) for event in read(shuffled(number), number=number)]
 
-    passes = list(fed(events, events).shared(2))
+    passes = fed(events, events).shared()
 
     assert [each.ordinal for each in passes] == list(range(MOST_PASSES))
     assert [each.bits is not None for each in passes] == [n < LEDGER_PASSES for n in range(MOST_PASSES)]
@@ -62,7 +62,7 @@ def test_a_loader_that_is_made_anew_continues_its_series():
     """Another number, the same line."""
     events = [event for loader in range(3) for event in read(shuffled(loader), loader=loader)]
 
-    assert [each.ordinal for each in fed(events, events).shared(2)] == [0, 1, 2]
+    assert [each.ordinal for each in fed(events, events).shared()] == [0, 1, 2]
 
 
 def test_attempts_of_a_restarted_job_are_kept_apart():
@@ -70,7 +70,7 @@ def test_attempts_of_a_restarted_job_are_kept_apart():
     first = read(shuffled(0)[:2], exhausted=False)
     second = [replace(event, attempt=2) for event in read(shuffled(1))]
 
-    passes = list(fed(first + second, first + second).shared(2))
+    passes = fed(first + second, first + second).shared()
 
     assert [each.first.attempt for each in passes] == [first[0].attempt, 2]
     assert passes[0].exhausted is False
@@ -79,9 +79,9 @@ def test_attempts_of_a_restarted_job_are_kept_apart():
 
 def test_loaders_of_other_lines_and_lengths_are_not_compared():
     """One rank previews, another reads other data."""
-    assert list(fed(read(shuffled(0)), read(shuffled(0), place=None)).shared(2)) == []
-    assert list(fed(read(shuffled(0)), read(shuffled(0), samples=25)).shared(2)) == []
-    assert [each.first.place for each in fed(*[read(shuffled(0))] * 2).shared(2)] == [TRAIN]
+    assert fed(read(shuffled(0)), read(shuffled(0), place=None)).shared() == []
+    assert fed(read(shuffled(0)), read(shuffled(0), samples=25)).shared() == []
+    assert [each.first.place for each in fed(*[read(shuffled(0))] * 2).shared()] == [TRAIN]
 
 
 def test_data_are_the_same_only_where_a_digest_says_so():

@@ -1,8 +1,9 @@
 """The base class of all audits of observed runs.
 
-An audit is fed the events of all ranks, live or from a saved run, and says what is wrong. It is a pure function of the
-events: the order within a rank is that of the program, the order between ranks means nothing. `findings` and
-`looked_at` may be called at any time.
+An audit reads what `RunState` has collected from the events of all ranks, live or from a saved run, and reports what is
+wrong. It is fed the events as well, and keeps what only it needs. Its findings depend on the events alone: their order
+within a rank is that of the program, their order between ranks means nothing. `findings` and `looked_at` may be called
+at any time.
 
 A module `dp1xx_<slug>.py` holds one audit. Its docstring has the headings of `HEADINGS`; docs/reference/audits.md is
 generated from it.
@@ -11,22 +12,23 @@ generated from it.
 from __future__ import annotations
 
 import abc
-from collections import defaultdict
-from collections.abc import Hashable
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar
 
+from paceline.audits.replicas import Replicas
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event, Severity
-from paceline.records.observed_rank import RankStarted
 from paceline.records.place import Place
 from paceline.records.schema import Finding
 
 HEADINGS = ("What it finds", "Why it matters", "Repair", "Known problems", "References")
 TOPICS = ("replicas", "gradients", "data", "schedule", "evaluation", "files")
-T = TypeVar("T")
 
 
 class Audit(abc.ABC):
     """One kind of fault, judged from events.
+
+    Args:
+        run: shared by all audits of a judge, which feeds it first.
 
     Attributes:
         code: permanent, DP1xx.
@@ -44,19 +46,16 @@ class Audit(abc.ABC):
     needs: ClassVar[tuple[str, ...]]
     explains_divergence: ClassVar[bool] = False
 
-    def __init__(self) -> None:
-        self.world = 0
+    def __init__(self, run: RunState) -> None:
+        self.run = run
+
+    @property
+    def world(self) -> int:
         """Ranks of the job; 0 before the first event."""
+        return self.run.world
 
-    def take(self, rank: int, event: Event) -> None:
-        """Feed one event of a rank."""
-        if isinstance(event, RankStarted):
-            self.world = max(self.world, event.world)
-        self.feed(rank, event)
-
-    @abc.abstractmethod
-    def feed(self, rank: int, event: Event) -> None:
-        """Take note of an event, if it matters here."""
+    def feed(self, rank: int, event: Event) -> None:  # noqa: B027  many audits need no more than `run` has
+        """Take an event that `run` has taken already; events that do not matter here are ignored."""
 
     @abc.abstractmethod
     def findings(self) -> list[Finding]:
@@ -72,7 +71,7 @@ class Audit(abc.ABC):
         message: str,
         advice: str,
         *,
-        faults: tuple[str, ...],
+        faults: tuple[str, ...] | None = None,
         place: Place | None = None,
         rank: int | None = None,
         step: int | None = None,
@@ -84,7 +83,7 @@ class Audit(abc.ABC):
             severity: `error` where the evidence leaves no other explanation, `warning` where it is probable.
             message: what happens, with rank and step, and what it does to the result.
             advice: the shortest correct repair.
-            faults: one or two ids out of `Audit.faults`.
+            faults: one or two ids out of `Audit.faults`; all of them by default.
             place: the line of the script.
             rank: the first rank concerned.
             step: the first step concerned.
@@ -96,7 +95,7 @@ class Audit(abc.ABC):
             severity=severity,
             message=message,
             advice=advice,
-            faults=list(faults),
+            faults=list(self.faults if faults is None else faults),
             path=place.path if place else None,
             line=place.line if place else None,
             rank=rank,
@@ -105,38 +104,17 @@ class Audit(abc.ABC):
         )
 
 
-class AcrossRanks(Generic[T]):
-    """Collects one value a rank under a key, until every rank of the job has given its own.
+class ReplicaAudit(Audit):
+    """An audit of differences between the parameters of ranks."""
 
-    Args:
-        keep: complete keys that are kept, the oldest are forgotten first.
-    """
+    explains_divergence = True
 
-    def __init__(self, keep: int = 1000) -> None:
-        self._open: dict[Hashable, dict[int, T]] = defaultdict(dict)
-        self._complete: set[Hashable] = set()
-        self._keep = keep
+    @property
+    def replicas(self) -> Replicas:
+        """The parameters of all ranks."""
+        return self.run.replicas
 
-    def add(self, key: Hashable, rank: int, value: T, world: int) -> dict[int, T] | None:
-        """Add a rank's value. Returns the values by rank once, when the last of `world` ranks has given its own."""
-        if key in self._complete:
-            return None
-        values = self._open[key]
-        values[rank] = value
-        if world == 0 or len(values) < world:
-            return None
-        del self._open[key]
-        self._complete.add(key)
-        while len(self._complete) > self._keep:
-            self._complete.pop()
-        return dict(sorted(values.items()))
-
-
-def ranks_text(ranks: list[int]) -> str:
-    """`rank 1`, `ranks 0 and 2`, `ranks 0, 1, 2 and 5 more`."""
-    names = [str(rank) for rank in ranks]
-    if len(names) == 1:
-        return f"rank {names[0]}"
-    if len(names) > 6:
-        return f"ranks {', '.join(names[:5])} and {len(names) - 5} more"
-    return f"ranks {', '.join(names[:-1])} and {names[-1]}"
+    def looked_at(self) -> str:
+        """At how many instants the ranks were compared."""
+        instants = len(self.replicas.compared)
+        return f"parameters and gradients of {self.world} ranks at {instants} instants" if instants else ""

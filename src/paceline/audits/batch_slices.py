@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from paceline.audits.loader_passes import SharedPass, attempt_of
-from paceline.records.event import Event
+from paceline.audits.loader_passes import SharedPass
+from paceline.records.event import Event, attempt_of
 from paceline.records.observed_rank import InputSeen
 
 _MOST = 32
@@ -22,10 +22,12 @@ class BatchSlices:
     def __init__(self) -> None:
         self._shapes: dict[tuple[int, int, int], set[tuple[int, ...]]] = defaultdict(set)
         self._rows: dict[tuple[int, int, int], set[int]] = defaultdict(set)
+        self._world = 0
 
-    def feed(self, rank: int, event: Event) -> None:
+    def feed(self, rank: int, event: Event, world: int) -> None:
         """Take what a model was given."""
         if isinstance(event, InputSeen) and event.loader is not None:
+            self._world = world
             key = (attempt_of(event), rank, event.loader)
             if len(self._rows[key]) < _MOST:
                 self._rows[key].add(event.rows)
@@ -35,14 +37,14 @@ class BatchSlices:
         """Every rank was seen to train on batches of this loader."""
         return all(self._key(rank, each) in self._rows for rank in each.begun)
 
-    def whole(self, each: SharedPass, world: int) -> bool | None:
+    def whole(self, each: SharedPass) -> bool | None:
         """True where every rank trains on whole batches, False where one takes slices; None where it is not known."""
-        verdicts = [self._whole(rank, each, world) for rank in each.begun]
+        verdicts = [self._whole(rank, each) for rank in each.begun]
         if False in verdicts:
             return False
         return None if None in verdicts else True
 
-    def _whole(self, rank: int, each: SharedPass, world: int) -> bool | None:
+    def _whole(self, rank: int, each: SharedPass) -> bool | None:
         begun, ended = each.begun[rank], each.ended[rank]
         batch = begun.batch_size or (-(-ended.samples // ended.batches) if ended.samples and ended.batches else 0)
         key = self._key(rank, each)
@@ -51,7 +53,7 @@ class BatchSlices:
             return None
         if batch in rows:
             return True
-        if {batch // world, -(-batch // world)} & rows:
+        if {batch // self._world, -(-batch // self._world)} & rows:
             return False
         return True if (batch,) in self._shapes[key] else None
 

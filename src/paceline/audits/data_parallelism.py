@@ -17,25 +17,29 @@ class DataParallelism:
     """Collects who averages gradients with whom."""
 
     def __init__(self) -> None:
+        self._world = 0
         self._groups: set[int] = set()
         self._own: set[int] = set()
         self.dropout = 0
         """Layers of the models that were wrapped, on the rank that has most."""
 
-    def feed(self, rank: int, event: Event) -> None:
+    def feed(self, rank: int, event: Event, world: int) -> None:
         """Take wrapped models, and gradients that the script itself averages."""
+        self._world = world
         if isinstance(event, ModelWrapped):
             self._groups.add(event.group)
             self.dropout = max(self.dropout, event.layers.get("dropout", 0))
         elif isinstance(event, Collective) and event.on in _REDUCED and event.op.startswith("all_reduce"):
             self._own.add(event.size)
 
-    def everywhere(self, world: int) -> bool:
+    @property
+    def everywhere(self) -> bool:
         """Each model is synchronized over all ranks of the job."""
-        if world < 2:
+        if self._world < 2:
             return False
-        return self._groups == {world} if self._groups else world in self._own
+        return self._groups == {self._world} if self._groups else self._world in self._own
 
-    def partly(self, world: int) -> bool:
+    @property
+    def partly(self) -> bool:
         """Some model is synchronized over fewer ranks than the job has."""
-        return any(group < world for group in self._groups)
+        return any(group < self._world for group in self._groups)

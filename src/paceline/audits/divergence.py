@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from bisect import insort
 from dataclasses import dataclass
 
-from paceline.audits.audit import AcrossRanks
+from paceline.audits.across_ranks import AcrossRanks
+from paceline.audits.wording import names_text
 from paceline.records.event import Event
 from paceline.records.observed import Fingerprint
 
@@ -40,9 +42,8 @@ class Difference:
 
     @property
     def text(self) -> str:
-        """`conv1.weight and 11 others`."""
-        others = len(self.names) - 1
-        return self.names[0] + (f" and {others} other{'s' if others > 1 else ''}" if others else "")
+        """`conv1.weight and 11 more`."""
+        return names_text(self.names)
 
 
 def instant(step: int, moment: str) -> tuple[int, int]:
@@ -56,18 +57,19 @@ class Divergence:
     Ranks on which a model's parameters have different names hold different parts of it: these are not compared.
 
     Attributes:
-        differences: every difference, in the order in which instants became complete.
-        compared: instants compared, as (step, moment).
+        differences: every difference, in order of time.
+        compared: instants compared, as (step, moment), in order of time.
     """
 
     def __init__(self) -> None:
         self.differences: list[Difference] = []
         self.compared: list[tuple[int, str]] = []
+        self._compared: set[tuple[int, str]] = set()
         self._prints: AcrossRanks[dict[str, str]] = AcrossRanks()
         self._again: dict[tuple[int, object, int, str], int] = {}
 
     def feed(self, rank: int, event: Event, world: int) -> None:
-        """Take a fingerprint; other events are passed over."""
+        """Take a fingerprint; other events are ignored."""
         if not isinstance(event, Fingerprint) or world < 2:
             return
         key = (event.attempt, event.step, event.moment)
@@ -76,20 +78,15 @@ class Divergence:
         ranks = self._prints.add((*key, occurrence), rank, event.digests, world)
         if ranks is None:
             return
-        self.compared.append((event.step, event.moment))
+        if (at := (event.step, event.moment)) not in self._compared:
+            self._compared.add(at)
+            insort(self.compared, at, key=lambda each: instant(*each))
+        if all(each == event.digests for each in ranks.values()):
+            return
         for kind in _KINDS:
             difference = _compare(event.step, event.moment, kind, ranks)
             if difference is not None:
-                self.differences.append(difference)
-
-    def first(self, kind: str, moment: str | None = None) -> Difference | None:
-        """The earliest difference of a kind."""
-        found = [each for each in self.differences if each.kind == kind and moment in (None, each.moment)]
-        return min(found, key=lambda each: each.instant, default=None)
-
-    def steps(self, moment: str) -> list[int]:
-        """Steps at which all ranks were compared at that moment."""
-        return sorted({step for step, at in self.compared if at == moment})
+                insort(self.differences, difference, key=lambda each: each.instant)
 
 
 def _compare(step: int, moment: str, kind: str, ranks: dict[int, dict[str, str]]) -> Difference | None:

@@ -23,8 +23,10 @@ References:
 
 from __future__ import annotations
 
+from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
-from paceline.audits.replicas import ReplicaAudit, effect, evidence
+from paceline.audits.replicas import effect, evidence
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event, Severity
 from paceline.records.observed_rank import ObservedStep
 from paceline.records.place import Place
@@ -41,8 +43,8 @@ class ReplicasDiverge(ReplicaAudit):
     needs = ("fingerprints",)
     explains_divergence = False
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._places: dict[int, Place] = {}
         self._reentrant: Place | None = None
 

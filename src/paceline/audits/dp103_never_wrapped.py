@@ -22,8 +22,11 @@ References:
 
 from __future__ import annotations
 
+from paceline.audits.across_ranks import Earliest
+from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
-from paceline.audits.replicas import Earliest, ReplicaAudit, effect, evidence
+from paceline.audits.replicas import effect, evidence
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event, Severity
 from paceline.records.observed import Collective
 from paceline.records.observed_rank import LoaderBegun, ObservedStep
@@ -40,8 +43,8 @@ class NeverWrapped(ReplicaAudit):
     faults = ("F39",)
     needs = ("steps", "wrappers", "fingerprints")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._first: Earliest[ObservedStep] = Earliest()
         self._reductions = 0
         self._large = False

@@ -20,8 +20,11 @@ References:
 
 from __future__ import annotations
 
+from paceline.audits.across_ranks import Earliest
+from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
-from paceline.audits.replicas import Earliest, ReplicaAudit, effect, evidence, of_wrapped
+from paceline.audits.replicas import effect, evidence, of_wrapped
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed_rank import OptimizerSeen
 from paceline.records.schema import Finding
@@ -38,8 +41,8 @@ class ParametersOutsideWrapper(ReplicaAudit):
     faults = ("F41",)
     needs = ("steps", "wrappers", "fingerprints")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._first: Earliest[OptimizerSeen] = Earliest()
 
     def feed(self, rank: int, event: Event) -> None:

@@ -20,8 +20,11 @@ References:
 
 from __future__ import annotations
 
+from paceline.audits.across_ranks import Earliest
+from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
-from paceline.audits.replicas import Earliest, ReplicaAudit, among, effect, evidence
+from paceline.audits.replicas import among, effect, evidence
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed_rank import ModelMoved, ModelWrapped, TrainableChanged
 from paceline.records.schema import Finding
@@ -34,8 +37,8 @@ class TrainableSetChanged(ReplicaAudit):
     faults = ("F43",)
     needs = ("wrappers", "fingerprints")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._added: Earliest[TrainableChanged] = Earliest()
         self._removed: Earliest[TrainableChanged] = Earliest()
         self._now: dict[tuple[int, int], TrainableChanged] = {}

@@ -20,7 +20,10 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.replicas import Earliest, ReplicaAudit, effect, evidence, of_wrapped
+from paceline.audits.across_ranks import Earliest
+from paceline.audits.audit import ReplicaAudit
+from paceline.audits.replicas import effect, evidence, of_wrapped
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed_rank import ObservedStep
 from paceline.records.schema import Finding
@@ -33,8 +36,8 @@ class StepWithoutSynchronization(ReplicaAudit):
     faults = ("F25",)
     needs = ("steps", "wrappers", "fingerprints")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._first: Earliest[ObservedStep] = Earliest()
 
     def feed(self, rank: int, event: Event) -> None:

@@ -21,7 +21,10 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.replicas import Earliest, ReplicaAudit, effect, evidence, of_wrapped
+from paceline.audits.across_ranks import Earliest
+from paceline.audits.audit import ReplicaAudit
+from paceline.audits.replicas import effect, evidence, of_wrapped
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed_rank import GradientTaken
 from paceline.records.schema import Finding
@@ -34,8 +37,8 @@ class GradientOfParameters(ReplicaAudit):
     faults = ("F44",)
     needs = ("backward", "fingerprints")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._first: Earliest[GradientTaken] = Earliest()
 
     def feed(self, rank: int, event: Event) -> None:

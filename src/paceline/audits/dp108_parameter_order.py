@@ -19,7 +19,10 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.audit import AcrossRanks, Audit, ranks_text
+from paceline.audits.across_ranks import AcrossRanks
+from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ModelWrapped
 from paceline.records.schema import Finding
@@ -33,8 +36,8 @@ class ParameterOrder(Audit):
     needs = ("wrappers",)
     explains_divergence = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._models: AcrossRanks[ModelWrapped] = AcrossRanks()
         self._compared = 0
         self._first: dict[int, ModelWrapped] | None = None

@@ -23,9 +23,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from paceline.audits.audit import ranks_text
+from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
-from paceline.audits.replicas import ReplicaAudit, effect, evidence, of_wrapped
+from paceline.audits.replicas import effect, evidence, of_wrapped
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import StateRestored
 from paceline.records.schema import Finding
@@ -38,8 +40,8 @@ class StateRestoredOnSomeRanks(ReplicaAudit):
     faults = ("F95",)
     needs = ("restores", "fingerprints")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._restored: dict[tuple[int, str, str], dict[int, StateRestored]] = defaultdict(dict)
 
     def feed(self, rank: int, event: Event) -> None:
@@ -73,7 +75,7 @@ class StateRestoredOnSomeRanks(ReplicaAudit):
         shown = f"; {effect(difference)}" if difference else "; the other ranks train on from another state"
         return self.finding(
             "error" if difference else "warning",
-            f"only {ranks_text(sorted(ranks))} restored the {first.what} ({first.name}) {when}{shown}",
+            f"only {ranks_text(ranks)} restored the {first.what} ({first.name}) {when}{shown}",
             f"call {first.what}.load_state_dict() on every rank"
             + (", or before DDP(model), which broadcasts rank 0's" if first.what == "model" else ""),
             faults=("F95",),

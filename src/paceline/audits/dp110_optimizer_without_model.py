@@ -22,7 +22,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from paceline.audits.audit import Audit, ranks_text
+from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ObservedStep, OptimizerSeen
 from paceline.records.schema import Finding
@@ -35,8 +37,8 @@ class OptimizerWithoutModel(Audit):
     faults = ("F42",)
     needs = ("steps", "wrappers")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._idle: dict[int, OptimizerSeen] = {}
         self._elsewhere: dict[int, list[str]] = {}
         self._partly: dict[int, OptimizerSeen] = {}
@@ -96,7 +98,7 @@ class OptimizerWithoutModel(Audit):
         return [
             self.finding(
                 "warning",
-                f"{ranks_text(sorted(self._partly))}: {seen.without_gradient} of {seen.parameters} parameters of "
+                f"{ranks_text(self._partly)}: {seen.without_gradient} of {seen.parameters} parameters of "
                 f"{seen.kind} get no gradient, and {elsewhere[0]}{others}, which do, belong to no optimizer and do not "
                 "train",
                 "build the optimizer from model.parameters() after the last change of the model's layers and device",

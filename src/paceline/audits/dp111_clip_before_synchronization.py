@@ -22,8 +22,10 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.audit import Audit, ranks_text
-from paceline.audits.replicas import Earliest
+from paceline.audits.across_ranks import Earliest
+from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event, Severity
 from paceline.records.observed_rank import ObservedStep
 from paceline.records.schema import Finding
@@ -36,8 +38,8 @@ class ClipBeforeSynchronization(Audit):
     faults = ("F30",)
     needs = ("steps", "clips")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._early: Earliest[ObservedStep] = Earliest()
         self._scaled: Earliest[ObservedStep] = Earliest()
         self._early_steps: set[int] = set()
@@ -70,7 +72,7 @@ class ClipBeforeSynchronization(Audit):
             found.append(
                 self.finding(
                     "error",
-                    f"{ranks_text(sorted(self._scaled.ranks))}: step {scaled.step} clips gradients that still carry "
+                    f"{ranks_text(self._scaled.ranks)}: step {scaled.step} clips gradients that still carry "
                     f"the loss scale {scaled.loss_scale:g}, so the threshold is that many times too small",
                     "call scaler.unscale_(optimizer) before clip_grad_norm_()",
                     faults=("F30",),
@@ -90,7 +92,7 @@ class ClipBeforeSynchronization(Audit):
         )
         return self.finding(
             _severity(step),
-            f"{ranks_text(sorted(self._early.ranks))}: step {step.step} clips gradients {inside}",
+            f"{ranks_text(self._early.ranks)}: step {step.step} clips gradients {inside}",
             "clip once, after the last backward pass and right before optimizer.step()",
             faults=("F30",),
             place=step.clip_place,

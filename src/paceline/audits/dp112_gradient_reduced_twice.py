@@ -23,8 +23,9 @@ from __future__ import annotations
 
 import math
 
+from paceline.audits.across_ranks import Earliest
 from paceline.audits.audit import Audit
-from paceline.audits.replicas import Earliest
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event, Severity
 from paceline.records.observed_rank import ObservedStep, OptimizerSeen
 from paceline.records.schema import Finding
@@ -63,8 +64,8 @@ class GradientReducedTwice(Audit):
     faults = ("F129",)
     needs = ("steps", "fingerprints")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._found: dict[str, Earliest[ObservedStep]] = {kind: Earliest() for kind in _KINDS}
         self._steps: dict[str, set[int]] = {kind: set() for kind in _KINDS}
         self._outside = False

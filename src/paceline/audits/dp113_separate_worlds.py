@@ -20,8 +20,10 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.audit import Audit, ranks_text
-from paceline.audits.replicas import Earliest
+from paceline.audits.across_ranks import Earliest
+from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import GroupMade, ModelWrapped, ObservedStep, ScriptEnded
 from paceline.records.schema import Finding
@@ -38,8 +40,8 @@ class SeparateWorlds(Audit):
     needs = ("steps", "groups")
     explains_divergence = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._groups: dict[int, GroupMade] = {}
         self._grouped: set[int] = set()
         self._ended: set[int] = set()

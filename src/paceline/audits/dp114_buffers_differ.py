@@ -26,9 +26,11 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from paceline.audits.audit import ranks_text
+from paceline.audits.audit import ReplicaAudit
 from paceline.audits.evaluations import Evaluated, Evaluations
-from paceline.audits.replicas import ReplicaAudit, of_wrapped
+from paceline.audits.replicas import of_wrapped
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ModelWrapped
 from paceline.records.schema import Finding
@@ -53,8 +55,8 @@ class BuffersDiffer(ReplicaAudit):
     needs = ("wrappers", "loaders", "fingerprints")
     explains_divergence = False
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._evaluations = Evaluations()
 
     def feed(self, rank: int, event: Event) -> None:
@@ -138,7 +140,7 @@ class BuffersDiffer(ReplicaAudit):
         why = ", which broadcast_buffers=False keeps apart" if drifting else ""
         return self.finding(
             "warning",
-            f"{ranks_text(sorted(ranks))} evaluate after step {step} with BatchNorm statistics of their own{why} "
+            f"{ranks_text(ranks)} evaluate after step {step} with BatchNorm statistics of their own{why} "
             f"({names[0]}{others}): the metric over ranks is that of no single model",
             "broadcast the buffers from rank 0 once before evaluating"
             if drifting

@@ -19,8 +19,9 @@ References:
 
 from __future__ import annotations
 
+from paceline.audits.across_ranks import Earliest
 from paceline.audits.audit import Audit
-from paceline.audits.replicas import Earliest
+from paceline.audits.run_state import RunState
 from paceline.audits.source_text import text_at
 from paceline.records.event import Event
 from paceline.records.observed_rank import ObservedStep
@@ -34,8 +35,8 @@ class AccumulationWithoutNoSync(Audit):
     faults = ("F28", "F26")
     needs = ("steps", "wrappers")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._first: Earliest[ObservedStep] = Earliest()
         self._steps: set[int] = set()
         self._judged: set[int] = set()

@@ -21,8 +21,11 @@ References:
 
 from __future__ import annotations
 
+from paceline.audits.across_ranks import Earliest
+from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
-from paceline.audits.replicas import Earliest, ReplicaAudit, effect, evidence
+from paceline.audits.replicas import effect, evidence
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed_rank import ModelMoved
 from paceline.records.schema import Finding
@@ -35,8 +38,8 @@ class MovedAfterWrap(ReplicaAudit):
     faults = ("F45", "F54")
     needs = ("wrappers", "fingerprints")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._first: Earliest[ModelMoved] = Earliest()
 
     def feed(self, rank: int, event: Event) -> None:

@@ -25,12 +25,9 @@ References:
 from __future__ import annotations
 
 from paceline.audits.audit import Audit
-from paceline.audits.batch_slices import BatchSlices
-from paceline.audits.data_parallelism import DataParallelism
-from paceline.audits.identical_inputs import IdenticalInputs
 from paceline.audits.index_set import shared
-from paceline.audits.loader_passes import TORCH_SAMPLERS, LoaderPasses, SharedPass, same_data
-from paceline.records.event import Event, Severity
+from paceline.audits.loader_passes import TORCH_SAMPLERS, SharedPass, same_data
+from paceline.records.event import Severity
 from paceline.records.schema import Finding
 
 
@@ -41,40 +38,23 @@ class NoSampler(Audit):
     faults = ("F01", "F03")
     needs = ("loaders", "wrappers")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._passes = LoaderPasses()
-        self._slices = BatchSlices()
-        self._parallel = DataParallelism()
-        self._identical = IdenticalInputs()
-
-    def feed(self, rank: int, event: Event) -> None:
-        """Collect passes, their samples, and the sizes of inputs."""
-        self._passes.feed(rank, event)
-        self._slices.feed(rank, event)
-        self._parallel.feed(rank, event)
-        self._identical.feed(rank, event, self.world)
-
     def findings(self) -> list[Finding]:
         """At most one, for the first such pass. Identical batches are DP122's."""
-        if not self._parallel.everywhere(self.world) or self._identical.found() is not None:
+        if not self.run.parallel.everywhere or self.run.inputs.found() is not None:
             return []
-        for each in self._passes.shared(self.world):
-            found = self._judge(each)
-            if found is not None:
-                return [found]
-        return []
+        found = (self._judge(each) for each in self.run.passes.shared())
+        return [one for one in found if one is not None][:1]
 
     def looked_at(self) -> str:
         """How many passes were compared."""
-        training = sum(1 for each in self._passes.shared(self.world) if each.training and not each.first.iterable)
+        training = sum(1 for each in self.run.passes.shared() if each.training and not each.first.iterable)
         return f"samples of {training} training passes" if training else ""
 
     def _judge(self, each: SharedPass) -> Finding | None:
         severity = self._severity(each)
         if severity is None or not self._unsharded(each):
             return None
-        whole = self._slices.whole(each, self.world)
+        whole = self.run.slices.whole(each)
         orders = {one.order for one in each.ended.values()}
         if whole is False or (whole is None and len(orders) == 1):
             return None
@@ -105,7 +85,7 @@ class NoSampler(Audit):
         if len({one.subset for one in begun}) > 1 or any(one.batches < 2 for one in each.ended.values()):
             return None
         same = same_data(begun)
-        if same is False or not self._slices.trained(each):
+        if same is False or not self.run.slices.trained(each):
             return None
         if same is None:
             return "warning" if all(one.unused_samplers for one in begun) else "info"

@@ -25,11 +25,12 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.audit import Audit, ranks_text
-from paceline.audits.data_parallelism import DataParallelism
-from paceline.audits.identical_inputs import Identical, IdenticalInputs
-from paceline.audits.loader_passes import TORCH_SAMPLERS, attempt_of
-from paceline.records.event import Event
+from paceline.audits.audit import Audit
+from paceline.audits.identical_inputs import Identical
+from paceline.audits.loader_passes import TORCH_SAMPLERS, Pass, pass_of
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
+from paceline.records.event import Event, attempt_of
 from paceline.records.observed_rank import LedgerBatch, LoaderBegun, LoaderEnded, ObservedStep
 from paceline.records.place import Place
 from paceline.records.schema import Finding
@@ -40,7 +41,6 @@ _ADVICE = {
     "F12": "read the sample that the index names in __getitem__, or seed its generator with the rank",
     "F21": "give rank r its own part of the batch, or seed the generator that draws it with seed + rank",
 }
-_Pass = tuple[int, int, int, int]
 _MOST_BATCHES, _MOST_PASSES = 64, 2
 """Whose sample indices are compared, of each loader."""
 
@@ -52,33 +52,28 @@ class IdenticalBatches(Audit):
     faults = ("F02", "F01", "F03", "F11", "F12", "F21")
     needs = ("wrappers",)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._inputs = IdenticalInputs()
-        self._parallel = DataParallelism()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._begun: dict[tuple[int, int, int], LoaderBegun] = {}
-        self._orders: dict[_Pass, str | None] = {}
-        self._indices: dict[tuple[_Pass, int], int] = {}
+        self._orders: dict[Pass, str | None] = {}
+        self._indices: dict[tuple[Pass, int], int] = {}
         self._forward_places: dict[int, Place] = {}
 
     def feed(self, rank: int, event: Event) -> None:
-        """Compare inputs once every rank has given its own, and collect what explains that they are equal."""
-        self._inputs.feed(rank, event, self.world)
-        self._parallel.feed(rank, event)
+        """Collect what explains that inputs are equal."""
         if isinstance(event, LoaderBegun):
             self._begun.setdefault((attempt_of(event), rank, event.loader), event)
         elif isinstance(event, LoaderEnded) and event.number < _MOST_PASSES:
-            self._orders[attempt_of(event), rank, event.loader, event.number] = event.order
+            self._orders[pass_of(rank, event)] = event.order
         elif isinstance(event, LedgerBatch) and event.number < _MOST_PASSES and event.batch < _MOST_BATCHES:
-            key = (attempt_of(event), rank, event.loader, event.number)
-            self._indices[key, event.batch] = hash(tuple(event.indices))
+            self._indices[pass_of(rank, event), event.batch] = hash(tuple(event.indices))
         elif isinstance(event, ObservedStep) and event.forward_place is not None:
             self._forward_places.setdefault(rank, event.forward_place)
 
     def findings(self) -> list[Finding]:
         """At most one."""
-        found = self._inputs.found()
-        if found is None or not self._parallel.everywhere(self.world):
+        found = self.run.inputs.found()
+        if found is None or not self.run.parallel.everywhere:
             return []
         loader = self._loader(found)
         faults = self._faults(found, loader)
@@ -101,7 +96,8 @@ class IdenticalBatches(Audit):
 
     def looked_at(self) -> str:
         """How many forward passes were compared."""
-        return f"inputs of {self._inputs.compared} forward passes" if self._inputs.compared else ""
+        compared = self.run.inputs.compared
+        return f"inputs of {compared} forward passes" if compared else ""
 
     def _loader(self, found: Identical) -> LoaderBegun | None:
         if found.first.loader is None:

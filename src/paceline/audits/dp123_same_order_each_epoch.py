@@ -24,8 +24,9 @@ from collections import defaultdict
 from itertools import pairwise
 
 from paceline.audits.audit import Audit
-from paceline.audits.loader_passes import LoaderPasses, Series, SharedPass, attempt_of
-from paceline.records.event import Event, Severity
+from paceline.audits.loader_passes import Pass, Series, SharedPass, pass_of
+from paceline.audits.run_state import RunState
+from paceline.records.event import Event, Severity, attempt_of
 from paceline.records.observed_rank import InputSeen
 from paceline.records.schema import Finding
 
@@ -41,14 +42,12 @@ class SameOrderEachEpoch(Audit):
     faults = ("F06", "F07", "F08")
     needs = ("loaders",)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._passes = LoaderPasses(ledger=False)
-        self._inputs: dict[tuple[int, int, int, int], dict[int, str]] = defaultdict(dict)
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
+        self._inputs: dict[Pass, dict[int, str]] = defaultdict(dict)
 
     def feed(self, rank: int, event: Event) -> None:
-        """Collect passes, and for data without indices the inputs."""
-        self._passes.feed(rank, event)
+        """Collect inputs, for data without indices."""
         if isinstance(event, InputSeen) and event.loader is not None and event.digest:
             number, batch = event.number or 0, event.batch or 0
             if number < _MOST_PASSES and batch < _MOST_BATCHES:
@@ -68,7 +67,7 @@ class SameOrderEachEpoch(Audit):
     def _series(self) -> list[list[SharedPass]]:
         """Training passes of one loop and one model, two or more, none left early and none short."""
         found: dict[tuple[Series, int], list[SharedPass]] = defaultdict(list)
-        for each in self._passes.shared(self.world):
+        for each in self.run.passes.shared():
             long = all(one.batches >= _LEAST_BATCHES for one in each.ended.values())
             if each.training and each.exhausted and long:
                 models = each.ranks[min(each.ranks)].models
@@ -106,7 +105,7 @@ class SameOrderEachEpoch(Audit):
     def _same_inputs(self, one: SharedPass, other: SharedPass) -> bool:
         """The inputs that were seen of both passes are equal, batch by batch, on all ranks."""
         for rank in one.begun:
-            earlier, later = (self._inputs.get(_key(rank, each), {}) for each in (one, other))
+            earlier, later = (self._inputs.get(pass_of(rank, each.begun[rank]), {}) for each in (one, other))
             both = earlier.keys() & later.keys()
             if any(earlier[batch] != later[batch] for batch in both):
                 return False
@@ -129,11 +128,6 @@ def _explain(fault: str, *, own: bool) -> tuple[str, str]:
         )
     why = "set_epoch is not called" if fault == "F06" else "set_epoch does not reach the sampler of this loader"
     return f": {why}", "call set_epoch(epoch) on the DistributedSampler of this loader before each epoch"
-
-
-def _key(rank: int, each: SharedPass) -> tuple[int, int, int, int]:
-    begun = each.begun[rank]
-    return attempt_of(begun), rank, begun.loader, begun.number
 
 
 def _same_order(one: SharedPass, other: SharedPass) -> bool:

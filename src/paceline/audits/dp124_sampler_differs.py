@@ -19,12 +19,10 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.audit import Audit, ranks_text
-from paceline.audits.batch_slices import BatchSlices
-from paceline.audits.data_parallelism import DataParallelism
+from paceline.audits.audit import Audit
 from paceline.audits.index_set import shared, union
-from paceline.audits.loader_passes import LoaderPasses, SharedPass, same_data
-from paceline.records.event import Event
+from paceline.audits.loader_passes import SharedPass, same_data
+from paceline.audits.wording import ranks_text
 from paceline.records.observed_rank import LoaderBegun
 from paceline.records.schema import Finding
 
@@ -46,24 +44,12 @@ class SamplerDiffers(Audit):
     faults = ("F09",)
     needs = ("loaders",)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._passes = LoaderPasses()
-        self._parallel = DataParallelism()
-        self._slices = BatchSlices()
-
-    def feed(self, rank: int, event: Event) -> None:
-        """Collect passes and the sizes of inputs."""
-        self._passes.feed(rank, event)
-        self._parallel.feed(rank, event)
-        self._slices.feed(rank, event)
-
     def findings(self) -> list[Finding]:
         """At most one, for the first pass whose samplers do not fit together."""
-        if self._parallel.partly(self.world):
+        if self.run.parallel.partly:
             return []
-        complete = {_key(each.begun): each for each in self._passes.shared(self.world)}
-        for begun in self._passes.begun(self.world):
+        complete = {_key(each.begun): each for each in self.run.passes.shared()}
+        for begun in self.run.passes.begun():
             if not all(one.sampler_facts for one in begun.values()) or same_data(begun.values()) is False:
                 continue
             key = _differing(begun, self.world)
@@ -75,17 +61,17 @@ class SamplerDiffers(Audit):
 
     def looked_at(self) -> str:
         """How many passes were compared."""
-        passes = sum(1 for begun in self._passes.begun(self.world) if all(one.sampler_facts for one in begun.values()))
+        passes = sum(1 for begun in self.run.passes.begun() if all(one.sampler_facts for one in begun.values()))
         return f"samplers of {passes} passes" if passes else ""
 
     def _copies(self, begun: dict[int, LoaderBegun], each: SharedPass | None) -> bool:
         """Ranks train on whole batches of a sampler that has fewer shards than there are ranks."""
         replicas = {one.sampler_facts.get("num_replicas") for one in begun.values()}
-        if each is None or not each.training or self.world in replicas or not self._parallel.everywhere(self.world):
+        if each is None or not each.training or self.world in replicas or not self.run.parallel.everywhere:
             return False
         if not all(isinstance(number, int) and 0 < number < self.world for number in replicas):
             return False
-        return same_data(begun.values()) is True and self._slices.whole(each, self.world) is True
+        return same_data(begun.values()) is True and self.run.slices.whole(each) is True
 
     def _found(self, key: str, begun: dict[int, LoaderBegun], each: SharedPass | None) -> Finding:
         values = {rank: one.sampler_facts.get(key) for rank, one in begun.items()}

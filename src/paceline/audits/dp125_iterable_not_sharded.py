@@ -22,11 +22,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from paceline.audits.audit import Audit, ranks_text
-from paceline.audits.data_parallelism import DataParallelism
-from paceline.audits.identical_inputs import IdenticalInputs
-from paceline.audits.loader_passes import LoaderPasses, attempt_of
-from paceline.records.event import Event
+from paceline.audits.audit import Audit
+from paceline.audits.loader_passes import Pass, pass_of
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
+from paceline.records.event import Event, attempt_of
 from paceline.records.observed_rank import InputSeen, LoaderBegun
 from paceline.records.schema import Finding
 
@@ -44,18 +44,12 @@ class IterableNotSharded(Audit):
     faults = ("F11",)
     needs = ("wrappers", "loaders")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._passes = LoaderPasses(ledger=False)
-        self._parallel = DataParallelism()
-        self._identical = IdenticalInputs()
-        self._digests: dict[tuple[int, int, int, int], set[str]] = defaultdict(set)
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
+        self._digests: dict[Pass, set[str]] = defaultdict(set)
 
     def feed(self, rank: int, event: Event) -> None:
         """Collect the inputs of each pass."""
-        self._passes.feed(rank, event)
-        self._parallel.feed(rank, event)
-        self._identical.feed(rank, event, self.world)
         if isinstance(event, InputSeen) and event.loader is not None and event.digest:
             key = (attempt_of(event), rank, event.loader, event.number or 0)
             if key[3] < _MOST_PASSES and len(self._digests[key]) < _MOST_BATCHES:
@@ -63,7 +57,7 @@ class IterableNotSharded(Audit):
 
     def findings(self) -> list[Finding]:
         """At most one, for the first such pass."""
-        if not self._parallel.everywhere(self.world) or self._identical.found() is not None:
+        if not self.run.parallel.everywhere or self.run.inputs.found() is not None:
             return []
         for begun in self._streams():
             digests = {rank: self._of(rank, one) for rank, one in begun.items()}
@@ -81,11 +75,11 @@ class IterableNotSharded(Audit):
         return f"batches of {passes} passes over streams" if passes else ""
 
     def _streams(self) -> list[dict[int, LoaderBegun]]:
-        begun = [each for each in self._passes.begun(self.world) if all(one.iterable for one in each.values())]
+        begun = [each for each in self.run.passes.begun() if all(one.iterable for one in each.values())]
         return [each for each in begun if all(self._of(rank, one) for rank, one in each.items())]
 
     def _of(self, rank: int, begun: LoaderBegun) -> set[str]:
-        return self._digests.get((attempt_of(begun), rank, begun.loader, begun.number), set())
+        return self._digests.get(pass_of(rank, begun), set())
 
     def _found(
         self, begun: dict[int, LoaderBegun], digests: dict[int, set[str]], low: int, ranks: list[int]

@@ -26,9 +26,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping
 
-from paceline.audits.audit import Audit, ranks_text
-from paceline.audits.loader_passes import attempt_of
-from paceline.records.event import Event, Severity
+from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
+from paceline.records.event import Event, Severity, attempt_of
 from paceline.records.observed_rank import LoaderBegun, LoaderEnded
 from paceline.records.schema import Finding
 
@@ -43,8 +44,8 @@ class DataSetDiffers(Audit):
     faults = ("F13", "F14")
     needs = ("loaders",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._loaders: dict[_Loop, dict[int, list[LoaderBegun]]] = defaultdict(lambda: defaultdict(list))
         self._ended: dict[tuple[int, int, int], LoaderEnded] = {}
         self._known: set[tuple[int, int, int]] = set()

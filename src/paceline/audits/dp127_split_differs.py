@@ -21,11 +21,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.audits.audit import Audit, ranks_text
-from paceline.audits.data_parallelism import DataParallelism
+from paceline.audits.audit import Audit
 from paceline.audits.index_set import first_of, union
-from paceline.audits.loader_passes import LoaderPasses, SharedPass, same_data
-from paceline.records.event import Event
+from paceline.audits.loader_passes import SharedPass, same_data
+from paceline.audits.wording import ranks_text
 from paceline.records.observed_rank import LoaderBegun
 from paceline.records.schema import Finding
 
@@ -51,22 +50,12 @@ class SplitDiffers(Audit):
     faults = ("F65",)
     needs = ("loaders",)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._passes = LoaderPasses()
-        self._parallel = DataParallelism()
-
-    def feed(self, rank: int, event: Event) -> None:
-        """Collect passes and their samples."""
-        self._passes.feed(rank, event)
-        self._parallel.feed(rank, event)
-
     def findings(self) -> list[Finding]:
         """At most one: the leak where it was counted, else the subsets that differ."""
-        if not self._parallel.everywhere(self.world):
+        if not self.run.parallel.everywhere:
             return []
-        passes = list(self._passes.shared(self.world))
-        leak = next((found for found in map(self._leak, *_pairs(passes)) if found is not None), None)
+        leaks = (_leak(training, evaluation) for training, evaluation in self._pairs())
+        leak = next((found for found in leaks if found is not None), None)
         if leak is not None:
             begun = leak.evaluation.begun[leak.rank]
             return [
@@ -88,15 +77,14 @@ class SplitDiffers(Audit):
 
     def looked_at(self) -> str:
         """How many passes were compared."""
-        passes = list(self._passes.shared(self.world))
-        pairs = len(_pairs(passes)[0])
-        split = sum(1 for begun in self._passes.begun(self.world) if any(one.subset for one in begun.values()))
+        pairs = len(self._pairs())
+        split = sum(1 for begun in self.run.passes.begun() if any(one.subset for one in begun.values()))
         looked = [f"subsets of {split} passes"] * bool(split)
         looked += [f"samples of {pairs} evaluations against those of training"] * bool(pairs)
         return ", ".join(looked)
 
     def _subsets(self) -> list[Finding]:
-        for begun in self._passes.begun(self.world):
+        for begun in self.run.passes.begun():
             subsets = {rank: one.subset for rank, one in begun.items()}
             sharded = all(one.sampler_facts.get("num_replicas") == self.world for one in begun.values())
             if not sharded or None in subsets.values() or same_data(begun.values()) is False:
@@ -119,33 +107,28 @@ class SplitDiffers(Audit):
                 ]
         return []
 
-    def _leak(self, training: SharedPass, evaluation: SharedPass) -> _Leak | None:
-        """Samples evaluated on one rank and trained on by another, where each rank for itself keeps them apart."""
-        trained, evaluated = training.bits, evaluation.bits
-        if trained is None or evaluated is None or not _one_data_set(training, evaluation):
-            return None
-        if any(trained[rank] & evaluated[rank] for rank in trained):
-            return None
-        of_all = union(trained.values())
-        for rank, bits in evaluated.items():
-            leaked = bits & of_all
-            differs = training.begun[rank].subset is not None and _subsets_differ(training.begun)
-            if leaked and (differs or leaked.bit_count() >= _LEAST_OWN * len(trained)):
-                return _Leak(evaluation, rank, leaked.bit_count(), bits.bit_count(), first_of(leaked, 1)[0])
+    def _pairs(self) -> list[tuple[SharedPass, SharedPass]]:
+        """Each evaluation after each whole training pass of the same start of the job."""
+        known = [each for each in self.run.passes.shared() if each.bits is not None]
+        training = [each for each in known if each.training and each.exhausted]
+        evaluations = [each for each in known if each.evaluation]
+        return [(one, other) for other in evaluations for one in training if one.series[0] == other.series[0]]
+
+
+def _leak(training: SharedPass, evaluation: SharedPass) -> _Leak | None:
+    """Samples evaluated on one rank and trained on by another, where each rank for itself keeps them apart."""
+    trained, evaluated = training.bits, evaluation.bits
+    if trained is None or evaluated is None or not _one_data_set(training, evaluation):
         return None
-
-
-def _pairs(passes: list[SharedPass]) -> tuple[list[SharedPass], list[SharedPass]]:
-    """Each evaluation beside each whole training pass of the same start of the job."""
-    training = [each for each in passes if each.training and each.exhausted and each.bits is not None]
-    pairs = [
-        (one, other)
-        for other in passes
-        if other.evaluation and other.bits is not None
-        for one in training
-        if one.series[0] == other.series[0]
-    ]
-    return [one for one, _ in pairs], [other for _, other in pairs]
+    if any(trained[rank] & evaluated[rank] for rank in trained):
+        return None
+    of_all = union(trained.values())
+    for rank, bits in evaluated.items():
+        leaked = bits & of_all
+        differs = training.begun[rank].subset is not None and _subsets_differ(training.begun)
+        if leaked and (differs or leaked.bit_count() >= _LEAST_OWN * len(trained)):
+            return _Leak(evaluation, rank, leaked.bit_count(), bits.bit_count(), first_of(leaked, 1)[0])
+    return None
 
 
 def _one_data_set(training: SharedPass, evaluation: SharedPass) -> bool:

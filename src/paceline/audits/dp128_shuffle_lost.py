@@ -21,8 +21,7 @@ References:
 from __future__ import annotations
 
 from paceline.audits.audit import Audit
-from paceline.audits.loader_passes import LoaderPasses, SharedPass
-from paceline.records.event import Event
+from paceline.audits.loader_passes import SharedPass
 from paceline.records.schema import Finding
 
 _LEAST_PASSES, _LEAST_BATCHES = 2, 2
@@ -34,14 +33,6 @@ class ShuffleLost(Audit):
     code, name, topic = "DP128", "shuffle-lost", "data"
     faults = ("F05",)
     needs = ("loaders",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._passes = LoaderPasses(ledger=False)
-
-    def feed(self, rank: int, event: Event) -> None:
-        """Collect passes."""
-        self._passes.feed(rank, event)
 
     def findings(self) -> list[Finding]:
         """At most one for training and one for evaluation."""
@@ -65,7 +56,7 @@ class ShuffleLost(Audit):
         return f"shuffling of {passes} passes" if passes else ""
 
     def _sharded(self) -> list[SharedPass]:
-        return [each for each in self._passes.shared(self.world) if each.replicas > 1]
+        return [each for each in self.run.passes.shared() if each.replicas > 1]
 
     def _found(self, each: SharedPass, message: str, advice: str) -> Finding:
         begun = each.first

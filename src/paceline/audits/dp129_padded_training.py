@@ -19,8 +19,7 @@ References:
 from __future__ import annotations
 
 from paceline.audits.audit import Audit
-from paceline.audits.loader_passes import LoaderPasses, SharedPass
-from paceline.records.event import Event
+from paceline.audits.loader_passes import SharedPass
 from paceline.records.schema import Finding
 
 
@@ -30,14 +29,6 @@ class PaddedTraining(Audit):
     code, name, topic = "DP129", "padded-training", "data"
     faults = ("F18",)
     needs = ("loaders",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._passes = LoaderPasses(ledger=False)
-
-    def feed(self, rank: int, event: Event) -> None:
-        """Collect passes."""
-        self._passes.feed(rank, event)
 
     def findings(self) -> list[Finding]:
         """At most one, for the first such loader."""
@@ -68,4 +59,4 @@ class PaddedTraining(Audit):
         return f"length of the data in {passes} training passes" if passes else ""
 
     def _sharded(self) -> list[SharedPass]:
-        return [each for each in self._passes.shared(self.world) if each.training and each.replicas > 1]
+        return [each for each in self.run.passes.shared() if each.training and each.replicas > 1]

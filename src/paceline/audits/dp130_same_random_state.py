@@ -25,12 +25,11 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from paceline.audits.audit import AcrossRanks, Audit
-from paceline.audits.data_parallelism import DataParallelism
-from paceline.audits.loader_passes import attempt_of
-from paceline.records.event import Event
+from paceline.audits.across_ranks import AcrossRanks
+from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
+from paceline.records.event import Event, attempt_of
 from paceline.records.observed import Fingerprint
-from paceline.records.observed_rank import RankStarted
 from paceline.records.schema import Finding
 
 _PREFIX = "random:"
@@ -47,19 +46,14 @@ class SameRandomState(Audit):
     faults = ("F64", "F66", "F67")
     needs = ("fingerprints",)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._parallel = DataParallelism()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._prints: AcrossRanks[dict[str, str]] = AcrossRanks()
-        self._hosts: dict[int, str] = {}
         self._states: dict[str, dict[int, dict[int, str]]] = defaultdict(dict)
         """By generator and step, the digest on each rank."""
 
     def feed(self, rank: int, event: Event) -> None:
         """Compare random states once every rank has given its own."""
-        self._parallel.feed(rank, event)
-        if isinstance(event, RankStarted):
-            self._hosts[rank] = event.host
         if not isinstance(event, Fingerprint) or event.moment != "state":
             return
         states = {name: value for name, value in event.digests.items() if name.startswith(_PREFIX)}
@@ -71,7 +65,7 @@ class SameRandomState(Audit):
 
     def findings(self) -> list[Finding]:
         """At most one, for all generators together."""
-        if self._parallel.partly(self.world):
+        if self.run.parallel.partly:
             return []
         everywhere = [name for name in sorted(self._states) if self._matters(name) and self._same(name, per_host=False)]
         if everywhere:
@@ -88,7 +82,7 @@ class SameRandomState(Audit):
         return f"random states after {len(steps)} steps" if steps else ""
 
     def _matters(self, name: str) -> bool:
-        return not _is_mask(name) or self._parallel.dropout > 0
+        return not _is_mask(name) or self.run.parallel.dropout > 0
 
     def _same(self, name: str, *, per_host: bool) -> bool:
         """Equal at all compared steps, and used between them."""
@@ -104,7 +98,7 @@ class SameRandomState(Audit):
         """Two ranks or more on every host, all with the state of their host and of no other."""
         hosts: dict[str, list[str]] = defaultdict(list)
         for rank, state in ranks.items():
-            hosts[self._hosts.get(rank, f"rank {rank}")].append(state)
+            hosts[self.run.files.hosts.get(rank, f"rank {rank}")].append(state)
         several = len(hosts) > 1 and all(len(each) > 1 for each in hosts.values())
         return (
             several and all(len(set(each)) == 1 for each in hosts.values()) and len(set(ranks.values())) == len(hosts)
@@ -113,7 +107,9 @@ class SameRandomState(Audit):
     def _found(self, names: list[str], who: str, seed: str, faults: tuple[str, ...]) -> Finding:
         steps = sorted(self._states[names[0]])
         generators = " and ".join(_NAMES.get(name, name) for name in names)
-        effect = f"; dropout masks are the same ({self._parallel.dropout} layers)" if any(map(_is_mask, names)) else ""
+        effect = (
+            f"; dropout masks are the same ({self.run.parallel.dropout} layers)" if any(map(_is_mask, names)) else ""
+        )
         return self.finding(
             "info",
             f"{who} have the same random state of {generators} after steps {steps[0]} to {steps[-1]}{effect}",

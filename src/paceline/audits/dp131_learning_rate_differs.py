@@ -21,7 +21,10 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.audit import AcrossRanks, Audit, ranks_text
+from paceline.audits.across_ranks import AcrossRanks
+from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ObservedStep, StateRestored
 from paceline.records.schema import Finding
@@ -35,8 +38,8 @@ class LearningRateDiffers(Audit):
     needs = ("steps",)
     explains_divergence = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._steps: AcrossRanks[ObservedStep] = AcrossRanks()
         self._compared = 0
         self._restored: dict[int, StateRestored] = {}
@@ -68,7 +71,7 @@ class LearningRateDiffers(Audit):
             return [
                 self.finding(
                     "error",
-                    f"only {ranks_text(sorted(self._restored))} restored the {first.what} ({first.name}); in step "
+                    f"only {ranks_text(self._restored)} restored the {first.what} ({first.name}); in step "
                     f"{other.step} rank {base[0]} uses learning rate {base[1].lr[0]:g}, {ranks_text(parted)} "
                     f"{other.lr[0]:g}",
                     f"call {first.what}.load_state_dict() on every rank",

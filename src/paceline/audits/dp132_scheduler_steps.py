@@ -26,6 +26,7 @@ import math
 from collections import defaultdict
 
 from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed_rank import LoaderEnded, ObservedStep, SchedulerSeen, ScriptEnded, StateRestored
 from paceline.records.schema import Finding
@@ -41,8 +42,8 @@ class SchedulerSteps(Audit):
     faults = ("F33",)
     needs = ("steps", "schedulers")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._schedulers: dict[int, list[SchedulerSeen]] = defaultdict(list)
         self._steps: dict[int, list[ObservedStep]] = defaultdict(list)
         self._ended: dict[int, ScriptEnded] = {}

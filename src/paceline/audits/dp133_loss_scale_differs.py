@@ -20,7 +20,10 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.audit import AcrossRanks, Audit, ranks_text
+from paceline.audits.across_ranks import AcrossRanks
+from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ObservedStep
 from paceline.records.schema import Finding
@@ -34,8 +37,8 @@ class LossScaleDiffers(Audit):
     needs = ("steps",)
     explains_divergence = True
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._steps: AcrossRanks[ObservedStep] = AcrossRanks()
         self._compared: set[int] = set()
         self._first: dict[int, ObservedStep] | None = None

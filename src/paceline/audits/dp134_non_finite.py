@@ -22,7 +22,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from paceline.audits.audit import Audit, ranks_text
+from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event, Severity
 from paceline.records.observed_rank import NonFinite, ObservedStep
 from paceline.records.schema import Finding
@@ -35,8 +37,8 @@ class NonFiniteValues(Audit):
     faults = ("F83",)
     needs = ("backward", "steps")
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._seen: dict[tuple[int, str], dict[int, NonFinite]] = defaultdict(dict)
         self._scaled: set[int] = set()
         self._last = 0
@@ -66,7 +68,7 @@ class NonFiniteValues(Audit):
         return [
             self.finding(
                 severity,
-                f"{ranks_text(sorted(ranks))}: {text} with the value {first.value} at step {step} ({count}){effect}",
+                f"{ranks_text(ranks)}: {text} with the value {first.value} at step {step} ({count}){effect}",
                 "look at the batch of this rank at this step; to skip such a step, agree on it over all ranks first",
                 faults=("F83",),
                 place=first.place,

@@ -21,11 +21,8 @@ References:
 from __future__ import annotations
 
 from paceline.audits.audit import Audit
-from paceline.audits.evaluation_windows import EvaluationWindows
 from paceline.audits.index_set import bits_of, first_of, shared, union
-from paceline.audits.loader_passes import TORCH_SAMPLERS, LoaderPasses, SharedPass, same_data
-from paceline.records.event import Event
-from paceline.records.observed_rank import ScriptEnded
+from paceline.audits.loader_passes import TORCH_SAMPLERS, SharedPass, same_data
 from paceline.records.schema import Finding
 
 _ADVICE = (
@@ -40,26 +37,15 @@ class PaddedEvaluation(Audit):
     faults = ("F70",)
     needs = ("loaders", "collectives")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._passes = LoaderPasses()
-        self._windows = EvaluationWindows()
-        self._done: set[int] = set()
-
-    def feed(self, rank: int, event: Event) -> None:
-        """Collect passes, their samples, and what is gathered after them."""
-        self._passes.feed(rank, event)
-        self._windows.feed(rank, event)
-        if isinstance(event, ScriptEnded):
-            self._done.add(rank)
-
     def findings(self) -> list[Finding]:
         """At most one of repeated samples and one of dropped ones."""
         passes = self._evaluations()
         repeated = (self._repeated(each) for each in passes)
+        found = [one for one in repeated if one is not None][:1]
+        if len(self.run.replicas.ended) < self.world:
+            return found  # further evaluations may read what this one drops
         dropped = (self._dropped(each, passes) for each in passes)
-        found = [next((one for one in each if one is not None), None) for each in (repeated, dropped)]
-        return [each for each in found if each is not None]
+        return found + [one for one in dropped if one is not None][:1]
 
     def looked_at(self) -> str:
         """How many evaluations were counted."""
@@ -70,7 +56,7 @@ class PaddedEvaluation(Audit):
         """By torch's own loader, on one data set; frameworks trim what they gather."""
         return [
             each
-            for each in self._passes.shared(self.world)
+            for each in self.run.passes.shared()
             if each.evaluation
             and each.aligned
             and not each.first.iterable
@@ -80,7 +66,7 @@ class PaddedEvaluation(Audit):
 
     def _repeated(self, each: SharedPass) -> Finding | None:
         names, count = self._padding(each)
-        if not count or any(self._windows.gathers(rank, begun) for rank, begun in each.begun.items()):
+        if not count or any(self.run.windows.gathers(rank, begun) for rank, begun in each.begun.items()):
             return None
         begun = each.first
         samples = begun.samples or 0
@@ -119,10 +105,10 @@ class PaddedEvaluation(Audit):
         return (first_of(repeated), total - samples) if padded else ([], 0)
 
     def _dropped(self, each: SharedPass, passes: list[SharedPass]) -> Finding | None:
-        """Samples of the tail that no evaluation reads; judged when all ranks are done."""
+        """Samples of the tail that no evaluation reads."""
         begun, bits = each.first, each.bits
         samples, batch = begun.root_samples or 0, begun.batch_size or 0
-        if bits is None or begun.subset is not None or each.replicas != self.world or len(self._done) < self.world:
+        if bits is None or begun.subset is not None or each.replicas != self.world:
             return None
         others = [other.bits for other in passes if other.first.data == begun.data]
         if shared(bits.values()) or None in others:

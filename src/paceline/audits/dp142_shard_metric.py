@@ -21,9 +21,9 @@ from __future__ import annotations
 from collections import defaultdict
 
 from paceline.audits.audit import Audit
-from paceline.audits.evaluation_windows import EvaluationWindows
 from paceline.audits.index_set import shared
-from paceline.audits.loader_passes import LoaderPasses, Series, SharedPass, same_data
+from paceline.audits.loader_passes import Series, SharedPass, same_data
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed import NotObserved
 from paceline.records.observed_rank import RankStarted
@@ -39,16 +39,12 @@ class ShardMetric(Audit):
     faults = ("F71",)
     needs = ("loaders", "collectives")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._passes = LoaderPasses()
-        self._windows = EvaluationWindows()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._blind = False
 
     def feed(self, rank: int, event: Event) -> None:
-        """Collect evaluations and what is called after them."""
-        self._passes.feed(rank, event)
-        self._windows.feed(rank, event)
+        """Note ranks whose collectives are not observed."""
         if isinstance(event, RankStarted):
             self._blind |= bool(event.watched) and _SIGNAL not in event.watched
         elif isinstance(event, NotObserved):
@@ -75,14 +71,14 @@ class ShardMetric(Audit):
         """After the first training step: a pass before it may count classes or warm up."""
         return [
             each
-            for each in self._passes.shared(self.world)
+            for each in self.run.passes.shared()
             if each.evaluation and each.aligned and each.first.step > 0 and _sharded(each)
         ]
 
     def _unmerged(self, each: SharedPass) -> bool:
         """Every rank has gone on without a collective that merges; not all of them wrote files."""
-        merges = [self._windows.merges(rank, begun) for rank, begun in each.begun.items()]
-        writes = all(self._windows.writes(rank, begun) for rank, begun in each.begun.items())
+        merges = [self.run.windows.merges(rank, begun) for rank, begun in each.begun.items()]
+        writes = all(self.run.windows.writes(rank, begun) for rank, begun in each.begun.items())
         return all(one is False for one in merges) and not writes
 
     def _found(self, passes: list[SharedPass]) -> Finding:

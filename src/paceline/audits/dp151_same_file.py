@@ -21,9 +21,8 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.audit import Audit, ranks_text
+from paceline.audits.audit import Audit
 from paceline.audits.file_touches import (
-    FileTouches,
     Touch,
     is_download,
     is_event_file,
@@ -31,7 +30,7 @@ from paceline.audits.file_touches import (
     ranks_of,
     unordered,
 )
-from paceline.records.event import Event
+from paceline.audits.wording import ranks_text
 from paceline.records.schema import Finding
 
 
@@ -42,28 +41,20 @@ class SameFile(Audit):
     faults = ("F93", "F103", "F104")
     needs = ("files",)
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._touches = FileTouches()
-
-    def feed(self, rank: int, event: Event) -> None:
-        """Collect openings of files."""
-        self._touches.feed(rank, event)
-
     def findings(self) -> list[Finding]:
         """At most one of files of the training, and one of files that are prepared before it."""
-        conflicts = [each for each in map(self._conflict, self._touches.paths()) if each]
+        conflicts = [each for each in map(self._conflict, self.run.files.paths()) if each]
         training = [each for each in conflicts if _of_training(each)]
         before = [each for each in conflicts if not _of_training(each)]
         return [self._found(group, training=group is training) for group in (training, before) if group]
 
     def looked_at(self) -> str:
         """How many files were looked at."""
-        files = len({touches[0].event.path for touches in self._touches.paths() if any(map(_writes, touches))})
+        files = len({touches[0].event.path for touches in self.run.files.paths() if any(map(_writes, touches))})
         return f"writers of {files} file{'s' if files > 1 else ''}" if files and self.world > 1 else ""
 
     def _conflict(self, touches: list[Touch]) -> list[Touch]:
-        return unordered(self._touches.same_host([each for each in touches if _writes(each)]))
+        return unordered(self.run.files.same_host([each for each in touches if _writes(each)]))
 
     def _found(self, conflicts: list[list[Touch]], *, training: bool) -> Finding:
         touches = min(conflicts, key=lambda each: (each[0].event.step, each[0].event.path))

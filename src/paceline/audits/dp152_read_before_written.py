@@ -22,7 +22,8 @@ from __future__ import annotations
 import itertools
 
 from paceline.audits.audit import Audit
-from paceline.audits.file_touches import FileTouches, Touch, is_event_file, is_log
+from paceline.audits.file_touches import Touch, is_event_file, is_log
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed_rank import FileTouched
 from paceline.records.schema import Finding
@@ -37,14 +38,12 @@ class ReadBeforeWritten(Audit):
     faults = ("F94",)
     needs = ("files", "collectives")
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._touches = FileTouches()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._locked = False
 
     def feed(self, rank: int, event: Event) -> None:
-        """Collect openings of files."""
-        self._touches.feed(rank, event)
+        """Note lock files."""
         if isinstance(event, FileTouched) and event.path.endswith(".lock"):
             self._locked = True
 
@@ -79,7 +78,7 @@ class ReadBeforeWritten(Audit):
     def _shared(self) -> list[list[Touch]]:
         """Openings of files that one rank writes and another reads, without any by libraries."""
         found = []
-        for touches in self._touches.paths():
+        for touches in self.run.files.paths():
             own = [each for each in touches if each.event.place is not None]
             writers = {each.rank for each in own if each.event.mode in _WRITES}
             readers = {each.rank for each in own if each.event.mode == "read"}

@@ -23,10 +23,10 @@ import re
 from collections import defaultdict
 from pathlib import PurePath
 
-from paceline.audits.audit import Audit, ranks_text
-from paceline.audits.file_touches import FileTouches, Touch, is_event_file
-from paceline.audits.loader_passes import attempt_of
-from paceline.records.event import Event
+from paceline.audits.audit import Audit
+from paceline.audits.file_touches import Touch, is_event_file
+from paceline.audits.wording import ranks_text
+from paceline.records.event import attempt_of
 from paceline.records.schema import Finding
 
 _TIMES = re.compile(
@@ -48,14 +48,6 @@ class PathPerRank(Audit):
     code, name, topic = "DP153", "path-per-rank", "files"
     faults = ("F100",)
     needs = ("files",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._touches = FileTouches()
-
-    def feed(self, rank: int, event: Event) -> None:
-        """Collect openings of files."""
-        self._touches.feed(rank, event)
 
     def findings(self) -> list[Finding]:
         """At most one, for the first such name."""
@@ -87,16 +79,16 @@ class PathPerRank(Audit):
 
     def looked_at(self) -> str:
         """How many paths were looked at."""
-        paths = {touches[0].event.path for touches in self._touches.paths() if any(map(_writes, touches))}
+        paths = {touches[0].event.path for touches in self.run.files.paths() if any(map(_writes, touches))}
         return f"names of {len(paths)} written paths" if paths and self.world > 1 else ""
 
     def _names(self) -> dict[str, dict[int, tuple[str, Touch]]]:
         """By the name without times and process ids, each rank's first name with them."""
         found: dict[str, dict[int, tuple[str, Touch]]] = defaultdict(dict)
-        for touches in self._touches.paths():
+        for touches in self.run.files.paths():
             for touch in filter(_writes, touches):
                 path = touch.event.path
-                if path.startswith(_SCRATCH) and not path.startswith(self._touches.directories.get(touch.rank, "/")):
+                if path.startswith(_SCRATCH) and not path.startswith(self.run.files.directories.get(touch.rank, "/")):
                     continue
                 if is_event_file(path):  # times in the names of these files are right: one a logger
                     path = str(PurePath(path).parent)
@@ -107,7 +99,7 @@ class PathPerRank(Audit):
 
     def _common(self, path: str, touch: Touch) -> str:
         common = _TIMES.sub("<time>", path)
-        process = self._touches.processes.get((attempt_of(touch.event), touch.rank), 0)
+        process = self.run.files.processes.get((attempt_of(touch.event), touch.rank), 0)
         if process < _LEAST_PROCESS:
             return common
         return re.sub(rf"(?<!\d){process}(?!\d)", "<process>", common)

@@ -21,9 +21,10 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import PurePath
 
-from paceline.audits.audit import Audit, ranks_text
-from paceline.audits.file_touches import FileTouches, Touch, is_event_file, logger_writes, ranks_of, unordered
-from paceline.records.event import Event, Severity
+from paceline.audits.audit import Audit
+from paceline.audits.file_touches import Touch, is_event_file, logger_writes, ranks_of, unordered
+from paceline.audits.wording import ranks_text
+from paceline.records.event import Severity
 from paceline.records.schema import Finding
 
 _TABLES = (".csv", ".tsv", ".jsonl")
@@ -35,14 +36,6 @@ class DuplicateLoggers(Audit):
     code, name, topic = "DP154", "duplicate-loggers", "files"
     faults = ("F101",)
     needs = ("files",)
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._touches = FileTouches()
-
-    def feed(self, rank: int, event: Event) -> None:
-        """Collect openings of files."""
-        self._touches.feed(rank, event)
 
     def findings(self) -> list[Finding]:
         """At most one: TensorBoard's before tables, tables before text."""
@@ -62,21 +55,21 @@ class DuplicateLoggers(Audit):
 
     def looked_at(self) -> str:
         """How many logs were looked at."""
-        logs = {each[0].event.path for each in self._touches.paths() if any(map(_logs, each))}
+        logs = {each[0].event.path for each in self.run.files.paths() if any(map(_logs, each))}
         return f"writers of {len(logs)} logs" if logs and self.world > 1 else ""
 
     def _event_folders(self) -> dict[str, list[Touch]]:
         found: dict[str, list[Touch]] = defaultdict(list)
-        for touches in self._touches.paths():
+        for touches in self.run.files.paths():
             if is_event_file(touches[0].event.path):
                 folder = str(PurePath(touches[0].event.path).parent)
                 found[folder] += [each for each in touches if each.event.mode in ("write", "append")]
-        hosts = {folder: self._touches.same_host(touches) for folder, touches in found.items()}
+        hosts = {folder: self.run.files.same_host(touches) for folder, touches in found.items()}
         return {folder: touches for folder, touches in hosts.items() if touches}
 
     def _shared_logs(self) -> list[list[Touch]]:
-        logs = ([each for each in touches if logger_writes(each.event)] for touches in self._touches.paths())
-        return [each for each in (unordered(self._touches.same_host(touches)) for touches in logs) if each]
+        logs = ([each for each in touches if logger_writes(each.event)] for touches in self.run.files.paths())
+        return [each for each in (unordered(self.run.files.same_host(touches)) for touches in logs) if each]
 
     def _found(self, severity: Severity, touches: list[Touch], what: str, path: str) -> Finding:
         ranks = ranks_of(touches)

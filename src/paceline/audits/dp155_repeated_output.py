@@ -19,6 +19,7 @@ References:
 from __future__ import annotations
 
 from paceline.audits.audit import Audit
+from paceline.audits.run_state import RunState
 from paceline.records.event import Event
 from paceline.records.observed_rank import OutputCompared
 from paceline.records.schema import Finding
@@ -34,8 +35,8 @@ class RepeatedOutput(Audit):
     faults = ("F102",)
     needs = ("output",)
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, run: RunState) -> None:
+        super().__init__(run)
         self._compared: OutputCompared | None = None
 
     def feed(self, rank: int, event: Event) -> None:

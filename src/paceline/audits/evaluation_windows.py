@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from paceline.audits.loader_passes import attempt_of
+from paceline.audits.loader_passes import Pass, pass_of
 from paceline.records.event import Event
 from paceline.records.observed import Collective
 from paceline.records.observed_rank import (
@@ -22,7 +22,6 @@ _NOT_MERGING = ("barrier", "monitored_barrier")
 _GATHERS = ("all_gather", "gather", "send", "isend", "all_to_all")
 _MOST = 400
 """Windows of one rank."""
-_Key = tuple[int, int, int, int]
 
 
 @dataclass
@@ -42,16 +41,16 @@ class EvaluationWindows:
     """Follows each rank in the order of its program; windows may overlap."""
 
     def __init__(self) -> None:
-        self._windows: dict[_Key, _Window] = {}
+        self._windows: dict[Pass, _Window] = {}
         self._open: dict[int, list[_Window]] = {}
         self._count: dict[int, int] = {}
 
-    def feed(self, rank: int, event: Event) -> None:
+    def feed(self, rank: int, event: Event, world: int) -> None:
         """Take an event of a rank."""
         if isinstance(event, LoaderBegun):
             self._begin(rank, event)
         elif isinstance(event, LoaderEnded):
-            found = self._windows.get((attempt_of(event), rank, event.loader, event.number))
+            found = self._windows.get(pass_of(rank, event))
             if found is not None:
                 found.ended = event
                 if event.backwards:
@@ -89,14 +88,14 @@ class EvaluationWindows:
         return found is not None and found.wrote
 
     def _of(self, rank: int, begun: LoaderBegun) -> _Window | None:
-        return self._windows.get((attempt_of(begun), rank, begun.loader, begun.number))
+        return self._windows.get(pass_of(rank, begun))
 
     def _begin(self, rank: int, event: LoaderBegun) -> None:
         self._count[rank] = self._count.get(rank, 0) + 1
         if self._count[rank] > _MOST:
             return
         window = _Window(event.step, event.batch_size or 1)
-        self._windows[attempt_of(event), rank, event.loader, event.number] = window
+        self._windows[pass_of(rank, event)] = window
         self._open.setdefault(rank, []).append(window)
 
     def _close(self, rank: int, window: _Window) -> None:

@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from dataclasses import dataclass
-from pathlib import PurePath
 
-from paceline.audits.loader_passes import attempt_of
-from paceline.records.event import Event
+from paceline.records.event import Event, attempt_of
 from paceline.records.observed import Collective
 from paceline.records.observed_rank import FileTouched, RankStarted
 
@@ -52,8 +50,9 @@ class FileTouches:
         """Process id by attempt and rank."""
         self._seen: dict[int, int] = defaultdict(int)
         self._paths: dict[tuple[int, str], dict[int, list[Touch]]] = {}
+        self._sorted: list[list[Touch]] | None = None
 
-    def feed(self, rank: int, event: Event) -> None:
+    def feed(self, rank: int, event: Event, world: int) -> None:
         """Take an opening; files of the system and of compilers are passed over."""
         if isinstance(event, RankStarted):
             self.hosts[rank] = event.host
@@ -69,13 +68,16 @@ class FileTouches:
             touches = self._paths.setdefault(key, {}).setdefault(rank, [])
             if len(touches) < _MOST_TOUCHES:
                 touches.append(Touch(rank, event, self._seen[rank]))
+                self._sorted = None
 
     def paths(self) -> list[list[Touch]]:
         """All openings of each path, ranks in order; paths in order, so that interleaving does not matter."""
-        return [
-            [touch for _, touches in sorted(ranks.items()) for touch in touches]
-            for _, ranks in sorted(self._paths.items())
-        ]
+        if self._sorted is None:
+            self._sorted = [
+                [touch for _, touches in sorted(ranks.items()) for touch in touches]
+                for _, ranks in sorted(self._paths.items())
+            ]
+        return self._sorted
 
     def same_host(self, touches: list[Touch]) -> list[Touch]:
         """Those of the ranks of one machine that has at least two of them; empty where no machine has."""
@@ -111,7 +113,7 @@ def is_log(path: str) -> bool:
 
 def is_event_file(path: str) -> bool:
     """A file of TensorBoard."""
-    return PurePath(path).name.startswith("events.out.tfevents.")
+    return path.rpartition("/")[2].startswith("events.out.tfevents.")
 
 
 def is_download(event: FileTouched) -> bool:

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from paceline.audits.audit import AcrossRanks
-from paceline.audits.loader_passes import attempt_of
-from paceline.records.event import Event
+from paceline.audits.across_ranks import AcrossRanks
+from paceline.records.event import Event, attempt_of
 from paceline.records.observed_rank import InputSeen
 
 LEAST = 3
@@ -75,7 +74,7 @@ class IdenticalInputs:
         self.compared = 0
 
     def feed(self, rank: int, event: Event, world: int) -> None:
-        """Take an input; other events are passed over."""
+        """Take an input; other events are ignored."""
         if not isinstance(event, InputSeen) or world < 2:
             return
         slot = (attempt_of(event), event.wrapper, event.forward)

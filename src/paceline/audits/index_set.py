@@ -21,6 +21,7 @@ class IndexSet:
         self.overflow = False
         self._once = bytearray()
         self._again: set[int] = set()
+        self._bits: int | None = None
 
     def add(self, indices: Collection[int]) -> None:
         """Add the indices of a batch."""
@@ -30,6 +31,7 @@ class IndexSet:
         if min(indices) < 0 or last >= LARGEST:
             self.overflow = True
             return
+        self._bits = None
         once = self._once
         if last >> 3 >= len(once):
             once.extend(bytes((last >> 3) + 1 - len(once)))
@@ -44,7 +46,9 @@ class IndexSet:
     @property
     def bits(self) -> int:
         """The set as an integer: bit i stands for index i."""
-        return int.from_bytes(self._once, "little")
+        if self._bits is None:
+            self._bits = int.from_bytes(self._once, "little")
+        return self._bits
 
     @property
     def again(self) -> set[int]:

@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-
-import msgspec
+from typing import TypeVar
 
 from paceline.audits.index_set import IndexSet
-from paceline.records.event import Event
+from paceline.records.event import Event, attempt_of
 from paceline.records.observed_rank import LedgerBatch, LoaderBegun, LoaderEnded, ModelWrapped
 
 MOST_PASSES = 8
@@ -25,12 +24,15 @@ LEDGER_PASSES = 3
 MOST_BYTES = 64 << 20
 """Of all bitmaps together."""
 TORCH_SAMPLERS = ("RandomSampler", "SequentialSampler")
+T = TypeVar("T")
 Series = tuple[object, ...]
+Pass = tuple[int, int, int, int]
+"""Attempt, rank, number of the loader, and number of the pass over it."""
 
 
-def attempt_of(event: Event) -> int:
-    """Which start of the job wrote an event."""
-    return 1 if isinstance(event.attempt, msgspec.UnsetType) else event.attempt
+def pass_of(rank: int, event: LoaderBegun | LoaderEnded | LedgerBatch) -> Pass:
+    """The pass that an event of a rank belongs to."""
+    return attempt_of(event), rank, event.loader, event.number
 
 
 @dataclass
@@ -114,59 +116,54 @@ class SharedPass:
 
 
 class LoaderPasses:
-    """Collects the first passes of each series of all ranks.
+    """Collects the first passes of each series of all ranks."""
 
-    Args:
-        ledger: also collect sample indices.
-    """
-
-    def __init__(self, *, ledger: bool = True) -> None:
-        self._ledger = ledger
+    def __init__(self) -> None:
+        self._world = 0
         self._bytes = 0
         self._models: dict[int, int] = defaultdict(int)
-        self._by_number: dict[tuple[int, int, int, int], RankPass] = {}
+        self._by_number: dict[Pass, RankPass] = {}
         self._series: dict[Series, dict[int, list[RankPass]]] = {}
+        self._shared: list[SharedPass] | None = None
 
-    def feed(self, rank: int, event: Event) -> None:
-        """Take the events of passes; others are passed over."""
-        if isinstance(event, LoaderBegun):
+    def feed(self, rank: int, event: Event, world: int) -> None:
+        """Take the events of passes; others are ignored."""
+        if isinstance(event, LedgerBatch):
+            self._add(rank, event)
+        elif isinstance(event, LoaderBegun):
+            self._world, self._shared = world, None
             self._begin(rank, event)
         elif isinstance(event, LoaderEnded):
-            found = self._by_number.get((attempt_of(event), rank, event.loader, event.number))
-            if found is not None:
+            self._world, self._shared = world, None
+            if (found := self._by_number.get(pass_of(rank, event))) is not None:
                 found.ended = event
-        elif isinstance(event, LedgerBatch) and self._ledger:
-            self._add(rank, event)
         elif isinstance(event, ModelWrapped):
             self._models[rank] += 1
 
-    def shared(self, world: int) -> Iterator[SharedPass]:
+    def shared(self) -> list[SharedPass]:
         """Passes that every rank of the job began and ended, each series in order."""
-        for series, ranks in self._series.items():
-            if world < 2 or len(ranks) < world:
-                continue
-            for ordinal in range(min(len(passes) for passes in ranks.values())):
-                each = {rank: passes[ordinal] for rank, passes in sorted(ranks.items())}
-                begun = {rank: one.begun for rank, one in each.items() if one.begun is not None}
-                ended = {rank: one.ended for rank, one in each.items() if one.ended is not None}
-                if len(begun) == len(ended) == len(each):
-                    yield SharedPass(series, ordinal, each, begun, ended)
+        if self._shared is None:
+            self._shared = [
+                SharedPass(series, ordinal, each, begun, ended)
+                for series, ordinal, each in self._aligned()
+                if (begun := _all({rank: one.begun for rank, one in each.items()}))
+                and (ended := _all({rank: one.ended for rank, one in each.items()}))
+            ]
+        return self._shared
 
-    def begun(self, world: int) -> Iterator[dict[int, LoaderBegun]]:
+    def begun(self) -> list[dict[int, LoaderBegun]]:
         """Passes that every rank of the job began after the same optimizer step, ended or not."""
-        for ranks in self._series.values():
-            if world < 2 or len(ranks) < world:
-                continue
-            for each in zip(*(ranks[rank] for rank in sorted(ranks)), strict=False):
-                begun = {rank: one.begun for rank, one in zip(sorted(ranks), each, strict=True) if one.begun}
-                if len(begun) == len(each) and len({one.step for one in begun.values()}) == 1:
-                    yield begun
+        found = [_all({rank: one.begun for rank, one in each.items()}) for _, _, each in self._aligned()]
+        return [begun for begun in found if len({one.step for one in begun.values()}) == 1]
 
-    def __len__(self) -> int:
-        return sum(len(passes) for ranks in self._series.values() for passes in ranks.values())
+    def _aligned(self) -> Iterator[tuple[Series, int, dict[int, RankPass]]]:
+        for series, ranks in self._series.items():
+            if len(ranks) >= self._world > 1:
+                for ordinal, each in enumerate(zip(*(ranks[rank] for rank in sorted(ranks)), strict=False)):
+                    yield series, ordinal, dict(zip(sorted(ranks), each, strict=True))
 
     def _begin(self, rank: int, event: LoaderBegun) -> None:
-        key = (attempt_of(event), rank, event.loader, event.number)
+        key = pass_of(rank, event)
         series = series_of(event)
         if series not in self._series and len(self._series) >= MOST_SERIES:
             return
@@ -181,7 +178,7 @@ class LoaderPasses:
             found.indices = None
 
     def _add(self, rank: int, event: LedgerBatch) -> None:
-        key = (attempt_of(event), rank, event.loader, event.number)
+        key = pass_of(rank, event)
         found = self._by_number.get(key)
         if found is None:
             if event.number >= LEDGER_PASSES or len(self._by_number) > MOST_SERIES * MOST_PASSES:
@@ -203,6 +200,12 @@ class LoaderPasses:
             return False
         passes = self._series[series_of(found.begun)][rank]
         return all(found is not each for each in passes[:LEDGER_PASSES])
+
+
+def _all(values: dict[int, T | None]) -> dict[int, T]:
+    """The values of all ranks; empty unless each rank has one."""
+    found = {rank: value for rank, value in values.items() if value is not None}
+    return found if len(found) == len(values) else {}
 
 
 def series_of(begun: LoaderBegun) -> Series:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Any
 
-from paceline.audits.audit import Audit, ranks_text
 from paceline.audits.divergence import Difference, Divergence, instant
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
 from paceline.records.observed import Collective, Fingerprint
 from paceline.records.observed_rank import GroupMade, ModelWrapped, ObservedStep, ScriptEnded, StateRestored
@@ -23,7 +23,6 @@ from paceline.records.observed_rank import GroupMade, ModelWrapped, ObservedStep
 _SHARDS = ("fsdp", "shard")
 _LOCAL_HOOKS = ("local", "noop")
 """Parts of the names of communication hooks that do not average over all ranks, as `post_localSGD_hook`."""
-T = TypeVar("T")
 Names = Callable[[str], bool]
 """Which tensors count, by name."""
 
@@ -43,22 +42,6 @@ def among(names: list[str]) -> Names:
     """Tensors that an event lists; a name without the prefix of its model stands for that of any model."""
     listed = set(names)
     return lambda name: name in listed or name.rpartition("/")[2] in listed
-
-
-class Earliest(Generic[T]):
-    """Keeps the value of the lowest step, of the lowest rank among equals, and which ranks had one."""
-
-    def __init__(self) -> None:
-        self.at: tuple[int, int] | None = None
-        """Step and rank."""
-        self.value: T | None = None
-        self.ranks: set[int] = set()
-
-    def add(self, step: int, rank: int, value: T) -> None:
-        """Take a value of a rank; of two with the same step and rank the first stays."""
-        self.ranks.add(rank)
-        if self.at is None or (step, rank) < self.at:
-            self.at, self.value = (step, rank), value
 
 
 class Replicas:
@@ -91,7 +74,8 @@ class Replicas:
         self._world = world
         if isinstance(event, Fingerprint):
             self._fingerprinted.add(rank)
-            self._named |= {name.partition(":")[2] for name in event.digests if name.startswith("parameter:")}
+            if event.moment != "gradients":
+                self._named.update(name for name in event.digests if name.startswith("parameter:"))
             self._divergence.feed(rank, event, world)
         elif isinstance(event, ObservedStep):
             self.reached[rank] = max(event.step, self.reached.get(rank, 0))
@@ -112,8 +96,8 @@ class Replicas:
 
     @property
     def compared(self) -> list[tuple[int, str]]:
-        """Instants at which all ranks were compared, as (step, moment)."""
-        return sorted(set(self._divergence.compared), key=lambda at: instant(*at))
+        """Instants at which all ranks were compared, as (step, moment), in order of time."""
+        return self._divergence.compared
 
     @property
     def unobserved(self) -> bool:
@@ -137,9 +121,9 @@ class Replicas:
 
     def covers(self, names: list[str]) -> bool:
         """Whether fingerprints that were compared after a step have all these parameters."""
-        bare = {name.rpartition("/")[2] for name in self._named}
-        compared = any(moment in ("state", "end") for _, moment in self.compared)
-        return compared and all(name in self._named or name in bare for name in names)
+        named = {name.removeprefix("parameter:") for name in self._named}
+        named |= {name.rpartition("/")[2] for name in named}
+        return any(moment in ("state", "end") for _, moment in self.compared) and named.issuperset(names)
 
     def differences(self, kind: str, names: Names = any_name) -> list[Difference]:
         """Differences of a kind in tensors that should be equal, in order of time."""
@@ -147,7 +131,7 @@ class Replicas:
             return []
         sharded = any(part in each.wrapper.lower() for each in self._wrapped() for part in _SHARDS)
         found = []
-        for each in sorted(self._divergence.differences, key=lambda each: each.instant):
+        for each in self._divergence.differences:
             kept = [name for name in each.names if names(name) and not (sharded and of_wrapped(name))]
             if each.kind == kind and kept:
                 found.append(replace(each, names=kept))
@@ -207,26 +191,6 @@ class Replicas:
         differing = {(each.step, each.moment) for each in found}
         later = [at for at in self.compared if instant(*at) > found[0].instant and at[1] in ("state", "end")]
         return sum(at not in differing for at in later) >= 2
-
-
-class ReplicaAudit(Audit):
-    """An audit that needs to know whether the ranks' parameters part."""
-
-    explains_divergence = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.replicas = Replicas()
-
-    def take(self, rank: int, event: Event) -> None:
-        """Feed one event of a rank."""
-        super().take(rank, event)
-        self.replicas.feed(rank, event, self.world)
-
-    def looked_at(self) -> str:
-        """At how many instants the ranks were compared."""
-        instants = len(self.replicas.compared)
-        return f"parameters and gradients of {self.world} ranks at {instants} instants" if instants else ""
 
 
 def effect(difference: Difference) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable
-from functools import cache
 from pathlib import Path
 
-from paceline.audits.audit import TOPICS, Audit, ranks_text
+from paceline.audits.audit import TOPICS, Audit
 from paceline.audits.catalog import AUDITS
+from paceline.audits.run_state import RunState
+from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
 from paceline.records.ledger import read_ledger
 from paceline.records.observed import Fingerprint, NotObserved, StepTiming
@@ -44,20 +44,24 @@ class RunJudge:
         audits: one of each kind.
         failed: why an audit was given up, by its code.
         ranks: that were observed.
-        world: ranks of the job; 0 before the first event.
+        run: what the audits share.
         steps: optimizer steps of the rank that took most, as far as they were recorded.
     """
 
     def __init__(self, audits: Iterable[type[Audit]] = AUDITS) -> None:
-        self.audits = [kind() for kind in audits]
-        self._hearing: dict[type[Event], list[Audit]] = {}
+        self.run = RunState()
+        self.audits = [kind(self.run) for kind in audits]
+        self._fed = [audit for audit in self.audits if type(audit).feed is not Audit.feed]
         self.failed: dict[str, str] = {}
         self.ranks: set[int] = set()
-        self.world = 0
         self.steps = 0
         self._held: dict[int, list[Event] | None] = {}
-        self._watched: dict[int, set[str]] = {}
         self._missing: dict[str, tuple[str, set[int]]] = {}
+
+    @property
+    def world(self) -> int:
+        """Ranks of the job; 0 before the first event."""
+        return self.run.world
 
     def feed(self, rank: int, event: Event) -> None:
         """Take one event of a rank.
@@ -87,14 +91,12 @@ class RunJudge:
             self._judge(rank, each)
 
     def _judge(self, rank: int, event: Event) -> None:
-        kind = type(event)
-        if kind not in self._hearing:
-            self._hearing[kind] = [audit for audit in self.audits if kind in _heard_by(type(audit).__module__)]
-        for audit in self._hearing[kind]:
+        self.run.feed(rank, event)
+        for audit in self._fed:
             if audit.code in self.failed:
                 continue
             try:
-                audit.take(rank, event)
+                audit.feed(rank, event)
             except Exception as error:  # noqa: BLE001  a judge that fails must not end the run or the other judges
                 self.failed[audit.code] = f"{type(error).__name__}: {error}"
 
@@ -102,13 +104,9 @@ class RunJudge:
         match event:
             case RankStarted():
                 self.ranks.add(rank)
-                self.world = max(self.world, event.world)
-                self._watched[rank] = set(event.watched)
             case NotObserved():
                 self._missing.setdefault(event.what, (event.why, set()))[1].add(rank)
-            case ObservedStep():
-                self.steps = max(self.steps, event.step)
-            case ScriptEnded():
+            case ObservedStep() | ScriptEnded():
                 self.steps = max(self.steps, event.step)
 
     def findings(self) -> list[Finding]:
@@ -152,24 +150,6 @@ class RunJudge:
                     found.append(NotObserved(what=topic, why=_WHY[topic] if self.world > 1 else "the job has one rank"))
         found += [NotObserved(what=code, why=f"the audit failed: {why}") for code, why in self.failed.items()]
         return found
-
-
-@cache
-def _heard_by(module: str) -> frozenset[type[Event]]:
-    """Events that an audit can tell apart: those that its module, or one that it uses, has imported."""
-    heard: set[type[Event]] = set()
-    waiting, seen = [module], set()
-    while waiting:
-        name = waiting.pop()
-        if name in seen:
-            continue
-        seen.add(name)
-        for value in vars(sys.modules[name]).values():
-            if isinstance(value, type) and issubclass(value, Event):
-                heard.add(value)
-            elif (home := getattr(value, "__module__", None)) in sys.modules and home.startswith("paceline.audits."):
-                waiting.append(home)
-    return frozenset(heard)
 
 
 def judge_ledger(judge: RunJudge, run: Path) -> None:

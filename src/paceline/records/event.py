@@ -31,3 +31,8 @@ class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type"):
 
     attempt: int | msgspec.UnsetType = msgspec.UNSET
     """Which start of a restarted job wrote this, 1 for the first; left out where a job is not restarted."""
+
+
+def attempt_of(event: Event) -> int:
+    """Which start of the job wrote an event."""
+    return 1 if event.attempt is msgspec.UNSET else event.attempt
