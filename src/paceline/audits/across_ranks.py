@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+
+
+def parted(values: Mapping[int, object]) -> list[int]:
+    """Ranks whose value is not that of the lowest rank, in order."""
+    return [rank for rank in sorted(values) if values[rank] != values[min(values)]]
 
 
 class AcrossRanks(Generic[T]):
@@ -34,6 +39,38 @@ class AcrossRanks(Generic[T]):
         if len(self._complete) > self._keep:
             del self._complete[next(iter(self._complete))]
         return dict(sorted(values.items()))
+
+
+class FirstDifference(Generic[T]):
+    """Compares one value a rank under equal keys, and keeps the values of the first key that differ.
+
+    Args:
+        of: what is compared.
+
+    Attributes:
+        compared: keys compared.
+        ranks: the first values that differ, by rank; empty while all are equal.
+    """
+
+    def __init__(self, of: Callable[[T], object]) -> None:
+        self.compared = 0
+        self.ranks: dict[int, T] = {}
+        self._of = of
+        self._values: AcrossRanks[T] = AcrossRanks()
+
+    def add(self, key: Hashable, rank: int, value: T, world: int) -> None:
+        """Add a rank's value."""
+        ranks = self._values.add(key, rank, value, world)
+        if ranks is None or world < 2:
+            return
+        self.compared += 1
+        if not self.ranks and parted({rank: self._of(each) for rank, each in ranks.items()}):
+            self.ranks = ranks
+
+    @property
+    def parted(self) -> list[int]:
+        """Ranks whose value is not that of the lowest rank; empty while all are equal."""
+        return parted({rank: self._of(each) for rank, each in self.ranks.items()})
 
 
 class Earliest(Generic[T]):

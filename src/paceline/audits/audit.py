@@ -59,7 +59,7 @@ class Audit(abc.ABC):
 
     @abc.abstractmethod
     def findings(self) -> list[Finding]:
-        """The findings from the events so far."""
+        """The findings from the events so far; most audits report the first fault of their kind only."""
 
     @abc.abstractmethod
     def looked_at(self) -> str:

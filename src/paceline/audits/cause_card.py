@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from pathlib import Path
 
 from paceline.audits.process_ends import advice, ending, signal_name
 from paceline.audits.root_cause import Explained, RootCause, diagnose
+from paceline.audits.wording import ranks_text
 from paceline.records.launched import Attempt, Cause
 from paceline.records.wrap import text_card
 
@@ -62,7 +62,7 @@ def _title(cause: RootCause) -> str:
     if first.aborted_after_success:
         return f"rank {rank} was aborted at its exit, after its work was done"
     if cause.tied:
-        ranks = _numbers([rank, *(each.end.rank for each in cause.tied)])
+        ranks = ranks_text([rank, *(each.end.rank for each in cause.tied)])
         summaries = {each.raised.summary if each.raised else "" for each in (first, *cause.tied)}
         if len(summaries) == 1 and first.raised:
             return f"{ranks} failed with the same exception"
@@ -138,10 +138,8 @@ def _next_step(cause: RootCause) -> str:
             return f"{few[1]} of {few[2]} processes came: does the script set world_size itself?"
         running = [each.end.rank for each in cause.others if each.kind == "stopped"]
         if running:
-            was = "was" if len(running) == 1 else "were"
-            return (
-                f"{_numbers(running)} {was} still running when the launcher stopped the job: look at the end of the log"
-            )
+            were = f"{ranks_text(running)} {'was' if len(running) == 1 else 'were'}"
+            return f"{were} still running when the launcher stopped the job: look at the end of the log"
         return "look at the end of each rank's log, and at the other machines where there are some"
     if first.aborted_after_success:
         return (
@@ -157,11 +155,3 @@ def _next_step(cause: RootCause) -> str:
         more = "; run again with one worker to see whether the ranks matter" if cause.others else ""
         return f"the log has the whole traceback{more}"
     return advice(first.end.exit_code)
-
-
-def _numbers(ranks: Sequence[int]) -> str:
-    """`rank 1`, `ranks 0 and 2`, `ranks 0, 1 and 2`."""
-    ordered = [str(each) for each in sorted(ranks)]
-    if len(ordered) == 1:
-        return f"rank {ordered[0]}"
-    return f"ranks {', '.join(ordered[:-1])} and {ordered[-1]}"

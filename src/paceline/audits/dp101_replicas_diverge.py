@@ -49,7 +49,6 @@ class ReplicasDiverge(ReplicaAudit):
         self._reentrant: Place | None = None
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note where each rank's optimizer steps, and whether DDP made the parameters equal."""
         if isinstance(event, ObservedStep):
             self._reentrant = self._reentrant or event.reentrant_place
             if event.step_place is not None:

@@ -50,7 +50,6 @@ class ForwardBypassesWrapper(ReplicaAudit):
         self._forward: Place | None = None
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note steps with such backward passes, and what the optimizers hold."""
         if isinstance(event, ObservedStep) and event.backwards_unwrapped > 0:
             self._unwrapped.add(event.step, rank, event)
             if event.forwards == 0 and self._forward is None:

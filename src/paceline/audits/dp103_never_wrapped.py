@@ -53,7 +53,6 @@ class NeverWrapped(ReplicaAudit):
         self._subsets: dict[tuple[int, int], set[str | None]] = {}
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note steps, collectives, and whether ranks read different data."""
         if isinstance(event, ObservedStep):
             self._first.add(event.step, rank, event)
             self._reductions += event.reductions or 0 if event.step > 1 else 0
@@ -66,7 +65,6 @@ class NeverWrapped(ReplicaAudit):
             self._subsets.setdefault((event.loader, event.number), set()).add(event.subset)
 
     def findings(self) -> list[Finding]:
-        """At most one."""
         groups = self.replicas.groups
         together = len(groups) == self.world > 1 and all(each.world == self.world for each in groups.values())
         if not together or self.replicas.models or self._first.value is None:
@@ -86,7 +84,6 @@ class NeverWrapped(ReplicaAudit):
             "broadcast the parameters from rank 0 once before the first step, or wrap the model in DDP"
             if self._gradients_agree()
             else "wrap the model before the first step: model = DDP(model)",
-            faults=("F39",),
             place=step.step_place or step.backward_place,
             rank=difference.ranks[0] if difference else None,
             step=difference.step if difference else step.step,

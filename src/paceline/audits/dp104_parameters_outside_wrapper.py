@@ -25,6 +25,7 @@ from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
 from paceline.audits.replicas import effect, evidence, of_wrapped
 from paceline.audits.run_state import RunState
+from paceline.audits.wording import names_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import OptimizerSeen
 from paceline.records.schema import Finding
@@ -46,7 +47,6 @@ class ParametersOutsideWrapper(ReplicaAudit):
         self._first: Earliest[OptimizerSeen] = Earliest()
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note optimizers with parameters that no wrapper has."""
         if isinstance(event, OptimizerSeen) and event.outside:
             self._first.add(event.step, rank, event)
 
@@ -73,15 +73,13 @@ class ParametersOutsideWrapper(ReplicaAudit):
 
     def _found(self, seen: OptimizerSeen, difference: Difference | None) -> Finding:
         names = difference.names if difference else [name for name in seen.outside if _outside(name)]
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         shown = (
             effect(difference) if difference else "their gradients are not reduced, so each rank trains its own copy"
         )
         return self.finding(
             "error" if difference else "warning",
-            f"{seen.kind} trains parameters outside the DDP wrapper ({names[0]}{others}): {shown}",
+            f"{seen.kind} trains parameters outside the DDP wrapper ({names_text(names)}): {shown}",
             f"wrap the module that holds {names[0]} in DDP, or make it part of the model before wrapping",
-            faults=("F41",),
             place=seen.place,
             rank=difference.ranks[0] if difference else None,
             step=difference.step if difference else seen.step,

@@ -25,6 +25,7 @@ from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
 from paceline.audits.replicas import among, effect, evidence
 from paceline.audits.run_state import RunState
+from paceline.audits.wording import names_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ModelMoved, ModelWrapped, TrainableChanged
 from paceline.records.schema import Finding
@@ -61,7 +62,6 @@ class TrainableSetChanged(ReplicaAudit):
                 del self._now[key]
 
     def findings(self) -> list[Finding]:
-        """At most one."""
         added, removed = self._added.value, self._removed.value
         if added is not None:
             names = _named(added)
@@ -85,15 +85,13 @@ class TrainableSetChanged(ReplicaAudit):
         return not later and stepped and (ended or self.replicas.unobserved)
 
     def _found(self, change: TrainableChanged, names: list[str], difference: Difference | None) -> Finding:
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         was = "trainable" if change.added else "frozen or replaced"
-        became = f"{names[0]}{others} became {was} after DDP registered its parameters (step {change.step})"
+        became = f"{names_text(names)} became {was} after DDP registered its parameters (step {change.step})"
         shown = f": {effect(difference)}" if difference else ": its gradients are not reduced"
         return self.finding(
             "error" if difference else "warning",
             f"{became}{shown}",
             "freeze and unfreeze before wrapping, and wrap again after each change: model = DDP(model.module)",
-            faults=("F43",),
             place=change.place,
             rank=difference.ranks[0] if difference else None,
             step=change.step,

@@ -41,7 +41,6 @@ class StepWithoutSynchronization(ReplicaAudit):
         self._first: Earliest[ObservedStep] = Earliest()
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note steps whose last micro-step was not to be reduced."""
         if isinstance(event, ObservedStep) and event.synchronized and not event.synchronized[-1]:
             self._first.add(event.step, rank, event)
 
@@ -60,7 +59,6 @@ class StepWithoutSynchronization(ReplicaAudit):
                 f"{of} before optimizer step {step.step} ran within no_sync(), so its gradients were not reduced; "
                 f"{effect(difference)}",
                 "leave no_sync() for the micro-step that optimizer.step() follows, also in the last partial window",
-                faults=("F25",),
                 place=step.forward_place or step.step_place,
                 rank=difference.ranks[0],
                 step=step.step,

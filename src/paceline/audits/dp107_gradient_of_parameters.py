@@ -42,12 +42,10 @@ class GradientOfParameters(ReplicaAudit):
         self._first: Earliest[GradientTaken] = Earliest()
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note the first call."""
         if isinstance(event, GradientTaken):
             self._first.add(event.step, rank, event)
 
     def findings(self) -> list[Finding]:
-        """At most one."""
         taken = self._first.value
         difference = self.replicas.since(taken.step, of_wrapped) if taken is not None else None
         if taken is None or difference is None:
@@ -58,7 +56,6 @@ class GradientOfParameters(ReplicaAudit):
                 f"torch.autograd.grad takes gradients of {taken.parameters} parameters, which DDP does not reduce; "
                 f"{effect(difference)}",
                 "call loss.backward(), or average these gradients over ranks before they are used",
-                faults=("F44",),
                 place=taken.place,
                 rank=difference.ranks[0],
                 step=difference.step,

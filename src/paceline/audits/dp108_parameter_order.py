@@ -19,10 +19,10 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.across_ranks import AcrossRanks
+from paceline.audits.across_ranks import FirstDifference
 from paceline.audits.audit import Audit
 from paceline.audits.run_state import RunState
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import count_text, ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ModelWrapped
 from paceline.records.schema import Finding
@@ -38,35 +38,23 @@ class ParameterOrder(Audit):
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
-        self._models: AcrossRanks[ModelWrapped] = AcrossRanks()
-        self._compared = 0
-        self._first: dict[int, ModelWrapped] | None = None
+        self._models: FirstDifference[ModelWrapped] = FirstDifference(lambda each: each.order)
 
     def feed(self, rank: int, event: Event) -> None:
-        """Compare the models of one number once every rank has wrapped its own."""
-        if not isinstance(event, ModelWrapped):
-            return
-        ranks = self._models.add((event.attempt, event.number), rank, event, self.world)
-        if ranks is None:
-            return
-        self._compared += 1
-        together = all(each.group in (0, self.world) for each in ranks.values())
-        if self._first is None and together and len({each.order for each in ranks.values()}) > 1:
-            self._first = ranks
+        if isinstance(event, ModelWrapped) and event.group in (0, self.world):
+            self._models.add((event.attempt, event.number), rank, event, self.world)
 
     def findings(self) -> list[Finding]:
-        """At most one."""
-        if self._first is None:
+        ranks, parted = self._models.ranks, self._models.parted
+        if not parted:
             return []
-        (_, base), *others = self._first.items()
-        parted = [rank for rank, each in others if each.order != base.order]
-        other = self._first[parted[0]]
+        base, other = ranks[min(ranks)], ranks[parted[0]]
         names = zip(base.first_names, other.first_names, strict=False)
         position, pair = next(((number, pair) for number, pair in enumerate(names) if pair[0] != pair[1]), (None, None))
         holds = (
-            f"parameter {position} is {pair[0]} on rank {min(self._first)} and {pair[1]} on {ranks_text(parted)}"
+            f"parameter {position} is {pair[0]} on rank {min(ranks)} and {pair[1]} on {ranks_text(parted)}"
             if pair is not None
-            else f"{ranks_text(parted)} registered other names, shapes or types than rank {min(self._first)}"
+            else f"{ranks_text(parted)} registered other names, shapes or types than rank {min(ranks)}"
         )
         return [
             self.finding(
@@ -74,15 +62,13 @@ class ParameterOrder(Audit):
                 f"the parameters of {base.model} stand in different order on the ranks ({holds}): "
                 "DDP averages gradients of different parameters",
                 "build modules in a fixed order on all ranks: iterate over a list or sorted(...), not over a set",
-                faults=("F46",),
                 place=other.place or base.place,
                 rank=parted[0],
                 step=base.step,
-                orders={str(rank): each.order for rank, each in self._first.items()},
+                orders={str(rank): each.order for rank, each in ranks.items()},
             )
         ]
 
     def looked_at(self) -> str:
-        """How many models were compared."""
-        models = f"{self._compared} wrapped model{'s' if self._compared > 1 else ''}"
-        return f"the parameter order of {models}" if self._compared and self.world > 1 else ""
+        models = self._models.compared
+        return f"the parameter order of {count_text(models, 'wrapped model')}" if models else ""

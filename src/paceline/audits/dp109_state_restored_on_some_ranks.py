@@ -27,7 +27,7 @@ from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
 from paceline.audits.replicas import effect, evidence, of_wrapped
 from paceline.audits.run_state import RunState
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import ranks_text, when_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import StateRestored
 from paceline.records.schema import Finding
@@ -71,14 +71,12 @@ class StateRestoredOnSomeRanks(ReplicaAudit):
 
     def _found(self, ranks: dict[int, StateRestored], difference: Difference | None) -> Finding:
         first = ranks[min(ranks)]
-        when = "before the first step" if first.step == 0 else f"after step {first.step}"
         shown = f"; {effect(difference)}" if difference else "; the other ranks train on from another state"
         return self.finding(
             "error" if difference else "warning",
-            f"only {ranks_text(ranks)} restored the {first.what} ({first.name}) {when}{shown}",
+            f"only {ranks_text(ranks)} restored the {first.what} ({first.name}) {when_text(first.step)}{shown}",
             f"call {first.what}.load_state_dict() on every rank"
             + (", or before DDP(model), which broadcasts rank 0's" if first.what == "model" else ""),
-            faults=("F95",),
             place=first.place,
             rank=min(ranks),
             step=first.step,

@@ -24,7 +24,7 @@ from collections import defaultdict
 
 from paceline.audits.audit import Audit
 from paceline.audits.run_state import RunState
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import count_text, names_text, ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ObservedStep, OptimizerSeen
 from paceline.records.schema import Finding
@@ -71,14 +71,12 @@ class OptimizerWithoutModel(Audit):
         if not ranks:
             return self._replaced()
         idle, elsewhere = self._idle[ranks[0]], self._elsewhere[ranks[0]]
-        others = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
         return [
             self.finding(
                 "error",
                 f"{ranks_text(ranks)}: none of the {idle.parameters} parameters of {idle.kind} gets a gradient, and "
-                f"{elsewhere[0]}{others}, which do, belong to no optimizer: nothing trains",
+                f"{names_text(elsewhere)}, which do, belong to no optimizer: nothing trains",
                 "build the optimizer from model.parameters() after the last change of the model's layers and device",
-                faults=("F42",),
                 place=idle.place,
                 rank=ranks[0],
                 step=idle.step,
@@ -94,15 +92,12 @@ class OptimizerWithoutModel(Audit):
         rank = min(self._partly)
         seen = self._partly[rank]
         elsewhere = seen.wrapped_with_gradient_elsewhere
-        others = f" and {len(elsewhere) - 1} more" if len(elsewhere) > 1 else ""
         return [
             self.finding(
                 "warning",
-                f"{ranks_text(self._partly)}: {seen.without_gradient} of {seen.parameters} parameters of "
-                f"{seen.kind} get no gradient, and {elsewhere[0]}{others}, which do, belong to no optimizer and do not "
-                "train",
+                f"{ranks_text(self._partly)}: {seen.without_gradient} of {seen.parameters} parameters of {seen.kind} "
+                f"get no gradient, and {names_text(elsewhere)}, which do, belong to no optimizer and do not train",
                 "build the optimizer from model.parameters() after the last change of the model's layers and device",
-                faults=("F42",),
                 place=seen.place,
                 rank=rank,
                 step=seen.step,
@@ -113,6 +108,5 @@ class OptimizerWithoutModel(Audit):
         ]
 
     def looked_at(self) -> str:
-        """On how many ranks optimizers were seen."""
         ranks = len(self._trains | set(self._idle))
-        return f"which parameters get gradients, on {ranks} rank{'s' if ranks > 1 else ''}" if ranks else ""
+        return f"which parameters get gradients, on {count_text(ranks, 'rank')}" if ranks else ""

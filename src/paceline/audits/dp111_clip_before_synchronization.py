@@ -48,7 +48,6 @@ class ClipBeforeSynchronization(Audit):
         self._clipped: set[int] = set()
 
     def feed(self, rank: int, event: Event) -> None:
-        """Count steps that clip, and those that clip too early."""
         if not isinstance(event, ObservedStep):
             return
         self._optimizers.add((rank, event.optimizer))
@@ -75,7 +74,6 @@ class ClipBeforeSynchronization(Audit):
                     f"{ranks_text(self._scaled.ranks)}: step {scaled.step} clips gradients that still carry "
                     f"the loss scale {scaled.loss_scale:g}, so the threshold is that many times too small",
                     "call scaler.unscale_(optimizer) before clip_grad_norm_()",
-                    faults=("F30",),
                     place=scaled.clip_place,
                     rank=min(self._scaled.ranks),
                     step=scaled.step,
@@ -94,7 +92,6 @@ class ClipBeforeSynchronization(Audit):
             _severity(step),
             f"{ranks_text(self._early.ranks)}: step {step.step} clips gradients {inside}",
             "clip once, after the last backward pass and right before optimizer.step()",
-            faults=("F30",),
             place=step.clip_place,
             rank=min(self._early.ranks),
             step=step.step,
@@ -104,7 +101,6 @@ class ClipBeforeSynchronization(Audit):
         )
 
     def looked_at(self) -> str:
-        """How many steps clip."""
         return f"clipping in {len(self._clipped)} steps" if self._clipped else ""
 
 

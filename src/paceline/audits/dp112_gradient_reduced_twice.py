@@ -72,7 +72,6 @@ class GradientReducedTwice(Audit):
         self._compared: set[int] = set()
 
     def feed(self, rank: int, event: Event) -> None:
-        """Classify steps whose gradients DDP had reduced."""
         if isinstance(event, OptimizerSeen):
             self._outside |= bool(event.outside)
         if not isinstance(event, ObservedStep):
@@ -116,7 +115,6 @@ class GradientReducedTwice(Audit):
                     severity,
                     f"step {step.step}: {message.format(world=self.world)}",
                     advice,
-                    faults=("F129",),
                     place=step.reduce_place or step.step_place,
                     rank=min(first.ranks),
                     step=step.step,
@@ -129,7 +127,6 @@ class GradientReducedTwice(Audit):
         return found
 
     def looked_at(self) -> str:
-        """At how many steps norms were compared."""
         return f"norms of gradients before and at {len(self._compared)} steps" if self._compared else ""
 
 

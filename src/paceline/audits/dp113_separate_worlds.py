@@ -62,7 +62,6 @@ class SeparateWorlds(Audit):
             self._ended.add(rank)
 
     def findings(self) -> list[Finding]:
-        """At most one."""
         if self.world < 2 or len(self._steps) < 2:
             return []
         alone = [
@@ -87,7 +86,6 @@ class SeparateWorlds(Audit):
             f"{self.world} processes were started together, and {ranks_text(ranks)} train apart, {how}: "
             f"these are {len(ranks)} trainings of their own",
             "call init_process_group() before training and let it read RANK and WORLD_SIZE from the environment",
-            faults=("F128",),
             place=group.place if group else step.step_place,
             rank=ranks[0],
             step=step.step,
@@ -96,5 +94,4 @@ class SeparateWorlds(Audit):
         )
 
     def looked_at(self) -> str:
-        """What the processes made."""
         return f"process groups of {len(self._groups)} processes" if self._groups and self.world > 1 else ""

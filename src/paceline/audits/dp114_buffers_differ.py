@@ -30,7 +30,7 @@ from paceline.audits.audit import ReplicaAudit
 from paceline.audits.evaluations import Evaluated, Evaluations
 from paceline.audits.replicas import of_wrapped
 from paceline.audits.run_state import RunState
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import names_text, ranks_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ModelWrapped
 from paceline.records.schema import Finding
@@ -60,7 +60,6 @@ class BuffersDiffer(ReplicaAudit):
         self._evaluations = Evaluations()
 
     def feed(self, rank: int, event: Event) -> None:
-        """Follow evaluations."""
         self._evaluations.feed(rank, event)
 
     def findings(self) -> list[Finding]:
@@ -101,7 +100,6 @@ class BuffersDiffer(ReplicaAudit):
         if not names or not self.replicas.models:
             return None
         first = next(each for each in states if set(each.names) & set(names))
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         model = self._models()[0]
         kept = any(each.options.get("broadcast_buffers") is False for each in self._models())
         effect = (
@@ -111,7 +109,7 @@ class BuffersDiffer(ReplicaAudit):
         )
         return self.finding(
             "warning",
-            f"{ranks_text(first.ranks)} updated the buffer {names[0]}{others} otherwise than rank 0 in step "
+            f"{ranks_text(first.ranks)} updated the buffer {names_text(names)} otherwise than rank 0 in step "
             f"{first.step}; {effect}",
             "reduce the statistics over ranks (all_reduce) where the buffer is updated",
             faults=("F58",),
@@ -136,12 +134,11 @@ class BuffersDiffer(ReplicaAudit):
     def _apart(
         self, step: int, ranks: dict[int, Evaluated], names: list[str], drifting: ModelWrapped | None
     ) -> Finding:
-        others = f" and {len(names) - 1} more" if len(names) > 1 else ""
         why = ", which broadcast_buffers=False keeps apart" if drifting else ""
         return self.finding(
             "warning",
             f"{ranks_text(ranks)} evaluate after step {step} with BatchNorm statistics of their own{why} "
-            f"({names[0]}{others}): the metric over ranks is that of no single model",
+            f"({names_text(names)}): the metric over ranks is that of no single model",
             "broadcast the buffers from rank 0 once before evaluating"
             if drifting
             else "evaluate through the DDP wrapper, or broadcast the buffers from rank 0 once before",
@@ -175,7 +172,6 @@ class BuffersDiffer(ReplicaAudit):
         )
 
     def looked_at(self) -> str:
-        """How many instants and evaluations were compared."""
         evaluations = len(self._evaluations.by_step)
         states = sum(moment == "state" for _, moment in self.replicas.compared)
         return f"buffers after {states} steps and in {evaluations} evaluations" if states or evaluations else ""

@@ -43,7 +43,6 @@ class AccumulationWithoutNoSync(Audit):
         self._optimizers: set[int] = set()
 
     def feed(self, rank: int, event: Event) -> None:
-        """Count steps with several reduced micro-steps."""
         if not isinstance(event, ObservedStep):
             return
         self._optimizers.add(event.optimizer)
@@ -76,5 +75,4 @@ class AccumulationWithoutNoSync(Audit):
         ]
 
     def looked_at(self) -> str:
-        """How many steps were judged."""
         return f"reductions in {len(self._judged)} steps" if self._judged and self.world > 1 else ""

@@ -26,6 +26,7 @@ from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
 from paceline.audits.replicas import effect, evidence
 from paceline.audits.run_state import RunState
+from paceline.audits.wording import when_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import ModelMoved
 from paceline.records.schema import Finding
@@ -43,7 +44,6 @@ class MovedAfterWrap(ReplicaAudit):
         self._first: Earliest[ModelMoved] = Earliest()
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note conversions that changed anything."""
         if isinstance(event, ModelMoved) and (event.replaced or event.converted):
             self._first.add(event.step, rank, event)
 
@@ -70,10 +70,9 @@ class MovedAfterWrap(ReplicaAudit):
             else f"changed type or device of {moved.converted} parameters"
         )
         shown = effect(difference) if difference else "DDP may no longer reduce their gradients"
-        when = f"after step {moved.step}" if moved.step else "before the first step"
         return self.finding(
             "error" if difference else "warning",
-            f"a conversion {when} {what} of the wrapped model: {shown}",
+            f"a conversion {when_text(moved.step)} {what} of the wrapped model: {shown}",
             "move and convert the model before DDP(model); to save it, copy its state_dict() to the CPU instead",
             faults=("F45",) if moved.replaced else ("F45", "F54") if difference else ("F54",),
             place=moved.place,

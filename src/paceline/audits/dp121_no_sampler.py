@@ -46,7 +46,6 @@ class NoSampler(Audit):
         return [one for one in found if one is not None][:1]
 
     def looked_at(self) -> str:
-        """How many passes were compared."""
         training = sum(1 for each in self.run.passes.shared() if each.training and not each.first.iterable)
         return f"samples of {training} training passes" if training else ""
 

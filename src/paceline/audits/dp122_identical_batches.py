@@ -71,7 +71,6 @@ class IdenticalBatches(Audit):
             self._forward_places.setdefault(rank, event.forward_place)
 
     def findings(self) -> list[Finding]:
-        """At most one."""
         found = self.run.inputs.found()
         if found is None or not self.run.parallel.everywhere:
             return []
@@ -95,7 +94,6 @@ class IdenticalBatches(Audit):
         ]
 
     def looked_at(self) -> str:
-        """How many forward passes were compared."""
         compared = self.run.inputs.compared
         return f"inputs of {compared} forward passes" if compared else ""
 

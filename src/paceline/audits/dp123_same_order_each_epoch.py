@@ -60,7 +60,6 @@ class SameOrderEachEpoch(Audit):
         return [each for each in found if each is not None][:2]
 
     def looked_at(self) -> str:
-        """How many passes were compared."""
         passes = sum(len(each) for each in self._series())
         return f"order of samples in {passes} training passes" if passes else ""
 

@@ -19,10 +19,13 @@ References:
 
 from __future__ import annotations
 
+from typing import Any
+
+from paceline.audits.across_ranks import parted
 from paceline.audits.audit import Audit
 from paceline.audits.index_set import shared, union
 from paceline.audits.loader_passes import SharedPass, same_data
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import count_text, ranks_text
 from paceline.records.observed_rank import LoaderBegun
 from paceline.records.schema import Finding
 
@@ -60,7 +63,6 @@ class SamplerDiffers(Audit):
         return []
 
     def looked_at(self) -> str:
-        """How many passes were compared."""
         passes = sum(1 for begun in self.run.passes.begun() if all(one.sampler_facts for one in begun.values()))
         return f"samplers of {passes} passes" if passes else ""
 
@@ -76,26 +78,23 @@ class SamplerDiffers(Audit):
     def _found(self, key: str, begun: dict[int, LoaderBegun], each: SharedPass | None) -> Finding:
         values = {rank: one.sampler_facts.get(key) for rank, one in begun.items()}
         base, *others = values
-        parted = [rank for rank in others if values[rank] != values[base]]
+        ranks = parted(values)
         if key == "rank":
-            parted = [rank for rank in others if list(values.values()).count(values[rank]) > 1]
-            what = f"{ranks_text([rank for rank in values if values[rank] == values[parted[0]]])} read the same shard"
-        elif parted:
-            what = (
-                f"the sampler has {key} {values[base]} on rank {base} and {values[parted[0]]} on {ranks_text(parted)}"
-            )
+            ranks = [rank for rank in others if list(values.values()).count(values[rank]) > 1]
+            what = f"{ranks_text([rank for rank in values if values[rank] == values[ranks[0]]])} read the same shard"
+        elif ranks:
+            what = f"the sampler has {key} {values[base]} on rank {base} and {values[ranks[0]]} on {ranks_text(ranks)}"
         else:
-            parted = others
-            what = f"the sampler makes {values[base]} shard{'s' if values[base] != 1 else ''} for {self.world} ranks"
+            ranks = others
+            what = f"the sampler makes {count_text(int(values[base] or 0), 'shard')} for {self.world} ranks"
         counted, evidence = _counted(each)
-        first = begun[parted[0]]
+        first = begun[ranks[0]]
         return self.finding(
             "error",
             f"{what}; {counted or 'some samples are read twice in an epoch, others never'}",
             _ADVICE[key],
-            faults=("F09",),
             place=first.place,
-            rank=parted[0],
+            rank=ranks[0],
             step=first.step,
             differs=key,
             values={str(rank): value for rank, value in values.items()},
@@ -122,7 +121,7 @@ def _differing(begun: dict[int, LoaderBegun], world: int) -> str | None:
     return next((key for key in _ORDER if len({one.get(key) for one in facts}) > 1), None)
 
 
-def _counted(each: SharedPass | None) -> tuple[str, dict[str, int]]:
+def _counted(each: SharedPass | None) -> tuple[str, dict[str, Any]]:
     """What the ledger says of the pass: samples that two ranks read, and those that none did."""
     bits = each.bits if each is not None and each.exhausted else None
     samples = each.first.root_samples if each is not None else None

@@ -49,14 +49,12 @@ class IterableNotSharded(Audit):
         self._digests: dict[Pass, set[str]] = defaultdict(set)
 
     def feed(self, rank: int, event: Event) -> None:
-        """Collect the inputs of each pass."""
         if isinstance(event, InputSeen) and event.loader is not None and event.digest:
             key = (attempt_of(event), rank, event.loader, event.number or 0)
             if key[3] < _MOST_PASSES and len(self._digests[key]) < _MOST_BATCHES:
                 self._digests[key].add(event.digest)
 
     def findings(self) -> list[Finding]:
-        """At most one, for the first such pass."""
         if not self.run.parallel.everywhere or self.run.inputs.found() is not None:
             return []
         for begun in self._streams():
@@ -70,7 +68,6 @@ class IterableNotSharded(Audit):
         return []
 
     def looked_at(self) -> str:
-        """How many passes were compared."""
         passes = len(self._streams())
         return f"batches of {passes} passes over streams" if passes else ""
 
@@ -92,7 +89,6 @@ class IterableNotSharded(Audit):
             f"{ranks_text([low, *ranks])} train on the same batches of the stream ({same} of {seen} compared), at "
             f"different steps; the data set is not sharded over ranks",
             "let __iter__ yield the part of this rank and worker only: islice(stream, rank, None, world)",
-            faults=("F11",),
             place=first.place,
             rank=ranks[0],
             step=first.step,

@@ -24,11 +24,11 @@ References:
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
 
+from paceline.audits.across_ranks import parted
 from paceline.audits.audit import Audit
 from paceline.audits.run_state import RunState
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import count_text, ranks_text
 from paceline.records.event import Event, Severity, attempt_of
 from paceline.records.observed_rank import LoaderBegun, LoaderEnded
 from paceline.records.schema import Finding
@@ -52,7 +52,6 @@ class DataSetDiffers(Audit):
         self._data: dict[tuple[int, int, int], int] = {}
 
     def feed(self, rank: int, event: Event) -> None:
-        """Collect the first pass over each loader."""
         if isinstance(event, LoaderBegun):
             key = (attempt_of(event), rank, event.loader)
             self._data.setdefault((attempt_of(event), rank, event.data), event.loader)
@@ -71,9 +70,8 @@ class DataSetDiffers(Audit):
         return []
 
     def looked_at(self) -> str:
-        """How many loaders were compared."""
         loaders = len(self._compared())
-        return f"data sets of {loaders} loader{'s' if loaders > 1 else ''}" if loaders else ""
+        return f"data sets of {count_text(loaders, 'loader')}" if loaders else ""
 
     def _compared(self) -> list[dict[int, LoaderBegun]]:
         """Loaders that shard one data set over ranks."""
@@ -94,7 +92,7 @@ class DataSetDiffers(Audit):
             lengths = {rank: one.root_samples for rank, one in begun.items()}
         if None in lengths.values() or len(set(lengths.values())) == 1:
             return None
-        base, parted = _parted(lengths)
+        base, ranks = min(lengths), parted(lengths)
         ended = [self._ended.get((attempt_of(one), rank, one.loader)) for rank, one in begun.items()]
         complete = [one for one in ended if one is not None and one.exhausted and one.backwards > 0]
         uneven = len(complete) == len(ended) and len({one.batches for one in complete}) > 1
@@ -103,11 +101,11 @@ class DataSetDiffers(Audit):
         )
         return self._report(
             "error" if uneven else "warning",
-            f"the data set has {lengths[base]} samples on rank {base} and {lengths[parted[0]]} on "
-            f"{ranks_text(parted)}; {effect}",
+            f"the data set has {lengths[base]} samples on rank {base} and {lengths[ranks[0]]} on "
+            f"{ranks_text(ranks)}; {effect}",
             "F14",
-            begun[parted[0]],
-            parted[0],
+            begun[ranks[0]],
+            ranks[0],
             {"samples": {str(rank): length for rank, length in lengths.items()}},
         )
 
@@ -118,18 +116,18 @@ class DataSetDiffers(Audit):
         if any(self._data[attempt_of(one), rank, one.data] != one.loader for rank, one in begun.items()):
             return None  # used before through another loader, so that it may hold a cache
         unordered = {one.content_unordered for one in begun.values()}
-        base, parted = _parted(contents)
+        base, ranks = min(contents), parted(contents)
         what = "holds its samples in another order" if len(unordered) == 1 and None not in unordered else "differs"
         return self._report(
             "info" if len(unordered) > 1 and None not in unordered else "warning",
-            f"the data set {what} on {ranks_text(parted)} than on rank {base}; index i is a different sample there, "
+            f"the data set {what} on {ranks_text(ranks)} than on rank {base}; index i is a different sample there, "
             "so that samples are read twice or never"
             if what != "differs"
-            else f"the data set of {ranks_text(parted)} holds other data than that of rank {base}, though a "
+            else f"the data set of {ranks_text(ranks)} holds other data than that of rank {base}, though a "
             "DistributedSampler shards one data set",
             "F13",
-            begun[parted[0]],
-            parted[0],
+            begun[ranks[0]],
+            ranks[0],
             {"content": {str(rank): content for rank, content in contents.items()}},
         )
 
@@ -147,12 +145,6 @@ class DataSetDiffers(Audit):
             dataset=begun.dataset,
             **evidence,
         )
-
-
-def _parted(values: Mapping[int, object]) -> tuple[int, list[int]]:
-    """The lowest rank, and those whose value is another."""
-    base = min(values)
-    return base, [rank for rank in values if values[rank] != values[base]]
 
 
 def _loop(begun: LoaderBegun) -> _Loop:

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from paceline.audits.across_ranks import parted
 from paceline.audits.audit import Audit
 from paceline.audits.index_set import first_of, union
 from paceline.audits.loader_passes import SharedPass, same_data
@@ -64,7 +65,6 @@ class SplitDiffers(Audit):
                     f"{leak.samples} of the {leak.evaluated} samples that rank {leak.rank} evaluates are training data "
                     f"of other ranks (first: sample {leak.first}); the validation result is too good",
                     _ADVICE,
-                    faults=("F65",),
                     place=begun.subset_place or begun.place,
                     rank=leak.rank,
                     step=begun.step,
@@ -76,7 +76,6 @@ class SplitDiffers(Audit):
         return self._subsets()
 
     def looked_at(self) -> str:
-        """How many passes were compared."""
         pairs = len(self._pairs())
         split = sum(1 for begun in self.run.passes.begun() if any(one.subset for one in begun.values()))
         looked = [f"subsets of {split} passes"] * bool(split)
@@ -89,18 +88,16 @@ class SplitDiffers(Audit):
             sharded = all(one.sampler_facts.get("num_replicas") == self.world for one in begun.values())
             if not sharded or None in subsets.values() or same_data(begun.values()) is False:
                 continue
-            parted = [rank for rank in subsets if subsets[rank] != subsets[min(subsets)]]
-            if parted:
-                first = begun[parted[0]]
+            if ranks := parted(subsets):
+                first = begun[ranks[0]]
                 return [
                     self.finding(
                         "error",
-                        f"{ranks_text(parted)} and rank {min(subsets)} hold different subsets of the data set; some "
+                        f"{ranks_text(ranks)} and rank {min(subsets)} hold different subsets of the data set; some "
                         "samples are training data on one rank and validation data on another",
                         _ADVICE,
-                        faults=("F65",),
                         place=first.subset_place or first.place,
-                        rank=parted[0],
+                        rank=ranks[0],
                         step=first.step,
                         subsets={str(rank): subset for rank, subset in subsets.items()},
                     )

@@ -51,7 +51,6 @@ class ShuffleLost(Audit):
         return found
 
     def looked_at(self) -> str:
-        """How many passes were looked at."""
         passes = len(self._sharded())
         return f"shuffling of {passes} passes" if passes else ""
 
@@ -64,7 +63,6 @@ class ShuffleLost(Audit):
             "info",
             message,
             advice,
-            faults=("F05",),
             place=begun.place,
             rank=min(each.begun),
             step=begun.step,

@@ -31,7 +31,6 @@ class PaddedTraining(Audit):
     needs = ("loaders",)
 
     def findings(self) -> list[Finding]:
-        """At most one, for the first such loader."""
         for each in self._sharded():
             begun, replicas = each.first, each.replicas
             samples = begun.samples or 0
@@ -43,7 +42,6 @@ class PaddedTraining(Audit):
                         f"{samples} samples do not divide by {replicas} ranks: the sampler repeats {repeated} of them "
                         "in each epoch",
                         "nothing, or drop_last=True in the DistributedSampler for exact parity with one device",
-                        faults=("F18",),
                         place=begun.place,
                         rank=min(each.begun),
                         step=begun.step,
@@ -54,7 +52,6 @@ class PaddedTraining(Audit):
         return []
 
     def looked_at(self) -> str:
-        """How many passes were looked at."""
         passes = len(self._sharded())
         return f"length of the data in {passes} training passes" if passes else ""
 

@@ -53,7 +53,6 @@ class SameRandomState(Audit):
         """By generator and step, the digest on each rank."""
 
     def feed(self, rank: int, event: Event) -> None:
-        """Compare random states once every rank has given its own."""
         if not isinstance(event, Fingerprint) or event.moment != "state":
             return
         states = {name: value for name, value in event.digests.items() if name.startswith(_PREFIX)}
@@ -77,7 +76,6 @@ class SameRandomState(Audit):
         return []
 
     def looked_at(self) -> str:
-        """How many instants were compared."""
         steps = {step for states in self._states.values() for step in states}
         return f"random states after {len(steps)} steps" if steps else ""
 

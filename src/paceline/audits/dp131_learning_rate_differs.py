@@ -21,7 +21,7 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.across_ranks import AcrossRanks
+from paceline.audits.across_ranks import FirstDifference
 from paceline.audits.audit import Audit
 from paceline.audits.run_state import RunState
 from paceline.audits.wording import ranks_text
@@ -40,40 +40,30 @@ class LearningRateDiffers(Audit):
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
-        self._steps: AcrossRanks[ObservedStep] = AcrossRanks()
-        self._compared = 0
+        self._steps: FirstDifference[ObservedStep] = FirstDifference(lambda each: each.lr)
         self._restored: dict[int, StateRestored] = {}
-        self._first: dict[int, ObservedStep] | None = None
 
     def feed(self, rank: int, event: Event) -> None:
-        """Compare the steps of one number once every rank has taken it."""
         if isinstance(event, StateRestored) and event.what in ("optimizer", "scheduler"):
             self._restored.setdefault(rank, event)
-        if not isinstance(event, ObservedStep):
-            return
-        ranks = self._steps.add((event.optimizer, event.step), rank, event, self.world)
-        if ranks is None:
-            return
-        self._compared += 1
-        if self._first is None and len({tuple(each.lr) for each in ranks.values()}) > 1:
-            self._first = ranks
+        elif isinstance(event, ObservedStep):
+            self._steps.add((event.attempt, event.optimizer, event.step), rank, event, self.world)
 
     def findings(self) -> list[Finding]:
         """At most one, for the first step at which rates differ."""
-        if self._first is None:
+        ranks, parted = self._steps.ranks, self._steps.parted
+        if not parted:
             return []
-        base, *others = self._first.items()
-        parted = [rank for rank, each in others if each.lr != base[1].lr]
-        other = self._first[parted[0]]
-        rates = {str(rank): each.lr for rank, each in self._first.items()}
+        base, other = ranks[min(ranks)], ranks[parted[0]]
+        differ = f"rank {min(ranks)} uses learning rate {base.lr[0]:g}, {ranks_text(parted)} {other.lr[0]:g}"
+        rates = {str(rank): each.lr for rank, each in ranks.items()}
         if 0 < len(self._restored) < self.world:
             first = self._restored[min(self._restored)]
             return [
                 self.finding(
                     "error",
                     f"only {ranks_text(self._restored)} restored the {first.what} ({first.name}); in step "
-                    f"{other.step} rank {base[0]} uses learning rate {base[1].lr[0]:g}, {ranks_text(parted)} "
-                    f"{other.lr[0]:g}",
+                    f"{other.step} {differ}",
                     f"call {first.what}.load_state_dict() on every rank",
                     faults=("F95",),
                     place=first.place,
@@ -85,8 +75,7 @@ class LearningRateDiffers(Audit):
         return [
             self.finding(
                 "error",
-                f"step {other.step}: rank {base[0]} uses learning rate {base[1].lr[0]:g}, {ranks_text(parted)} "
-                f"{other.lr[0]:g}; the ranks no longer train the same model",
+                f"step {other.step}: {differ}; the ranks no longer train the same model",
                 "reduce the value that the scheduler decides on over all ranks before scheduler.step(value)",
                 faults=("F84",),
                 place=other.scheduler_place or other.step_place,
@@ -97,5 +86,4 @@ class LearningRateDiffers(Audit):
         ]
 
     def looked_at(self) -> str:
-        """How many steps were compared."""
-        return f"learning rates at {self._compared} steps" if self._compared and self.world > 1 else ""
+        return f"learning rates at {self._steps.compared} steps" if self._steps.compared else ""

@@ -27,6 +27,7 @@ from collections import defaultdict
 
 from paceline.audits.audit import Audit
 from paceline.audits.run_state import RunState
+from paceline.audits.wording import count_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import LoaderEnded, ObservedStep, SchedulerSeen, ScriptEnded, StateRestored
 from paceline.records.schema import Finding
@@ -51,7 +52,6 @@ class SchedulerSteps(Audit):
         self._whole: dict[int, bool] = {}
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note schedulers, steps and the end."""
         if isinstance(event, SchedulerSeen):
             self._schedulers[rank].append(event)
         elif isinstance(event, ObservedStep):
@@ -65,7 +65,6 @@ class SchedulerSteps(Audit):
             self._ended[rank] = event
 
     def findings(self) -> list[Finding]:
-        """At most one."""
         for rank, schedulers in sorted(self._schedulers.items()):
             if self.world < 2 or len(schedulers) != 1:
                 continue
@@ -86,7 +85,6 @@ class SchedulerSteps(Audit):
             f"{scheduler.kind} steps {self.world} times at each optimizer step, as often as there are ranks: "
             f"the schedule ends after 1/{self.world} of the training",
             "call scheduler.step() once after each optimizer.step()",
-            faults=("F33",),
             place=scheduler.place,
             rank=rank,
             step=steps.step,
@@ -105,7 +103,6 @@ class SchedulerSteps(Audit):
             f"{scheduler.kind} was made for {horizon} steps, {self.world} times the {ended.step} steps that the run "
             "took: the learning rate never reaches its end",
             "compute the schedule from the sharded loader: epochs * len(loader)",
-            faults=("F33",),
             place=scheduler.place,
             rank=rank,
             step=ended.step,
@@ -114,9 +111,8 @@ class SchedulerSteps(Audit):
         )
 
     def looked_at(self) -> str:
-        """How many schedulers were seen."""
         count = max(map(len, self._schedulers.values()), default=0)
-        return f"the pace of {count} learning-rate scheduler{'s' if count > 1 else ''}" if count else ""
+        return f"the pace of {count_text(count, 'learning-rate scheduler')}" if count else ""
 
 
 def _close(number: int, to: int) -> bool:

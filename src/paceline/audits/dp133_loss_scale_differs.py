@@ -20,7 +20,7 @@ References:
 
 from __future__ import annotations
 
-from paceline.audits.across_ranks import AcrossRanks
+from paceline.audits.across_ranks import FirstDifference
 from paceline.audits.audit import Audit
 from paceline.audits.run_state import RunState
 from paceline.audits.wording import ranks_text
@@ -39,43 +39,31 @@ class LossScaleDiffers(Audit):
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
-        self._steps: AcrossRanks[ObservedStep] = AcrossRanks()
-        self._compared: set[int] = set()
-        self._first: dict[int, ObservedStep] | None = None
+        self._steps: FirstDifference[ObservedStep] = FirstDifference(lambda each: each.loss_scale)
 
     def feed(self, rank: int, event: Event) -> None:
-        """Compare the steps of one number once every rank has taken it."""
-        if not isinstance(event, ObservedStep) or event.loss_scale is None:
-            return
-        ranks = self._steps.add((event.attempt, event.optimizer, event.step), rank, event, self.world)
-        if ranks is None or self.world < 2:
-            return
-        self._compared.add(event.step)
-        earlier = self._first is None or event.step < next(iter(self._first.values())).step
-        if earlier and len({each.loss_scale for each in ranks.values()}) > 1:
-            self._first = ranks
+        if isinstance(event, ObservedStep) and event.loss_scale is not None:
+            self._steps.add((event.attempt, event.optimizer, event.step), rank, event, self.world)
 
     def findings(self) -> list[Finding]:
         """At most one, for the first step at which scales differ."""
-        if self._first is None:
+        ranks, parted = self._steps.ranks, self._steps.parted
+        if not parted:
             return []
-        (base, step), *others = self._first.items()
-        parted = [rank for rank, each in others if each.loss_scale != step.loss_scale]
-        other = self._first[parted[0]]
+        base, other = ranks[min(ranks)], ranks[parted[0]]
         return [
             self.finding(
                 "error",
-                f"step {other.step}: the loss scale is {step.loss_scale:g} on rank {base} and {other.loss_scale:g} on "
-                f"{ranks_text(parted)}: each rank divides the same averaged gradient by another number",
+                f"step {other.step}: the loss scale is {base.loss_scale:g} on rank {min(ranks)} and "
+                f"{other.loss_scale:g} on {ranks_text(parted)}: each rank divides the same averaged gradient by "
+                "another number",
                 "use the same GradScaler settings and state on all ranks, and skip a step on all ranks or on none",
-                faults=("F35",),
                 place=other.step_place,
                 rank=parted[0],
                 step=other.step,
-                scales={str(rank): each.loss_scale for rank, each in self._first.items()},
+                scales={str(rank): each.loss_scale for rank, each in ranks.items()},
             )
         ]
 
     def looked_at(self) -> str:
-        """How many steps were compared."""
-        return f"loss scales at {len(self._compared)} steps" if self._compared else ""
+        return f"loss scales at {self._steps.compared} steps" if self._steps.compared else ""

@@ -44,7 +44,6 @@ class NonFiniteValues(Audit):
         self._last = 0
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note such values, and ranks that scale their loss."""
         if isinstance(event, NonFinite):
             self._seen[event.step, event.what].setdefault(rank, event)
         elif isinstance(event, ObservedStep):
@@ -53,7 +52,6 @@ class NonFiniteValues(Audit):
                 self._scaled.add(rank)
 
     def findings(self) -> list[Finding]:
-        """At most one."""
         if not self._seen:
             return []
         step, what = min(self._seen, key=lambda key: (key[0], key[1] != "loss"))
@@ -70,7 +68,6 @@ class NonFiniteValues(Audit):
                 severity,
                 f"{ranks_text(ranks)}: {text} with the value {first.value} at step {step} ({count}){effect}",
                 "look at the batch of this rank at this step; to skip such a step, agree on it over all ranks first",
-                faults=("F83",),
                 place=first.place,
                 rank=min(ranks),
                 step=step,
@@ -80,5 +77,4 @@ class NonFiniteValues(Audit):
         ]
 
     def looked_at(self) -> str:
-        """Up to which step."""
         return f"losses and gradients up to step {self._last}" if self._last else ""

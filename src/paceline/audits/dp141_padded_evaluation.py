@@ -48,7 +48,6 @@ class PaddedEvaluation(Audit):
         return found + [one for one in dropped if one is not None][:1]
 
     def looked_at(self) -> str:
-        """How many evaluations were counted."""
         passes = len(self._evaluations())
         return f"samples of {passes} evaluation passes" if passes else ""
 
@@ -76,7 +75,6 @@ class PaddedEvaluation(Audit):
             f"the evaluation counts {samples + count} samples instead of {samples}: its sampler repeats {count} of "
             f"them{which}, and the metric depends on the number of ranks",
             _ADVICE,
-            faults=("F70",),
             place=begun.place,
             rank=min(each.begun),
             step=begun.step,
@@ -121,7 +119,6 @@ class PaddedEvaluation(Audit):
             "info",
             f"the evaluation leaves out {missing} of {samples} samples (drop_last)",
             _ADVICE,
-            faults=("F70",),
             place=begun.place,
             rank=min(each.begun),
             step=begun.step,

@@ -44,7 +44,6 @@ class ShardMetric(Audit):
         self._blind = False
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note ranks whose collectives are not observed."""
         if isinstance(event, RankStarted):
             self._blind |= bool(event.watched) and _SIGNAL not in event.watched
         elif isinstance(event, NotObserved):
@@ -63,7 +62,6 @@ class ShardMetric(Audit):
         return []
 
     def looked_at(self) -> str:
-        """How many evaluations were looked at."""
         passes = len(self._evaluations())
         return f"collectives after {passes} sharded evaluations" if passes and not self._blind else ""
 
@@ -91,7 +89,6 @@ class ShardMetric(Audit):
             f"the evaluation is sharded over {self.world} ranks and its result is not reduced: rank {rank} "
             f"reports {own}",
             "sum the metric's numerator and its count over ranks with all_reduce, then divide",
-            faults=("F71",),
             place=begun.place,
             rank=rank,
             step=begun.step,

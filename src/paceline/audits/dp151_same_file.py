@@ -30,7 +30,7 @@ from paceline.audits.file_touches import (
     ranks_of,
     unordered,
 )
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import count_text, ranks_text
 from paceline.records.schema import Finding
 
 
@@ -49,9 +49,8 @@ class SameFile(Audit):
         return [self._found(group, training=group is training) for group in (training, before) if group]
 
     def looked_at(self) -> str:
-        """How many files were looked at."""
         files = len({touches[0].event.path for touches in self.run.files.paths() if any(map(_writes, touches))})
-        return f"writers of {files} file{'s' if files > 1 else ''}" if files and self.world > 1 else ""
+        return f"writers of {count_text(files, 'file')}" if files and self.world > 1 else ""
 
     def _conflict(self, touches: list[Touch]) -> list[Touch]:
         return unordered(self.run.files.same_host([each for each in touches if _writes(each)]))
@@ -60,7 +59,7 @@ class SameFile(Audit):
         touches = min(conflicts, key=lambda each: (each[0].event.step, each[0].event.path))
         event, ranks = touches[0].event, ranks_of(touches)
         others = len({each[0].event.path for each in conflicts}) - 1
-        files = event.path + (f" and {others} other file{'s' if others > 1 else ''}" if others else "")
+        files = event.path + (f" and {count_text(others, 'other file')}" if others else "")
         when = f"at step {event.step}" if event.step else "before the first step"
         if training:
             faults: tuple[str, ...] = ("F93",) if event.step else ("F93", "F104")

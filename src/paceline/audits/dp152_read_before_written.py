@@ -24,6 +24,7 @@ import itertools
 from paceline.audits.audit import Audit
 from paceline.audits.file_touches import Touch, is_event_file, is_log
 from paceline.audits.run_state import RunState
+from paceline.audits.wording import count_text
 from paceline.records.event import Event
 from paceline.records.observed_rank import FileTouched
 from paceline.records.schema import Finding
@@ -43,12 +44,10 @@ class ReadBeforeWritten(Audit):
         self._locked = False
 
     def feed(self, rank: int, event: Event) -> None:
-        """Note lock files."""
         if isinstance(event, FileTouched) and event.path.endswith(".lock"):
             self._locked = True
 
     def findings(self) -> list[Finding]:
-        """At most one, for the first such file."""
         found = [each for each in map(_race, self._shared()) if each is not None]
         if not found or self._locked:
             return []
@@ -60,7 +59,6 @@ class ReadBeforeWritten(Audit):
                 f"rank {read.rank} reads {event.path} at step {event.step}, and rank {write.rank} writes it at step "
                 f"{write.event.step} with no collective in between; the reader may get an old file, or half of it",
                 "call dist.barrier() on all ranks after the write and before the read",
-                faults=("F94",),
                 place=event.place,
                 rank=read.rank,
                 step=event.step,
@@ -71,9 +69,8 @@ class ReadBeforeWritten(Audit):
         ]
 
     def looked_at(self) -> str:
-        """How many files one rank writes and another reads."""
         files = len(self._shared())
-        return f"{files} file{'s' if files > 1 else ''} that one rank writes and another reads" if files else ""
+        return f"{count_text(files, 'file')} that one rank writes and another reads" if files else ""
 
     def _shared(self) -> list[list[Touch]]:
         """Openings of files that one rank writes and another reads, without any by libraries."""

@@ -23,6 +23,7 @@ import re
 from collections import defaultdict
 from pathlib import PurePath
 
+from paceline.audits.across_ranks import parted
 from paceline.audits.audit import Audit
 from paceline.audits.file_touches import Touch, is_event_file
 from paceline.audits.wording import ranks_text
@@ -50,35 +51,28 @@ class PathPerRank(Audit):
     needs = ("files",)
 
     def findings(self) -> list[Finding]:
-        """At most one, for the first such name."""
-        found = []
-        for names in self._names().values():
-            paths = {rank: name for rank, (name, _) in sorted(names.items())}
-            if len(set(paths.values())) > 1:
-                found.append(names)
+        found = [names for names in self._names().values() if len({path for path, _ in names.values()}) > 1]
         if not found:
             return []
         names = min(found, key=_sort_key)
-        ranks = sorted(names)
-        parted = next(rank for rank in ranks if names[rank][0] != names[ranks[0]][0])
-        one, (other, touch) = names[ranks[0]][0], names[parted]
+        paths = {rank: path for rank, (path, _) in sorted(names.items())}
+        one, first = paths[min(paths)], parted(paths)[0]
+        other, touch = names[first]
         scattered = _is_folder(touch) or PurePath(one).parent != PurePath(other).parent
         return [
             self.finding(
                 "warning" if scattered else "info",
-                f"{ranks_text(ranks)} write to paths that differ in a time or process id: {one} and {other}"
+                f"{ranks_text(paths)} write to paths that differ in a time or process id: {one} and {other}"
                 + ("; the output of one run is scattered" if scattered else ""),
                 "make the name on rank 0 and broadcast it with dist.broadcast_object_list",
-                faults=("F100",),
                 place=touch.event.place,
-                rank=parted,
+                rank=first,
                 step=touch.event.step,
-                paths={str(rank): names[rank][0] for rank in ranks},
+                paths={str(rank): path for rank, path in paths.items()},
             )
         ]
 
     def looked_at(self) -> str:
-        """How many paths were looked at."""
         paths = {touches[0].event.path for touches in self.run.files.paths() if any(map(_writes, touches))}
         return f"names of {len(paths)} written paths" if paths and self.world > 1 else ""
 

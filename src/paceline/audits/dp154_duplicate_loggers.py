@@ -54,7 +54,6 @@ class DuplicateLoggers(Audit):
         return [self._found("info", shared[0], f"to {path}; its lines are repeated or mixed", path)]
 
     def looked_at(self) -> str:
-        """How many logs were looked at."""
         logs = {each[0].event.path for each in self.run.files.paths() if any(map(_logs, each))}
         return f"writers of {len(logs)} logs" if logs and self.world > 1 else ""
 
@@ -78,7 +77,6 @@ class DuplicateLoggers(Audit):
             severity,
             f"{ranks_text(ranks)} write {what}",
             "make the logger on rank 0 only",
-            faults=("F101",),
             place=touch.event.place,
             rank=ranks[1],
             step=touch.event.step,

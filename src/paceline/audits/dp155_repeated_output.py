@@ -45,7 +45,6 @@ class RepeatedOutput(Audit):
             self._compared = event
 
     def findings(self) -> list[Finding]:
-        """At most one."""
         found = self._compared
         if found is None or found.repeated < _LEAST or found.repeated < _SHARE * found.lines:
             return []
@@ -55,7 +54,6 @@ class RepeatedOutput(Audit):
                 "info",
                 f"every rank prints the same lines: {found.repeated} of rank 0's {found.lines}{example}",
                 "print on rank 0 only, and give tqdm disable=rank != 0",
-                faults=("F102",),
                 lines=found.lines,
                 repeated=found.repeated,
                 examples=[each.text for each in found.examples],
@@ -63,5 +61,4 @@ class RepeatedOutput(Audit):
         ]
 
     def looked_at(self) -> str:
-        """How many lines were compared."""
         return f"{self._compared.lines} lines of output" if self._compared else ""

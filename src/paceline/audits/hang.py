@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from paceline.audits.wording import ranks_text
 from paceline.records.observed import Collective
 from paceline.records.place import Place, place_in_stacks
 from paceline.records.wrap import ordinal, text_card
@@ -126,12 +127,8 @@ def _of(counts: Mapping[int, int], value: int) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, count in counts.items() if count == value))
 
 
-def _ranks(ranks: Sequence[int]) -> str:
-    return f"rank {ranks[0]}" if len(ranks) == 1 else f"ranks {', '.join(str(rank) for rank in ranks)}"
-
-
 def _title(hang: Hang) -> str:
-    who, many = _ranks(hang.culprits), len(hang.culprits) > 1
+    who, many = ranks_text(hang.culprits), len(hang.culprits) > 1
     if hang.kind == "missing":
         return f"hang: {who} did not come to a collective"
     if hang.kind == "mismatch":

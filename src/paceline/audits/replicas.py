@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from paceline.audits.divergence import Difference, Divergence, instant
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import ranks_text, when_text
 from paceline.records.event import Event
 from paceline.records.observed import Collective, Fingerprint
 from paceline.records.observed_rank import GroupMade, ModelWrapped, ObservedStep, ScriptEnded, StateRestored
@@ -198,10 +198,9 @@ def effect(difference: Difference) -> str:
     if difference.kind == "gradient":
         return f"the gradients of step {difference.step} differ between ranks: {difference.text}"
     holds = "holds" if len(difference.ranks) == 1 else "hold"
-    when = {"start": "before the first step", "end": "at the end of the run"}
     what = "other optimizer state for" if difference.kind == "optimizer" else "other values of"
-    after = when.get(difference.moment, f"after step {difference.step}")
-    return f"{ranks_text(difference.ranks)} {holds} {what} {difference.text} {after}"
+    when = "at the end of the run" if difference.moment == "end" else when_text(difference.step)
+    return f"{ranks_text(difference.ranks)} {holds} {what} {difference.text} {when}"
 
 
 def evidence(difference: Difference | None) -> dict[str, Any]:
