@@ -43,7 +43,7 @@ def hang_of(function: object, world: int, folder: Path) -> Hang:
     """Let it hang, and look. A first call starts the server of ranks, whose import of torch takes from no patience."""
     run_ranks(ranks.nothing, world, timeout_s=120.0)
     with pytest.raises(RankTimeout) as caught:
-        run_ranks(function, world, str(folder), timeout_s=6.0)
+        run_ranks(function, world, str(folder), timeout_s=3.0)
     return diagnose({rank: seen(folder, rank, caught.value.stacks[rank]) for rank in range(world)})
 
 
@@ -62,8 +62,8 @@ def test_the_rank_that_does_not_come_is_named_with_its_line(tmp_path: Path) -> N
     assert hang.where[1].line == line_of(ranks.elsewhere, "sleep")
     assert hang.where[0].line == line_of(ranks.one_stays_away, "all_reduce")
     assert dict(hang.issued) == {0: 4, 1: 3, 2: 4}
-    text = card(hang, 6.0)
-    assert "rank 1 did not come to a collective after 6 s" in text
+    text = card(hang, 3.0)
+    assert "rank 1 did not come to a collective after 3 s" in text
     assert "rank 1   has called 3 collectives, stands at" in text
     assert "rank 0   waits in all_reduce of 16 bytes, its 4th collective" in text
 
