@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from paceline.audits.cause_card import as_record
+from paceline.audits.root_cause import RootCause
 from paceline.records.launched import Attempt, RankExit
+from paceline.records.wrap import text_card
 
 
 def ended(rank: int, code: int, at: float | None = None, *, stopped: bool | None = False) -> RankExit:
@@ -21,3 +24,9 @@ def attempt(*ranks: RankExit, world: int | None = None, started: float = 0.0) ->
         ranks=list(ranks),
         logs=None,
     )
+
+
+def card(cause: RootCause, *, width: int | None = None) -> str:
+    """The cause as the launcher shows it."""
+    record = as_record(cause)
+    return text_card(record.title, record.rows, width=width)

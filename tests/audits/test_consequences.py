@@ -8,12 +8,11 @@ import time
 
 import pytest
 
-from paceline.audits.cause_card import card
 from paceline.audits.consequences import consequence_of
 from paceline.audits.root_cause import diagnose
 from paceline.audits.tracebacks import parse_trace
 from paceline.launch.rank_ends import RunningRanks
-from tests.audits.ends import attempt, ended
+from tests.audits.ends import attempt, card, ended
 
 LOST = [
     "RuntimeError: [../third_party/gloo/gloo/transport/tcp/pair.cc:534] Connection closed by peer [127.0.1.1]:31513",

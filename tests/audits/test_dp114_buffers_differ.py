@@ -37,9 +37,9 @@ def evaluating(rank, *, buffers=BN, by=(0, 1, 2), forwards=0, sharded=True, redu
     for number in STEPS:
         yield step(number)
     if rank in by:
-        yield begun(sampler_facts={"num_replicas": 2, "rank": rank} if sharded else {})
+        yield begun(step=3, sampler_facts={"num_replicas": 2, "rank": rank} if sharded else {})
         yield fingerprint(rank, 3, "evaluation", buffers, kind="buffer")
-        yield loader_ended(wrapped_forwards=forwards, order=order and f"{order}{rank}")
+        yield loader_ended(step=3, wrapped_forwards=forwards, order=order and f"{order}{rank}")
         yield from [collective(step=3)] if reduced else []
 
 

@@ -6,6 +6,59 @@ import pytest
 
 from paceline.audits.evaluation_windows import EvaluationWindows
 from tests.audits.loader_events import begun, called, done, read, seen, sharded, stepped, touched
+from tests.audits.observed_events import fingerprint
+
+STATE = fingerprint(0, 5, "evaluation", ["bn.running_mean"], kind="buffer")
+
+
+def evaluations(*events):
+    """Windows of fingerprinted evaluations, and how many came before them at their step."""
+    windows = EvaluationWindows()
+    for event in events:
+        windows.feed(0, event, 2)
+    return [(key[1:], ranks[0]) for key, ranks in windows.evaluations.items()]
+
+
+def test_an_evaluation_keeps_its_step_and_its_buffers():
+    """In whichever order the pass and its fingerprint begin; two after one step are two."""
+    start, end = read(None, training=False, step=5)
+
+    assert [(key, each.buffers) for key, each in evaluations(start, STATE, end, STATE, start, end)] == [
+        ((5, 0), STATE.digests),
+        ((5, 1), STATE.digests),
+    ]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        read(None, training=False),
+        [STATE, *read(None)],
+        [STATE, *read([], training=False)],
+        [STATE, stepped(6), *read(None, training=False)],
+    ],
+    ids=["no fingerprint", "a training pass", "empty", "a step between"],
+)
+def test_other_passes_are_no_evaluations(events):
+    """Nor is a pass that was trained on."""
+    assert evaluations(*events) == []
+
+
+@pytest.mark.parametrize(
+    ("after", "reduced"),
+    [
+        ([called("all_reduce", 4)], True),
+        ([called("all_gather", 4)], True),
+        ([called("barrier", 0)], False),
+        ([called("all_reduce", 4, by_backward=True)], False),
+        ([stepped(6), called("all_reduce", 4)], False),
+    ],
+)
+def test_a_collective_of_the_script_before_the_next_step_makes_one_metric(after, reduced):
+    """A barrier carries nothing, and DDP's own is no metric."""
+    ((_, each),) = evaluations(STATE, *read(None, training=False, step=5), *after)
+
+    assert each.reduced is reduced
 
 
 def window(*after, during=()):

@@ -9,12 +9,11 @@ import sys
 import pytest
 from torch.distributed.elastic.multiprocessing.errors.error_handler import ErrorHandler
 
-from paceline.audits.cause_card import card
 from paceline.audits.process_ends import advice, ending
 from paceline.audits.root_cause import diagnose
 from paceline.audits.tracebacks import Raised, parse_trace
 from paceline.records.place import Place
-from tests.audits.ends import attempt, ended
+from tests.audits.ends import attempt, card, ended
 
 LOST_PEER = "RuntimeError: [../gloo/transport/tcp/pair.cc:553] Connection closed by peer [127.0.0.1]:1234"
 

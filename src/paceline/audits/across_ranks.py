@@ -74,16 +74,18 @@ class FirstDifference(Generic[T]):
 
 
 class Earliest(Generic[T]):
-    """Keeps the value of the lowest step, of the lowest rank among equals, and which ranks had one."""
+    """Keeps the value of the lowest step, of the lowest rank among equals, and which ranks and steps had one."""
 
     def __init__(self) -> None:
         self.at: tuple[int, int] | None = None
         """Step and rank."""
         self.value: T | None = None
         self.ranks: set[int] = set()
+        self.steps: set[int] = set()
 
     def add(self, step: int, rank: int, value: T) -> None:
         """Take a value of a rank; of two with the same step and rank the first stays."""
         self.ranks.add(rank)
+        self.steps.add(step)
         if self.at is None or (step, rank) < self.at:
             self.at, self.value = (step, rank), value

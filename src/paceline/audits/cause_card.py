@@ -1,4 +1,4 @@
-"""The root cause in words: rows for the record, and a card for the terminal."""
+"""The root cause in words."""
 
 from __future__ import annotations
 
@@ -9,21 +9,9 @@ from paceline.audits.process_ends import advice, ending, signal_name
 from paceline.audits.root_cause import Explained, RootCause, diagnose
 from paceline.audits.wording import ranks_text
 from paceline.records.launched import Attempt, Cause
-from paceline.records.wrap import text_card
 
 _TOO_FEW = re.compile(r"(\d+)/(\d+) clients joined")
 _IN_USE = re.compile(r"EADDRINUSE|address already in use", re.IGNORECASE)
-
-
-def card(cause: RootCause, *, width: int | None = None) -> str:
-    """The cause as a person reads it: some lines of plain text, without a newline at the end.
-
-    Args:
-        cause: as diagnosed.
-        width: columns that there are, at which texts are wrapped; None leaves each row on one line.
-    """
-    record = as_record(cause)
-    return text_card(record.title, record.rows, width=width)
 
 
 def cause_of(attempt: Attempt, logs: Path | None) -> Cause | None:

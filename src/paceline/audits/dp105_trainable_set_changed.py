@@ -69,20 +69,13 @@ class TrainableSetChanged(ReplicaAudit):
             if difference is not None:
                 return [self._found(added, names, difference)]
             still = any(each.added for each in self._now.values())
-            if still and not self.replicas.on_purpose and not self.replicas.reduced_by_hand and self._unobserved(added):
+            if still and not self.replicas.reduced_by_hand and self.replicas.never_compared_after(added.step):
                 return [self._found(added, names, None)]
         elif removed is not None and any(each.removed for each in self._now.values()):
             difference = self.replicas.since(removed.step)
             if difference is not None:
                 return [self._found(removed, _named(removed), difference)]
         return []
-
-    def _unobserved(self, change: TrainableChanged) -> bool:
-        """Nothing was compared after it, and nothing will be."""
-        later = any(step > change.step and moment in ("state", "end") for step, moment in self.replicas.compared)
-        stepped = all(self.replicas.reached.get(rank, 0) > change.step for rank in range(self.world))
-        ended = len(self.replicas.ended) == self.world
-        return not later and stepped and (ended or self.replicas.unobserved)
 
     def _found(self, change: TrainableChanged, names: list[str], difference: Difference | None) -> Finding:
         was = "trainable" if change.added else "frozen or replaced"

@@ -20,8 +20,6 @@ References:
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from paceline.audits.audit import Audit
 from paceline.audits.run_state import RunState
 from paceline.audits.wording import count_text, names_text, ranks_text
@@ -43,7 +41,6 @@ class OptimizerWithoutModel(Audit):
         self._elsewhere: dict[int, list[str]] = {}
         self._partly: dict[int, OptimizerSeen] = {}
         self._trains: set[int] = set()
-        self._steps: dict[int, int] = defaultdict(int)
 
     def feed(self, rank: int, event: Event) -> None:
         """Note for each rank whether any optimizer gets gradients, and which gradients none takes."""
@@ -56,17 +53,15 @@ class OptimizerWithoutModel(Audit):
                 self._trains.add(rank)
             elif event.parameters > 0:
                 self._idle.setdefault(rank, event)
-        elif isinstance(event, ObservedStep):
-            self._steps[rank] = max(self._steps[rank], event.step)
-            if event.norm_at_step:
-                self._trains.add(rank)
+        elif isinstance(event, ObservedStep) and event.norm_at_step:
+            self._trains.add(rank)
 
     def findings(self) -> list[Finding]:
         """At most one, once a second step shows that no other optimizer takes the gradients."""
         ranks = [
             rank
             for rank in sorted(self._idle)
-            if rank in self._elsewhere and rank not in self._trains and self._steps[rank] >= 2
+            if rank in self._elsewhere and rank not in self._trains and self.run.replicas.reached.get(rank, 0) >= 2
         ]
         if not ranks:
             return self._replaced()

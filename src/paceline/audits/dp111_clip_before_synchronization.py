@@ -42,8 +42,6 @@ class ClipBeforeSynchronization(Audit):
         super().__init__(run)
         self._early: Earliest[ObservedStep] = Earliest()
         self._scaled: Earliest[ObservedStep] = Earliest()
-        self._early_steps: set[int] = set()
-        self._scaled_steps: set[int] = set()
         self._optimizers: set[tuple[int, int]] = set()
         self._clipped: set[int] = set()
 
@@ -55,19 +53,17 @@ class ClipBeforeSynchronization(Audit):
             self._clipped.add(event.step)
         if event.clips_before_backward > 0:
             self._early.add(event.step, rank, event)
-            self._early_steps.add(event.step)
         if event.clips_while_scaled > 0 and event.loss_scale not in (None, 1.0):
             self._scaled.add(event.step, rank, event)
-            self._scaled_steps.add(event.step)
 
     def findings(self) -> list[Finding]:
         """One for each of the two mistakes, where at least two recorded steps show it."""
         found = []
         several = len({rank for rank, _ in self._optimizers}) < len(self._optimizers)
         early, scaled = self._early.value, self._scaled.value
-        if early is not None and len(self._early_steps) > 1 and not several:
+        if early is not None and len(self._early.steps) > 1 and not several:
             found.append(self._clipped_early(early))
-        if scaled is not None and len(self._scaled_steps) > 1:
+        if scaled is not None and len(self._scaled.steps) > 1:
             found.append(
                 self.finding(
                     "error",
@@ -77,7 +73,7 @@ class ClipBeforeSynchronization(Audit):
                     place=scaled.clip_place,
                     rank=min(self._scaled.ranks),
                     step=scaled.step,
-                    steps=sorted(self._scaled_steps)[:20],
+                    steps=sorted(self._scaled.steps)[:20],
                 )
             )
         return found
@@ -95,7 +91,7 @@ class ClipBeforeSynchronization(Audit):
             place=step.clip_place,
             rank=min(self._early.ranks),
             step=step.step,
-            steps=sorted(self._early_steps)[:20],
+            steps=sorted(self._early.steps)[:20],
             clips=step.clips,
             clips_before_backward=step.clips_before_backward,
         )

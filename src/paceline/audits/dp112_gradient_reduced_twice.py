@@ -30,7 +30,6 @@ from paceline.records.event import Event, Severity
 from paceline.records.observed_rank import ObservedStep, OptimizerSeen
 from paceline.records.schema import Finding
 
-_KINDS = ("summed", "divided", "multiplied", "again")
 _TEXTS: dict[str, tuple[Severity, str, str]] = {
     "summed": (
         "error",
@@ -66,8 +65,7 @@ class GradientReducedTwice(Audit):
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
-        self._found: dict[str, Earliest[ObservedStep]] = {kind: Earliest() for kind in _KINDS}
-        self._steps: dict[str, set[int]] = {kind: set() for kind in _KINDS}
+        self._found: dict[str, Earliest[ObservedStep]] = {kind: Earliest() for kind in _TEXTS}
         self._outside = False
         self._compared: set[int] = set()
 
@@ -83,7 +81,6 @@ class GradientReducedTwice(Audit):
         kind = self._kind(event, ratio)
         if kind is not None:
             self._found[kind].add(event.step, rank, event)
-            self._steps[kind].add(event.step)
 
     def _ratio(self, step: ObservedStep) -> float | None:
         """How the norm changed; None where DDP did not reduce these gradients, or where they were clipped."""
@@ -107,7 +104,7 @@ class GradientReducedTwice(Audit):
         found = []
         for kind, first in self._found.items():
             step = first.value
-            if step is None or len(self._steps[kind]) < 2 or (kind == "again" and self._outside):
+            if step is None or len(first.steps) < 2 or (kind == "again" and self._outside):
                 continue
             severity, message, advice = _TEXTS[kind]
             found.append(
@@ -118,7 +115,7 @@ class GradientReducedTwice(Audit):
                     place=step.reduce_place or step.step_place,
                     rank=min(first.ranks),
                     step=step.step,
-                    steps=sorted(self._steps[kind])[:20],
+                    steps=sorted(first.steps)[:20],
                     norm_after_backward=step.norm_after_backward,
                     norm_at_step=step.norm_at_step,
                     own_reductions=step.own_reductions,

@@ -27,11 +27,9 @@ import re
 from collections import Counter
 
 from paceline.audits.audit import ReplicaAudit
-from paceline.audits.evaluations import Evaluated, Evaluations
+from paceline.audits.evaluation_windows import Window
 from paceline.audits.replicas import of_wrapped
-from paceline.audits.run_state import RunState
 from paceline.audits.wording import names_text, ranks_text
-from paceline.records.event import Event
 from paceline.records.observed_rank import ModelWrapped
 from paceline.records.schema import Finding
 
@@ -54,13 +52,6 @@ class BuffersDiffer(ReplicaAudit):
     faults = ("F56", "F57", "F58", "F59")
     needs = ("wrappers", "loaders", "fingerprints")
     explains_divergence = False
-
-    def __init__(self, run: RunState) -> None:
-        super().__init__(run)
-        self._evaluations = Evaluations()
-
-    def feed(self, rank: int, event: Event) -> None:
-        self._evaluations.feed(rank, event)
 
     def findings(self) -> list[Finding]:
         """At most one of each kind. Where parameters differ as well, buffers are not the cause."""
@@ -124,16 +115,14 @@ class BuffersDiffer(ReplicaAudit):
         if models and all(each.layers and not each.layers.get("batch_norm") for each in models):
             return None
         drifting = self._drifting()
-        for (_, step, _), ranks in sorted(self._evaluations.by_step.items(), key=lambda each: each[0][1:]):
+        for (_, step, _), ranks in sorted(self.run.windows.evaluations.items(), key=lambda each: each[0][1:]):
             names = _differing(ranks, any_model=not models)
-            broadcast = drifting is None and any(each.wrapped_forwards for each in ranks.values())
+            broadcast = drifting is None and any(each.ended and each.ended.wrapped_forwards for each in ranks.values())
             if names and not broadcast and _together(ranks):
                 return self._apart(step, ranks, names, drifting)
         return None
 
-    def _apart(
-        self, step: int, ranks: dict[int, Evaluated], names: list[str], drifting: ModelWrapped | None
-    ) -> Finding:
+    def _apart(self, step: int, ranks: dict[int, Window], names: list[str], drifting: ModelWrapped | None) -> Finding:
         why = ", which broadcast_buffers=False keeps apart" if drifting else ""
         return self.finding(
             "warning",
@@ -143,7 +132,7 @@ class BuffersDiffer(ReplicaAudit):
             if drifting
             else "evaluate through the DDP wrapper, or broadcast the buffers from rank 0 once before",
             faults=("F59",) if drifting else ("F57",),
-            place=next((each.place for _, each in sorted(ranks.items()) if each.place), None),
+            place=next((each.begun.place for _, each in sorted(ranks.items()) if each.begun.place), None),
             rank=max(ranks),
             step=step,
             buffers=names[:20],
@@ -153,7 +142,7 @@ class BuffersDiffer(ReplicaAudit):
         """Without any evaluation, statistics that nothing ever makes equal."""
         drifting = self._drifting()
         ended = len(self.replicas.ended) == self.world
-        if drifting is None or not ended or self._evaluations.by_step:
+        if drifting is None or not ended or self.run.windows.evaluations:
             return None
         found = [each for each in self.replicas.differences("buffer", _is_statistic) if of_wrapped(each.names[0])]
         last = next((each for each in found if each.moment == "end"), None)
@@ -172,20 +161,20 @@ class BuffersDiffer(ReplicaAudit):
         )
 
     def looked_at(self) -> str:
-        evaluations = len(self._evaluations.by_step)
+        evaluations = len(self.run.windows.evaluations)
         states = sum(moment == "state" for _, moment in self.replicas.compared)
         return f"buffers after {states} steps and in {evaluations} evaluations" if states or evaluations else ""
 
 
-def _differing(ranks: dict[int, Evaluated], *, any_model: bool) -> list[str]:
+def _differing(ranks: dict[int, Window], *, any_model: bool) -> list[str]:
     """Statistics that differ between ranks that evaluate."""
-    base, *others = (each.digests for _, each in sorted(ranks.items()))
-    names = [name for name in base if name.startswith("buffer:") and _is_statistic(name)]
+    base, *others = (each.buffers for _, each in sorted(ranks.items()))
+    names = [name for name in base if _is_statistic(name)]
     bare = [name.removeprefix("buffer:") for name in names if any(each.get(name) != base[name] for each in others)]
     return [name for name in bare if any_model or of_wrapped(name)]
 
 
-def _together(ranks: dict[int, Evaluated]) -> bool:
+def _together(ranks: dict[int, Window]) -> bool:
     """Whether the ranks make one metric: each evaluates a part, or they reduce."""
-    orders = {each.order for each in ranks.values()}
+    orders = {each.ended.order for each in ranks.values() if each.ended}
     return len(orders) > 1 or any(each.sharded or each.reduced for each in ranks.values())

@@ -38,7 +38,6 @@ class AccumulationWithoutNoSync(Audit):
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
         self._first: Earliest[ObservedStep] = Earliest()
-        self._steps: set[int] = set()
         self._judged: set[int] = set()
         self._optimizers: set[int] = set()
 
@@ -50,12 +49,11 @@ class AccumulationWithoutNoSync(Audit):
         micro = len(event.synchronized)
         if micro > 1 and event.forwards == event.backwards == micro and all(event.synchronized):
             self._first.add(event.step, rank, event)
-            self._steps.add(event.step)
 
     def findings(self) -> list[Finding]:
         """At most one, where at least three recorded steps of the only optimizer show it."""
         step = self._first.value
-        if step is None or self.world < 2 or len(self._steps) < 3 or len(self._optimizers) > 1:
+        if step is None or self.world < 2 or len(self._first.steps) < 3 or len(self._optimizers) > 1:
             return []
         backward = text_at(step.backward_place, before=3) or ""
         faults = ("F26",) if "no_sync(" in backward else ("F28",) if backward else ("F28", "F26")
@@ -70,7 +68,7 @@ class AccumulationWithoutNoSync(Audit):
                 place=step.forward_place or step.backward_place,
                 step=step.step,
                 micro_steps=micro,
-                steps=len(self._steps),
+                steps=len(self._first.steps),
             )
         ]
 

@@ -55,12 +55,7 @@ class MovedAfterWrap(ReplicaAudit):
         difference = self.replicas.since(moved.step)
         if difference is not None:
             return [self._found(moved, difference)]
-        later = any(step > moved.step and moment in ("state", "end") for step, moment in self.replicas.compared)
-        trained_on = self.replicas.reached.get(self._first.at[1], 0) > moved.step
-        ended = len(self.replicas.ended) == self.world > 1
-        if later or not trained_on or self.replicas.on_purpose or not (ended or self.replicas.unobserved):
-            return []
-        return [self._found(moved, None)]
+        return [self._found(moved, None)] if self.replicas.never_compared_after(moved.step) else []
 
     def _found(self, moved: ModelMoved, difference: Difference | None) -> Finding:
         assert self._first.at is not None

@@ -31,7 +31,7 @@ from paceline.audits.loader_passes import TORCH_SAMPLERS, Pass, pass_of
 from paceline.audits.run_state import RunState
 from paceline.audits.wording import ranks_text
 from paceline.records.event import Event, attempt_of
-from paceline.records.observed_rank import LedgerBatch, LoaderBegun, LoaderEnded, ObservedStep
+from paceline.records.observed_rank import LedgerBatch, LoaderBegun, ObservedStep
 from paceline.records.place import Place
 from paceline.records.schema import Finding
 
@@ -54,18 +54,12 @@ class IdenticalBatches(Audit):
 
     def __init__(self, run: RunState) -> None:
         super().__init__(run)
-        self._begun: dict[tuple[int, int, int], LoaderBegun] = {}
-        self._orders: dict[Pass, str | None] = {}
         self._indices: dict[tuple[Pass, int], int] = {}
         self._forward_places: dict[int, Place] = {}
 
     def feed(self, rank: int, event: Event) -> None:
         """Collect what explains that inputs are equal."""
-        if isinstance(event, LoaderBegun):
-            self._begun.setdefault((attempt_of(event), rank, event.loader), event)
-        elif isinstance(event, LoaderEnded) and event.number < _MOST_PASSES:
-            self._orders[pass_of(rank, event)] = event.order
-        elif isinstance(event, LedgerBatch) and event.number < _MOST_PASSES and event.batch < _MOST_BATCHES:
+        if isinstance(event, LedgerBatch) and event.number < _MOST_PASSES and event.batch < _MOST_BATCHES:
             self._indices[pass_of(rank, event), event.batch] = hash(tuple(event.indices))
         elif isinstance(event, ObservedStep) and event.forward_place is not None:
             self._forward_places.setdefault(rank, event.forward_place)
@@ -74,7 +68,7 @@ class IdenticalBatches(Audit):
         found = self.run.inputs.found()
         if found is None or not self.run.parallel.everywhere:
             return []
-        loader = self._loader(found)
+        loader = None if found.first.loader is None else self.run.passes.get(_pass(found, found.ranks[1])).begun
         faults = self._faults(found, loader)
         rank = found.ranks[1]
         return [
@@ -97,11 +91,6 @@ class IdenticalBatches(Audit):
         compared = self.run.inputs.compared
         return f"inputs of {compared} forward passes" if compared else ""
 
-    def _loader(self, found: Identical) -> LoaderBegun | None:
-        if found.first.loader is None:
-            return None
-        return self._begun.get((attempt_of(found.first), found.ranks[1], found.first.loader))
-
     def _faults(self, found: Identical, loader: LoaderBegun | None) -> tuple[str, ...]:
         if loader is None:
             return ("F21", "F02") if found.first.loader is None else ("F02",)
@@ -115,14 +104,18 @@ class IdenticalBatches(Audit):
 
     def _indices_differ(self, found: Identical) -> bool:
         """Whether the ranks were given other samples by their samplers."""
-        first, (low, high) = found.first, found.ranks[:2]
-        attempt, loader, number = attempt_of(first), first.loader or 0, first.number or 0
-        passes = [(attempt, rank, loader, number) for rank in (low, high)]
-        indices = [self._indices.get((each, first.batch or 0)) for each in passes]
+        keys = [_pass(found, rank) for rank in found.ranks[:2]]
+        indices = [self._indices.get((key, found.first.batch or 0)) for key in keys]
         if None not in indices:
             return indices[0] != indices[1]
-        orders = [self._orders.get(each) for each in passes]
+        passes = [self.run.passes.get(key) for key in keys]
+        orders = [each.ended.order if each.ended else None for each in passes]
         if None not in orders:
             return orders[0] != orders[1]
-        facts = [self._begun[each[:3]].sampler_facts if each[:3] in self._begun else {} for each in passes]
+        facts = [each.begun.sampler_facts if each.begun else {} for each in passes]
         return all(each.get("num_replicas", 1) > 1 for each in facts) and facts[0].get("rank") != facts[1].get("rank")
+
+
+def _pass(found: Identical, rank: int) -> Pass:
+    """The pass of the first of the same inputs, on a rank."""
+    return attempt_of(found.first), rank, found.first.loader or 0, found.first.number or 0

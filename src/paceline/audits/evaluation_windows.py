@@ -1,12 +1,13 @@
-"""What a rank calls and writes from the beginning of an evaluation until it trains on."""
+"""Evaluations as each rank saw them: the buffers that they began with, and what it called until it trained on."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from paceline.audits.loader_passes import Pass, pass_of
-from paceline.records.event import Event
-from paceline.records.observed import Collective
+from paceline.records.event import Event, attempt_of
+from paceline.records.observed import Collective, Fingerprint
 from paceline.records.observed_rank import (
     FileTouched,
     InputSeen,
@@ -25,39 +26,66 @@ _MOST = 400
 
 
 @dataclass
-class _Window:
-    step: int
-    batch_size: int
+class Window:
+    """What a rank did from the beginning of a pass over a loader until the next step.
+
+    Attributes:
+        begun, ended: of the pass; `ended` is None as long as it has not come.
+        buffers: digests of the buffers with which an evaluation began.
+        closed: the next step, or the end, has come.
+        gathered: the rank gathered something of the size of a prediction for each sample.
+        merged: it took part in a collective that merges results.
+        roots: sources of broadcasts: what one rank broadcasts merges nothing.
+        reduced: it called any collective after the pass.
+        wrote: it wrote a file.
+    """
+
+    begun: LoaderBegun
     ended: LoaderEnded | None = None
+    buffers: dict[str, str] = field(default_factory=dict)
     closed: bool = False
     gathered: bool = False
     merged: bool = False
     roots: set[int | None] = field(default_factory=set)
-    """Sources of broadcasts: what one rank broadcasts merges nothing."""
+    reduced: bool = False
     wrote: bool = False
+
+    @property
+    def sharded(self) -> bool:
+        """A DistributedSampler gave this rank a part of the data."""
+        replicas = self.begun.sampler_facts.get("num_replicas")
+        return isinstance(replicas, int) and replicas > 1
 
 
 class EvaluationWindows:
-    """Follows each rank in the order of its program; windows may overlap."""
+    """Follows each rank in the order of its program; windows may overlap.
+
+    Attributes:
+        evaluations: passes without backward passes whose state was fingerprinted, by (attempt, step, number of such
+            passes before it at that step) and rank.
+    """
 
     def __init__(self) -> None:
-        self._windows: dict[Pass, _Window] = {}
-        self._open: dict[int, list[_Window]] = {}
-        self._count: dict[int, int] = {}
+        self.evaluations: dict[tuple[int, int, int], dict[int, Window]] = defaultdict(dict)
+        self._windows: dict[Pass, Window] = {}
+        self._open: dict[int, list[Window]] = {}
+        self._count: dict[int, int] = defaultdict(int)
+        self._evaluated: dict[tuple[int, int, int], int] = defaultdict(int)
+        self._prints: dict[int, Fingerprint] = {}
 
     def feed(self, rank: int, event: Event, world: int) -> None:
         """Take an event of a rank."""
         if isinstance(event, LoaderBegun):
             self._begin(rank, event)
         elif isinstance(event, LoaderEnded):
-            found = self._windows.get(pass_of(rank, event))
-            if found is not None:
-                found.ended = event
-                if event.backwards:
-                    self._close(rank, found)
+            self._end(rank, event)
+        elif isinstance(event, Fingerprint):
+            if event.moment == "evaluation":
+                self._prints[rank] = event
         elif isinstance(event, ObservedStep | InputSeen):
             step = event.step
-            for window in [each for each in self._open.get(rank, []) if step > each.step]:
+            self._prints.pop(rank, None)
+            for window in [each for each in self._open.get(rank, []) if step > each.begun.step]:
                 self._close(rank, window)
         elif isinstance(event, ScriptEnded):
             for window in list(self._open.get(rank, [])):
@@ -87,30 +115,42 @@ class EvaluationWindows:
         found = self._of(rank, begun)
         return found is not None and found.wrote
 
-    def _of(self, rank: int, begun: LoaderBegun) -> _Window | None:
+    def _of(self, rank: int, begun: LoaderBegun) -> Window | None:
         return self._windows.get(pass_of(rank, begun))
 
     def _begin(self, rank: int, event: LoaderBegun) -> None:
-        self._count[rank] = self._count.get(rank, 0) + 1
-        if self._count[rank] > _MOST:
-            return
-        window = _Window(event.step, event.batch_size or 1)
-        self._windows[pass_of(rank, event)] = window
-        self._open.setdefault(rank, []).append(window)
+        self._count[rank] += 1
+        if self._count[rank] <= _MOST:
+            self._windows[pass_of(rank, event)] = window = Window(event)
+            self._open.setdefault(rank, []).append(window)
 
-    def _close(self, rank: int, window: _Window) -> None:
+    def _end(self, rank: int, event: LoaderEnded) -> None:
+        window, taken = self._windows.get(pass_of(rank, event)), self._prints.pop(rank, None)
+        if window is None:
+            return
+        window.ended = event
+        if event.backwards:
+            self._close(rank, window)
+        elif taken is not None and event.batches:
+            window.buffers = {name: digest for name, digest in taken.digests.items() if name.startswith("buffer:")}
+            at = (attempt_of(taken), taken.step)
+            self.evaluations[*at, self._evaluated[rank, *at]][rank] = window
+            self._evaluated[rank, *at] += 1
+
+    def _close(self, rank: int, window: Window) -> None:
         window.closed = True
         self._open[rank] = [each for each in self._open[rank] if each is not window]
 
     def _called(self, rank: int, event: Collective) -> None:
         for window in self._open.get(rank, []):
-            if event.step is not None and event.step > window.step:
+            if event.step is not None and event.step > window.begun.step:
                 continue
+            window.reduced |= window.ended is not None and event.op not in _NOT_MERGING
             if event.op.startswith("broadcast"):
                 window.roots.add(event.root)
             elif event.op not in _NOT_MERGING:
                 window.merged = True
-            rows = window.batch_size
+            rows = window.begun.batch_size or 1
             if window.ended is not None:
                 rows = window.ended.samples or rows
             if event.op.startswith(_GATHERS) and event.bytes >= _BYTES_PER_SAMPLE * rows:

@@ -140,6 +140,10 @@ class LoaderPasses:
         elif isinstance(event, ModelWrapped):
             self._models[rank] += 1
 
+    def get(self, key: Pass) -> RankPass:
+        """One pass of one rank; an empty one where nothing is known of it."""
+        return self._by_number.get(key) or RankPass()
+
     def shared(self) -> list[SharedPass]:
         """Passes that every rank of the job began and ended, each series in order."""
         if self._shared is None:

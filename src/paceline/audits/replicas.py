@@ -119,6 +119,13 @@ class Replicas:
         """A wrapped model's process group is smaller than the job: ranks hold different parts, or different models."""
         return any(0 < each.group < self._world for each in self._wrapped())
 
+    def never_compared_after(self, step: int) -> bool:
+        """All ranks trained on after a step, and their parameters have not been compared since and will not be."""
+        later = any(at > step and moment in ("state", "end") for at, moment in self.compared)
+        trained_on = all(self.reached.get(rank, 0) > step for rank in range(self._world))
+        over = len(self.ended) == self._world > 1 or self.unobserved
+        return trained_on and over and not later and not self.on_purpose
+
     def covers(self, names: list[str]) -> bool:
         """Whether fingerprints that were compared after a step have all these parameters."""
         named = {name.removeprefix("parameter:") for name in self._named}
