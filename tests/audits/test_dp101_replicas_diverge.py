@@ -40,7 +40,7 @@ def test_the_first_difference_names_step_tensors_ranks_and_the_gradients_behind_
 
     assert (finding.severity, finding.rank, finding.step, finding.faults) == ("error", 1, 1, [])
     assert finding.message.startswith(
-        "rank 1 holds other values of fc1.weight and 1 more after step 1, because the gradients of step 1 differ "
+        "rank 1 holds different values of fc1.weight and 1 more after step 1, because the gradients of step 1 differ "
         "(2 of 3 parameters)"
     )
     assert (finding.path, finding.line) == ("train.py", 22)
@@ -57,7 +57,7 @@ def test_of_three_ranks_those_that_differ_from_the_lowest_are_named():
     """Both of the others."""
     (finding,) = found(ReplicasDiverge, job(diverging, world=3))
 
-    assert "ranks 1 and 2 hold other values" in finding.message
+    assert "ranks 1 and 2 hold different values" in finding.message
 
 
 def test_parameters_that_differ_before_the_first_step_are_no_matter_of_gradients():
@@ -172,7 +172,7 @@ def test_sharded_parameters_are_not_compared():
 
     assert found(ReplicasDiverge, job(lambda rank: [model, *states(rank, STEPS, NAMES)])) == []
     beside = found(ReplicasDiverge, job(lambda rank: [model, *states(rank, STEPS, ["Loss/weight", *NAMES])]))
-    assert "rank 1 holds other values of Loss/weight after step 1" in beside[0].message
+    assert "rank 1 holds different values of Loss/weight after step 1" in beside[0].message
 
 
 def test_models_of_smaller_groups_are_not_compared():

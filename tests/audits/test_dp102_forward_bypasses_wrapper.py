@@ -38,7 +38,7 @@ def test_training_round_the_wrapper_is_an_error_with_step_and_effect():
     (finding,) = found(ForwardBypassesWrapper, job(bypassing))
 
     assert (finding.severity, finding.faults, finding.step) == ("error", ["F37", "F38"], 1)
-    assert "rank 1 holds other values of fc1.weight and 2 more after step 1" in finding.message
+    assert "rank 1 holds different values of fc1.weight and 2 more after step 1" in finding.message
     assert finding.line == 21
 
 

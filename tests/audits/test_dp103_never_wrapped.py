@@ -47,7 +47,7 @@ def test_three_ranks_give_one_finding():
     """The cause is one."""
     (finding,) = found(NeverWrapped, job(alone, world=3))
 
-    assert "ranks 1 and 2 hold other values" in finding.message
+    assert "ranks 1 and 2 hold different values" in finding.message
 
 
 def test_gradients_reduced_by_hand_need_equal_parameters_to_begin_with():

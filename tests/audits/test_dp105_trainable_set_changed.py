@@ -31,7 +31,7 @@ def test_a_head_that_is_unfrozen_after_wrapping_is_an_error_where_it_differs():
 
     assert (finding.severity, finding.faults, finding.step) == ("error", ["F43"], 2)
     assert finding.message.startswith("head.weight became trainable after DDP registered its parameters (step 2)")
-    assert "rank 1 holds other values of head.weight after step 2" in finding.message
+    assert "rank 1 holds different values of head.weight after step 2" in finding.message
 
 
 def test_parameters_of_a_second_model_are_found_under_its_prefix():

@@ -23,7 +23,7 @@ def test_a_last_micro_step_within_no_sync_is_an_error():
 
     assert (finding.severity, finding.faults, finding.step, finding.line) == ("error", ["F25"], 1, 20)
     assert finding.message.startswith("the last of 2 micro-steps before optimizer step 1 ran within no_sync()")
-    assert "rank 1 holds other values" in finding.message
+    assert "rank 1 holds different values" in finding.message
 
 
 def test_the_last_partial_window_is_found_at_its_step():

@@ -24,7 +24,7 @@ def test_gradients_that_ddp_does_not_see_are_an_error_where_the_ranks_part():
     (finding,) = found(GradientOfParameters, job(taking))
 
     assert (finding.severity, finding.faults, finding.step, finding.line) == ("error", ["F44"], 1, 19)
-    assert "rank 1 holds other values" in finding.message
+    assert "rank 1 holds different values" in finding.message
 
 
 def test_three_ranks_give_one_finding():

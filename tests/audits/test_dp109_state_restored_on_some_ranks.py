@@ -33,7 +33,7 @@ def test_a_model_that_rank_0_alone_restores_after_wrapping_is_an_error():
     (finding,) = found(StateRestoredOnSomeRanks, job(resuming))
 
     assert (finding.severity, finding.faults, finding.step, finding.line) == ("error", ["F95"], 2, 15)
-    assert finding.message.startswith("only rank 0 restored the model (Net) after step 2; rank 1 holds other values")
+    assert finding.message.startswith("only rank 0 restored the model (Net) after step 2; rank 1 holds different values")
 
 
 def test_a_model_restored_before_the_first_step_differs_from_the_start():
@@ -63,7 +63,7 @@ def test_an_optimizer_that_some_ranks_restore_is_an_error():
     )
 
     assert "restored the optimizer (Adam)" in finding.message
-    assert "other optimizer state for fc1.weight:exp_avg" in finding.message
+    assert "different optimizer state for fc1.weight:exp_avg" in finding.message
 
 
 def test_a_state_that_all_ranks_restore_is_fine():

@@ -155,7 +155,7 @@ def test_a_codebook_that_each_rank_updates_by_itself_is_a_warning():
     (finding,) = findings(job(updating, world=3))
 
     assert (finding.severity, finding.faults, finding.step) == ("warning", ["F58"], 1)
-    assert "ranks 1 and 2 updated the buffer codebook.counts otherwise than rank 0" in finding.message
+    assert "ranks 1 and 2 updated the buffer codebook.counts differently from rank 0" in finding.message
 
 
 @pytest.mark.parametrize(

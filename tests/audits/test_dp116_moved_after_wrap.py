@@ -29,7 +29,7 @@ def test_a_round_trip_that_replaces_parameters_is_an_error_where_the_ranks_part(
     (finding,) = found(MovedAfterWrap, job(lambda rank: moving(rank, replaced=3, converted=0)))
 
     assert (finding.severity, finding.faults, finding.step, finding.line) == ("error", ["F45"], 2, 35)
-    assert "after step 2 replaced 3 parameters of the wrapped model: rank 1 holds other values" in finding.message
+    assert "after step 2 replaced 3 parameters of the wrapped model: rank 1 holds different values" in finding.message
 
 
 def test_a_change_of_type_or_device_is_an_error_where_the_ranks_part():

@@ -9,8 +9,8 @@ from typing import Generic, TypeVar
 T = TypeVar("T")
 
 
-def parted(values: Mapping[int, object]) -> list[int]:
-    """Ranks whose value is not that of the lowest rank, in order."""
+def differing(values: Mapping[int, object]) -> list[int]:
+    """Ranks whose value differs from that of the lowest rank, in order."""
     return [rank for rank in sorted(values) if values[rank] != values[min(values)]]
 
 
@@ -64,13 +64,13 @@ class FirstDifference(Generic[T]):
         if ranks is None or world < 2:
             return
         self.compared += 1
-        if not self.ranks and parted({rank: self._of(each) for rank, each in ranks.items()}):
+        if not self.ranks and differing({rank: self._of(each) for rank, each in ranks.items()}):
             self.ranks = ranks
 
     @property
-    def parted(self) -> list[int]:
-        """Ranks whose value is not that of the lowest rank; empty while all are equal."""
-        return parted({rank: self._of(each) for rank, each in self.ranks.items()})
+    def differing(self) -> list[int]:
+        """Ranks whose value differs from that of the lowest rank; empty while all are equal."""
+        return differing({rank: self._of(each) for rank, each in self.ranks.items()})
 
 
 class Earliest(Generic[T]):

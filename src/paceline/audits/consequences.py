@@ -1,4 +1,4 @@
-"""Tell a failure that another rank caused from a failure of the rank's own.
+"""Distinguish a failure that another rank caused from one of the rank itself.
 
 When a rank ends, the ranks that wait for it fail too: gloo, NCCL and torch's store report a closed connection at once,
 or a timeout later. Those reports name no cause. The wordings below are those of torch 2.1 to 2.14.

@@ -1,11 +1,11 @@
-"""Where the states of ranks that should be equal part: the first digest that differs, and in which kind of tensor."""
+"""Compares the states of all ranks: which tensors differ, of which kind, and when."""
 
 from __future__ import annotations
 
 from bisect import insort
 from dataclasses import dataclass
 
-from paceline.audits.across_ranks import AcrossRanks
+from paceline.audits.across_ranks import AcrossRanks, differing
 from paceline.audits.wording import names_text
 from paceline.records.event import Event
 from paceline.records.observed import Fingerprint
@@ -91,19 +91,15 @@ class Divergence:
 
 def _compare(step: int, moment: str, kind: str, ranks: dict[int, dict[str, str]]) -> Difference | None:
     prefix = f"{kind}:"
-    base, *others = ranks.items()
-    names = [name for name in base[1] if name.startswith(prefix)]
-    for _, digests in others:
-        names += [name for name in digests if name.startswith(prefix) and name not in base[1]]
-    names = list(dict.fromkeys(names))
+    names = list(dict.fromkeys(name for digests in ranks.values() for name in digests if name.startswith(prefix)))
     if kind == "parameter":
         parts = {_model(name) for name in names if any(name not in digests for digests in ranks.values())}
         names = [name for name in names if _model(name) not in parts]
-    differing = [name for name in names if any(digests.get(name) != base[1].get(name) for _, digests in others)]
-    if not differing:
+    changed = [name for name in names if len({digests.get(name) for digests in ranks.values()}) > 1]
+    if not changed:
         return None
-    parted = [rank for rank, digests in others if any(digests.get(name) != base[1].get(name) for name in differing)]
-    return Difference(step, moment, kind, [name.removeprefix(prefix) for name in differing], parted, len(names))
+    others = differing({rank: [digests.get(name) for name in changed] for rank, digests in ranks.items()})
+    return Difference(step, moment, kind, [name.removeprefix(prefix) for name in changed], others, len(names))
 
 
 def _model(name: str) -> str:

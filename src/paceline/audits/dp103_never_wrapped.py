@@ -25,6 +25,7 @@ from __future__ import annotations
 from paceline.audits.across_ranks import Earliest
 from paceline.audits.audit import ReplicaAudit
 from paceline.audits.divergence import Difference
+from paceline.audits.loader_passes import replicas_of
 from paceline.audits.replicas import effect, evidence
 from paceline.audits.run_state import RunState
 from paceline.records.event import Event, Severity
@@ -60,8 +61,7 @@ class NeverWrapped(ReplicaAudit):
             self._large |= event.bytes > _LARGE_BYTES and (bool(event.step) or event.by_backward)
         elif isinstance(event, LoaderBegun):
             self._loaders += 1
-            replicas = event.sampler_facts.get("num_replicas")
-            self._sharded |= isinstance(replicas, int) and replicas > 1
+            self._sharded |= replicas_of(event) > 1
             self._subsets.setdefault((event.loader, event.number), set()).add(event.subset)
 
     def findings(self) -> list[Finding]:

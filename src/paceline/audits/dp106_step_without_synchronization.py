@@ -6,7 +6,7 @@ What it finds:
 
 Why it matters:
     `no_sync` leaves gradients on each rank until a later pass reduces their sum. Where the step comes first, each rank
-    applies the gradients of its own batches and the ranks part.
+    applies the gradients of its own batches and the ranks diverge.
 
 Repair:
     Leave `no_sync` for the micro-step that is followed by `optimizer.step()`, the last partial window included.
@@ -45,7 +45,7 @@ class StepWithoutSynchronization(ReplicaAudit):
             self._first.add(event.step, rank, event)
 
     def findings(self) -> list[Finding]:
-        """At most one, for the first such step, where the ranks part at it or later."""
+        """At most one, for the first such step, where the ranks diverge at it or later."""
         step = self._first.value
         difference = self.replicas.since(step.step, of_wrapped) if step is not None else None
         if step is None or difference is None:

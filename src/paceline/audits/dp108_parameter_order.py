@@ -45,25 +45,25 @@ class ParameterOrder(Audit):
             self._models.add((event.attempt, event.number), rank, event, self.world)
 
     def findings(self) -> list[Finding]:
-        ranks, parted = self._models.ranks, self._models.parted
-        if not parted:
+        ranks, differing = self._models.ranks, self._models.differing
+        if not differing:
             return []
-        base, other = ranks[min(ranks)], ranks[parted[0]]
+        base, other = ranks[min(ranks)], ranks[differing[0]]
         names = zip(base.first_names, other.first_names, strict=False)
         position, pair = next(((number, pair) for number, pair in enumerate(names) if pair[0] != pair[1]), (None, None))
         holds = (
-            f"parameter {position} is {pair[0]} on rank {min(ranks)} and {pair[1]} on {ranks_text(parted)}"
+            f"parameter {position} is {pair[0]} on rank {min(ranks)} and {pair[1]} on {ranks_text(differing)}"
             if pair is not None
-            else f"{ranks_text(parted)} registered other names, shapes or types than rank {min(ranks)}"
+            else f"{ranks_text(differing)} registered other names, shapes or types than rank {min(ranks)}"
         )
         return [
             self.finding(
                 "error",
-                f"the parameters of {base.model} stand in different order on the ranks ({holds}): "
+                f"the ranks register the parameters of {base.model} in different order ({holds}): "
                 "DDP averages gradients of different parameters",
                 "build modules in a fixed order on all ranks: iterate over a list or sorted(...), not over a set",
                 place=other.place or base.place,
-                rank=parted[0],
+                rank=differing[0],
                 step=base.step,
                 orders={str(rank): each.order for rank, each in ranks.items()},
             )

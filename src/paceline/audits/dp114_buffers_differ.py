@@ -100,7 +100,7 @@ class BuffersDiffer(ReplicaAudit):
         )
         return self.finding(
             "warning",
-            f"{ranks_text(first.ranks)} updated the buffer {names_text(names)} otherwise than rank 0 in step "
+            f"{ranks_text(first.ranks)} updated the buffer {names_text(names)} differently from rank 0 in step "
             f"{first.step}; {effect}",
             "reduce the statistics over ranks (all_reduce) where the buffer is updated",
             faults=("F58",),

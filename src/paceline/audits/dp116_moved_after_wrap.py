@@ -48,7 +48,7 @@ class MovedAfterWrap(ReplicaAudit):
             self._first.add(event.step, rank, event)
 
     def findings(self) -> list[Finding]:
-        """At most one: an error where the ranks part, a warning where nothing could be compared."""
+        """At most one: an error where the ranks diverge, a warning where nothing could be compared."""
         moved = self._first.value
         if moved is None or self._first.at is None:
             return []

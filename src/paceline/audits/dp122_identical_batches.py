@@ -12,7 +12,7 @@ Repair:
     by rank.
 
 Known problems:
-    Digests are taken of some elements of the input. An input that is the same at all steps is passed over.
+    Digests are taken of some elements of the input. An input that is the same at all steps is ignored.
 
 References:
     F01. https://github.com/PatrickHua/SimSiam/issues/16

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from paceline.audits.across_ranks import parted
+from paceline.audits.across_ranks import differing
 from paceline.audits.audit import Audit
 from paceline.audits.index_set import shared, union
-from paceline.audits.loader_passes import SharedPass, same_data
+from paceline.audits.loader_passes import SharedPass, replicas_of, same_data
 from paceline.audits.wording import count_text, ranks_text
 from paceline.records.observed_rank import LoaderBegun
 from paceline.records.schema import Finding
@@ -68,17 +68,15 @@ class SamplerDiffers(Audit):
 
     def _copies(self, begun: dict[int, LoaderBegun], each: SharedPass | None) -> bool:
         """Ranks train on whole batches of a sampler that has fewer shards than there are ranks."""
-        replicas = {one.sampler_facts.get("num_replicas") for one in begun.values()}
-        if each is None or not each.training or self.world in replicas or not self.run.parallel.everywhere:
-            return False
-        if not all(isinstance(number, int) and 0 < number < self.world for number in replicas):
+        fewer = all(0 < replicas_of(one) < self.world for one in begun.values())
+        if each is None or not each.training or not fewer or not self.run.parallel.everywhere:
             return False
         return same_data(begun.values()) is True and self.run.slices.whole(each) is True
 
     def _found(self, key: str, begun: dict[int, LoaderBegun], each: SharedPass | None) -> Finding:
         values = {rank: one.sampler_facts.get(key) for rank, one in begun.items()}
         base, *others = values
-        ranks = parted(values)
+        ranks = differing(values)
         if key == "rank":
             ranks = [rank for rank in others if list(values.values()).count(values[rank]) > 1]
             what = f"{ranks_text([rank for rank in values if values[rank] == values[ranks[0]]])} read the same shard"

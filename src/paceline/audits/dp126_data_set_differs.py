@@ -25,8 +25,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 
-from paceline.audits.across_ranks import parted
+from paceline.audits.across_ranks import differing
 from paceline.audits.audit import Audit
+from paceline.audits.loader_passes import replicas_of
 from paceline.audits.run_state import RunState
 from paceline.audits.wording import count_text, ranks_text
 from paceline.records.event import Event, Severity, attempt_of
@@ -81,7 +82,7 @@ class DataSetDiffers(Audit):
                 continue
             for each in zip(*(ranks[rank] for rank in sorted(ranks)), strict=False):
                 begun = dict(zip(sorted(ranks), each, strict=True))
-                sharded = all((one.sampler_facts.get("num_replicas") or 0) > 1 for one in each)
+                sharded = all(replicas_of(one) > 1 for one in each)
                 if sharded and len({one.step for one in each}) == 1:
                     found.append(begun)
         return found
@@ -92,7 +93,7 @@ class DataSetDiffers(Audit):
             lengths = {rank: one.root_samples for rank, one in begun.items()}
         if None in lengths.values() or len(set(lengths.values())) == 1:
             return None
-        base, ranks = min(lengths), parted(lengths)
+        base, ranks = min(lengths), differing(lengths)
         ended = [self._ended.get((attempt_of(one), rank, one.loader)) for rank, one in begun.items()]
         complete = [one for one in ended if one is not None and one.exhausted and one.backwards > 0]
         uneven = len(complete) == len(ended) and len({one.batches for one in complete}) > 1
@@ -116,7 +117,7 @@ class DataSetDiffers(Audit):
         if any(self._data[attempt_of(one), rank, one.data] != one.loader for rank, one in begun.items()):
             return None  # used before through another loader, so that it may hold a cache
         unordered = {one.content_unordered for one in begun.values()}
-        base, ranks = min(contents), parted(contents)
+        base, ranks = min(contents), differing(contents)
         what = "holds its samples in another order" if len(unordered) == 1 and None not in unordered else "differs"
         return self._report(
             "info" if len(unordered) > 1 and None not in unordered else "warning",

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from paceline.audits.across_ranks import parted
+from paceline.audits.across_ranks import differing
 from paceline.audits.audit import Audit
 from paceline.audits.index_set import first_of, union
-from paceline.audits.loader_passes import SharedPass, same_data
+from paceline.audits.loader_passes import SharedPass, replicas_of, same_data
 from paceline.audits.wording import ranks_text
 from paceline.records.observed_rank import LoaderBegun
 from paceline.records.schema import Finding
@@ -85,10 +85,10 @@ class SplitDiffers(Audit):
     def _subsets(self) -> list[Finding]:
         for begun in self.run.passes.begun():
             subsets = {rank: one.subset for rank, one in begun.items()}
-            sharded = all(one.sampler_facts.get("num_replicas") == self.world for one in begun.values())
+            sharded = all(replicas_of(one) == self.world for one in begun.values())
             if not sharded or None in subsets.values() or same_data(begun.values()) is False:
                 continue
-            if ranks := parted(subsets):
+            if ranks := differing(subsets):
                 first = begun[ranks[0]]
                 return [
                     self.finding(
@@ -136,7 +136,7 @@ def _one_data_set(training: SharedPass, evaluation: SharedPass) -> bool:
     same = {same_data(begun), same_data(evaluation.begun.values())}
     if False in same:
         return False
-    return True in same or all((one.sampler_facts.get("num_replicas") or 0) > 1 for one in begun)
+    return True in same or all(replicas_of(one) > 1 for one in begun)
 
 
 def _subsets_differ(begun: dict[int, LoaderBegun]) -> bool:

@@ -51,11 +51,11 @@ class LearningRateDiffers(Audit):
 
     def findings(self) -> list[Finding]:
         """At most one, for the first step at which rates differ."""
-        ranks, parted = self._steps.ranks, self._steps.parted
-        if not parted:
+        ranks, differing = self._steps.ranks, self._steps.differing
+        if not differing:
             return []
-        base, other = ranks[min(ranks)], ranks[parted[0]]
-        differ = f"rank {min(ranks)} uses learning rate {base.lr[0]:g}, {ranks_text(parted)} {other.lr[0]:g}"
+        base, other = ranks[min(ranks)], ranks[differing[0]]
+        differ = f"rank {min(ranks)} uses learning rate {base.lr[0]:g}, {ranks_text(differing)} {other.lr[0]:g}"
         rates = {str(rank): each.lr for rank, each in ranks.items()}
         if 0 < len(self._restored) < self.world:
             first = self._restored[min(self._restored)]
@@ -79,7 +79,7 @@ class LearningRateDiffers(Audit):
                 "reduce the value that the scheduler decides on over all ranks before scheduler.step(value)",
                 faults=("F84",),
                 place=other.scheduler_place or other.step_place,
-                rank=parted[0],
+                rank=differing[0],
                 step=other.step,
                 rates=rates,
             )

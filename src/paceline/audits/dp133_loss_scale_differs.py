@@ -47,19 +47,19 @@ class LossScaleDiffers(Audit):
 
     def findings(self) -> list[Finding]:
         """At most one, for the first step at which scales differ."""
-        ranks, parted = self._steps.ranks, self._steps.parted
-        if not parted:
+        ranks, differing = self._steps.ranks, self._steps.differing
+        if not differing:
             return []
-        base, other = ranks[min(ranks)], ranks[parted[0]]
+        base, other = ranks[min(ranks)], ranks[differing[0]]
         return [
             self.finding(
                 "error",
                 f"step {other.step}: the loss scale is {base.loss_scale:g} on rank {min(ranks)} and "
-                f"{other.loss_scale:g} on {ranks_text(parted)}: each rank divides the same averaged gradient by "
+                f"{other.loss_scale:g} on {ranks_text(differing)}: each rank divides the same averaged gradient by "
                 "another number",
                 "use the same GradScaler settings and state on all ranks, and skip a step on all ranks or on none",
                 place=other.step_place,
-                rank=parted[0],
+                rank=differing[0],
                 step=other.step,
                 scales={str(rank): each.loss_scale for rank, each in ranks.items()},
             )

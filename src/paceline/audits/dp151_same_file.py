@@ -1,7 +1,7 @@
 """Several ranks write the same file.
 
 What it finds:
-    Ranks of one machine that write one file anew with no collective between them.
+    Ranks of one machine that overwrite the same file with no collective between them.
 
 Why it matters:
     The writes interleave, and what is left may be a torn checkpoint or cache. The last rank to write wins.
@@ -82,7 +82,7 @@ class SameFile(Audit):
 
 
 def _writes(touch: Touch) -> bool:
-    """Written anew by the script; logs that ranks share are DP154's."""
+    """Written from empty by the script; logs that ranks share are DP154's."""
     event = touch.event
     if event.mode != "write" or event.place is None:
         return False

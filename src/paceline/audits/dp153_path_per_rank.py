@@ -23,7 +23,7 @@ import re
 from collections import defaultdict
 from pathlib import PurePath
 
-from paceline.audits.across_ranks import parted
+from paceline.audits.across_ranks import differing
 from paceline.audits.audit import Audit
 from paceline.audits.file_touches import Touch, is_event_file
 from paceline.audits.wording import ranks_text
@@ -56,7 +56,7 @@ class PathPerRank(Audit):
             return []
         names = min(found, key=_sort_key)
         paths = {rank: path for rank, (path, _) in sorted(names.items())}
-        one, first = paths[min(paths)], parted(paths)[0]
+        one, first = paths[min(paths)], differing(paths)[0]
         other, touch = names[first]
         scattered = _is_folder(touch) or PurePath(one).parent != PurePath(other).parent
         return [

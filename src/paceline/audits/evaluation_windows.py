@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass, field
 
-from paceline.audits.loader_passes import Pass, pass_of
+from paceline.audits.loader_passes import Pass, pass_of, replicas_of
 from paceline.records.event import Event, attempt_of
 from paceline.records.observed import Collective, Fingerprint
 from paceline.records.observed_rank import (
@@ -53,8 +53,7 @@ class Window:
     @property
     def sharded(self) -> bool:
         """A DistributedSampler gave this rank a part of the data."""
-        replicas = self.begun.sampler_facts.get("num_replicas")
-        return isinstance(replicas, int) and replicas > 1
+        return replicas_of(self.begun) > 1
 
 
 class EvaluationWindows:

@@ -53,7 +53,7 @@ class FileTouches:
         self._sorted: list[list[Touch]] | None = None
 
     def feed(self, rank: int, event: Event, world: int) -> None:
-        """Take an opening; files of the system and of compilers are passed over."""
+        """Take an opening; files of the system and of compilers are ignored."""
         if isinstance(event, RankStarted):
             self.hosts[rank] = event.host
             self.directories[rank] = event.directory

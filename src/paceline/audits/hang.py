@@ -1,9 +1,9 @@
-"""Ranks wait for each other and none goes on: which rank is it, and at which line?
+"""Find the rank that a hanging job waits for, and its line.
 
-A collective ends when every rank of its group has called it. So when a job hangs, either some rank has not come to the
-call that the others wait in, or the ranks wait in different calls, or one is busy elsewhere. Two records tell them
-apart: the collectives that each rank has issued (`paceline.observe.probes.group_collectives`), and the stack of each
-rank, which works even where they are not observed. Pure functions of both; whoever starts ranks may use them.
+A collective ends when every rank of its group has called it. So when a job hangs, either some rank has not reached the
+call in which the others wait, or the ranks wait in different calls, or one is busy elsewhere. Two records distinguish
+these: the collectives that each rank has issued (`paceline.observe.probes.group_collectives`), and the stack of each
+rank, which works even where collectives are not observed. All functions are pure.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from paceline.records.place import Place, place_in_stacks
 from paceline.records.wrap import ordinal, text_card
 
 _TO_ONE = ("send", "recv")
-"""Not waited for by all ranks of a group."""
+"""Operations that involve two ranks of a group only."""
 
 
 @dataclass(frozen=True)
 class Seen:
-    """What is known of one rank that was stopped, or that had ended by then.
+    """The state of one rank when the job was stopped.
 
     Attributes:
-        stack: of all its threads, as faulthandler writes it; empty when there is none.
-        calls: the collectives that it issued, in order; None when they were not traced.
+        stack: of all its threads, as faulthandler writes it; empty if unknown.
+        calls: the collectives that it issued, in order; None if they were not traced.
         done: the `seq` of those that are complete.
-        ended: it had done its work and waits for nobody.
+        ended: it had finished.
     """
 
     stack: str = ""
@@ -40,22 +40,22 @@ class Seen:
 
     @property
     def place(self) -> Place | None:
-        """The user's own line that it stands at."""
+        """The user's line that it executes."""
         return None if self.ended else place_in_stacks(self.stack)
 
 
 @dataclass(frozen=True)
 class Hang:
-    """Why a job does not go on.
+    """Why a job makes no progress.
 
     Attributes:
-        kind: `missing`: some ranks never came to the collective in which the others wait. `mismatch`: all wait, but in
-            different calls. `busy`: nobody is known to wait for a collective; the culprits have just not ended.
+        kind: `missing`: some ranks never reached the collective in which the others wait. `mismatch`: all wait, but in
+            different calls. `busy`: the culprits are not known to wait for a collective, and have not ended.
             `network`: all wait in the same call.
         culprits: the ranks to look at, lowest first.
-        where: the user's line that each rank stands at; ranks without one are missing.
+        where: the user's line that each rank executes, where known.
         waiting: the collective in which each waiting rank waits.
-        issued: how many collectives of the group in question each rank has issued; empty without traces.
+        issued: how many collectives of that group each rank has issued; empty without traces.
         ended: ranks that had ended.
     """
 
@@ -98,7 +98,7 @@ def diagnose(ranks: Mapping[int, Seen]) -> Hang:
 
 
 def card(hang: Hang, timeout_s: float | None = None, root: Path | None = None) -> str:
-    """The cause as a person reads it: some lines of plain text, without a newline at the end.
+    """The cause as plain text, without a newline at the end.
 
     Args:
         hang: what was found.

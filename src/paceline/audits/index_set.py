@@ -1,4 +1,4 @@
-"""Which samples a rank read in a pass: a bitmap, so that a million samples take 125 kB."""
+"""The samples that a rank read in a pass, as a bitmap: a million samples take 125 kB."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LARGEST = 1 << 27
 
 
 class IndexSet:
-    """Indices of samples, each with the knowledge whether it came once or more often.
+    """Indices of samples, and which of them came more than once.
 
     Attributes:
         count: indices added, repeated ones included.

@@ -1,4 +1,4 @@
-"""From the failures of a job of ours to one message: what a rank said itself, or the root-cause card."""
+"""The message for a failed job of our own: the error that a rank reported, or the root-cause card."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from paceline.records.wrap import text_card
 
 
 class RankFailed(PacelineError):  # noqa: N818  # it reads as what happened
-    """A rank failed in a way that it could not put into words; shown as a card."""
+    """A rank failed without reporting an error of ours; shown as a card."""
 
     def __init__(self, card: str, hint: str) -> None:
         super().__init__("a rank failed", why=card, hint=hint, exit_code=Exit.FAILED)
@@ -28,26 +28,25 @@ def failure_of(attempt: Attempt, logs: Path | None, resume: str) -> PacelineErro
     Args:
         attempt: the ranks that failed.
         logs: the directory that holds `<local_rank>/`; None when there is none.
-        resume: the command that goes on from the last checkpoint; empty when there is none.
+        resume: the command that resumes from the last checkpoint; empty if there is none.
     """
-    said = _in_their_words(logs)
-    if said is not None:
-        return said
+    if (reported := _reported(logs)) is not None:
+        return reported
     cause = cause_of(attempt, logs)
     return RankFailed(text_card(cause.title, cause.rows) if cause is not None else "a rank failed", resume)
 
 
-def _in_their_words(logs: Path | None) -> PacelineError | None:
-    """The earliest failure that a rank explained itself."""
-    told: list[tuple[float, dict[str, Any]]] = []
+def _reported(logs: Path | None) -> PacelineError | None:
+    """The earliest error that a rank reported itself."""
+    found: list[tuple[float, dict[str, Any]]] = []
     for path in logs.glob("*/error.json") if logs is not None else ():
         try:
             detail = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue  # torn: that rank's log is in the card
         if isinstance(detail, dict) and "paceline" in detail:
-            told.append((float(detail.get("time_unix_s", 0.0)), detail["paceline"]))
-    if not told:
+            found.append((float(detail.get("time_unix_s", 0.0)), detail["paceline"]))
+    if not found:
         return None
-    _, parts = min(told, key=lambda one: one[0])
+    _, parts = min(found, key=lambda one: one[0])
     return PacelineError(parts["what"], why=parts["why"], hint=parts["hint"], exit_code=parts["exit_code"])

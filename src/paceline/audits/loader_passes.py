@@ -17,7 +17,7 @@ from paceline.records.event import Event, attempt_of
 from paceline.records.observed_rank import LedgerBatch, LoaderBegun, LoaderEnded, ModelWrapped
 
 MOST_PASSES = 8
-"""Of each series and rank; later ones are passed over."""
+"""Of each series and rank; later ones are ignored."""
 MOST_SERIES = 200
 LEDGER_PASSES = 3
 """Of each series and rank, those whose indices are kept."""
@@ -104,7 +104,7 @@ class SharedPass:
     @property
     def replicas(self) -> int:
         """Ranks among which a DistributedSampler shards; 0 where there is none on some rank, or they do not agree."""
-        found = {int(each.sampler_facts.get("num_replicas") or 0) for each in self.begun.values()}
+        found = {replicas_of(each) for each in self.begun.values()}
         return found.pop() if len(found) == 1 else 0
 
     @property
@@ -217,6 +217,12 @@ def series_of(begun: LoaderBegun) -> Series:
     where = (begun.place.path, begun.place.line) if begun.place else begun.loader
     kind = (begun.dataset, begun.samples, begun.batch_size, begun.sampler, begun.loader_class, begun.iterable)
     return (attempt_of(begun), where, *kind)
+
+
+def replicas_of(begun: LoaderBegun) -> int:
+    """Ranks among which a DistributedSampler shards; 0 without one."""
+    replicas = begun.sampler_facts.get("num_replicas")
+    return replicas if isinstance(replicas, int) else 0
 
 
 def same_data(begun: Iterable[LoaderBegun]) -> bool | None:

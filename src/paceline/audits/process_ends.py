@@ -1,4 +1,4 @@
-"""How a process ended, in words, and what that usually means."""
+"""How a process ended, and what that usually means."""
 
 from __future__ import annotations
 

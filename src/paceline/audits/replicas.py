@@ -1,4 +1,4 @@
-"""Replicas of a model: where their parameters part, and what makes a difference legal.
+"""Replicas of a model: where their parameters diverge, and which differences are legal.
 
 Data parallelism keeps one copy of the parameters a rank, and all copies equal. Evidence is a difference of parameters
 after an optimizer step. A difference of gradients alone is none: an optimizer may reduce them inside its step.
@@ -201,11 +201,11 @@ class Replicas:
 
 
 def effect(difference: Difference) -> str:
-    """`rank 1 holds other values of fc1.weight and 5 others after step 1`."""
+    """`rank 1 holds different values of fc1.weight and 5 more after step 1`."""
     if difference.kind == "gradient":
         return f"the gradients of step {difference.step} differ between ranks: {difference.text}"
     holds = "holds" if len(difference.ranks) == 1 else "hold"
-    what = "other optimizer state for" if difference.kind == "optimizer" else "other values of"
+    what = "different optimizer state for" if difference.kind == "optimizer" else "different values of"
     when = "at the end of the run" if difference.moment == "end" else when_text(difference.step)
     return f"{ranks_text(difference.ranks)} {holds} {what} {difference.text} {when}"
 

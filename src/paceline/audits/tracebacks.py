@@ -51,8 +51,8 @@ def without_rank(text: str) -> str:
 def parse_trace(text: str) -> Raised | None:
     """The last exception in `text`, or None.
 
-    Of a chain of exceptions that is the one which ended the program. Output after the traceback does not matter.
-    Syntax errors, which come without a header, are found when nothing else is.
+    In a chain of exceptions, this is the one that ended the program. Output after the traceback is ignored. Syntax
+    errors, which have no header, are found if there is no other exception.
     """
     marked = text.splitlines()
     lines = [without_rank(line) for line in marked]
