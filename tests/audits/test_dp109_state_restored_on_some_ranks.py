@@ -33,7 +33,9 @@ def test_a_model_that_rank_0_alone_restores_after_wrapping_is_an_error():
     (finding,) = found(StateRestoredOnSomeRanks, job(resuming))
 
     assert (finding.severity, finding.faults, finding.step, finding.line) == ("error", ["F95"], 2, 15)
-    assert finding.message.startswith("only rank 0 restored the model (Net) after step 2; rank 1 holds different values")
+    assert finding.message.startswith(
+        "only rank 0 restored the model (Net) after step 2; rank 1 holds different values"
+    )
 
 
 def test_a_model_restored_before_the_first_step_differs_from_the_start():

@@ -68,7 +68,8 @@ def window(*after, during=()):
     for event in [events[0], *during, *events[1:], *after]:
         windows.feed(0, event, 2)
     first = events[0]
-    return windows.gathers(0, first), windows.merges(0, first), windows.writes(0, first)
+    found = windows.get(0, first)
+    return found.gathered, found.merges, found.wrote
 
 
 @pytest.mark.parametrize(
@@ -120,6 +121,5 @@ def test_files_that_are_written_within_the_window_count(mode, writes):
 
 def test_a_pass_that_was_never_seen_is_unknown():
     """Too many passes, or none."""
-    assert EvaluationWindows().merges(0, begun()) is None
-    assert EvaluationWindows().gathers(0, begun()) is False
-    assert EvaluationWindows().writes(0, begun()) is False
+    assert EvaluationWindows().get(0, begun()).merges is None
+    assert EvaluationWindows().get(0, begun()).wrote is False

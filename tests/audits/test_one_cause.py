@@ -154,10 +154,9 @@ def unknown(rank):
     ],
     ids=lambda value: getattr(value, "__name__", value),
 )
-@pytest.mark.parametrize("world", [2, 3])
-def test_one_cause_gives_one_finding(make, code, world):
+def test_one_cause_gives_one_finding(make, code):
     """An error of the audit that knows it."""
-    assert [(each.code, each.severity) for each in judged(job(make, world))] == [(code, "error")]
+    assert [(each.code, each.severity) for each in judged(job(make, 3))] == [(code, "error")]
 
 
 def test_separate_worlds_give_one_finding():
@@ -242,7 +241,7 @@ def best_checkpoint_on_rank_0(rank):
     ],
     ids=lambda value: value.__name__,
 )
-@pytest.mark.parametrize("world", [1, 2, 3])
+@pytest.mark.parametrize("world", [1, 3])
 def test_what_only_looks_wrong_gives_no_finding(make, world):
     """Neither errors nor warnings."""
     assert judged(job(make, world)) == []

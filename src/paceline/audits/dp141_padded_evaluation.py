@@ -65,7 +65,7 @@ class PaddedEvaluation(Audit):
 
     def _repeated(self, each: SharedPass) -> Finding | None:
         names, count = self._padding(each)
-        if not count or any(self.run.windows.gathers(rank, begun) for rank, begun in each.begun.items()):
+        if not count or any(self.run.windows.get(rank, begun).gathered for rank, begun in each.begun.items()):
             return None
         begun = each.first
         samples = begun.samples or 0

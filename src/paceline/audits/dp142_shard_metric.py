@@ -75,9 +75,8 @@ class ShardMetric(Audit):
 
     def _unmerged(self, each: SharedPass) -> bool:
         """Every rank has gone on without a collective that merges; not all of them wrote files."""
-        merges = [self.run.windows.merges(rank, begun) for rank, begun in each.begun.items()]
-        writes = all(self.run.windows.writes(rank, begun) for rank, begun in each.begun.items())
-        return all(one is False for one in merges) and not writes
+        windows = [self.run.windows.get(rank, begun) for rank, begun in each.begun.items()]
+        return all(one.merges is False for one in windows) and not all(one.wrote for one in windows)
 
     def _found(self, passes: list[SharedPass]) -> Finding:
         first = passes[0]

@@ -34,10 +34,10 @@ class Window:
         buffers: digests of the buffers with which an evaluation began.
         closed: the next step, or the end, has come.
         gathered: the rank gathered something of the size of a prediction for each sample.
-        merged: it took part in a collective that merges results.
-        roots: sources of broadcasts: what one rank broadcasts merges nothing.
+        merged: it took part in a collective other than a broadcast.
+        roots: sources of broadcasts: a broadcast from one rank alone merges nothing.
         reduced: it called any collective after the pass.
-        wrote: it wrote a file.
+        wrote: it wrote a file, through which results may be merged.
     """
 
     begun: LoaderBegun
@@ -54,6 +54,13 @@ class Window:
     def sharded(self) -> bool:
         """A DistributedSampler gave this rank a part of the data."""
         return replicas_of(self.begun) > 1
+
+    @property
+    def merges(self) -> bool | None:
+        """The rank takes part in a collective that merges results; None while the window is open."""
+        if self.merged or len(self.roots) > 1:
+            return True
+        return False if self.closed else None
 
 
 class EvaluationWindows:
@@ -95,27 +102,9 @@ class EvaluationWindows:
             for window in self._open.get(rank, []):
                 window.wrote = True
 
-    def gathers(self, rank: int, begun: LoaderBegun) -> bool:
-        """The rank gathers something of the size of a prediction for each sample of the pass."""
-        found = self._of(rank, begun)
-        return found is not None and found.gathered
-
-    def merges(self, rank: int, begun: LoaderBegun) -> bool | None:
-        """The rank takes part in a collective that merges results; None where its window is still open."""
-        found = self._of(rank, begun)
-        if found is None:
-            return None
-        if found.merged or len(found.roots) > 1:
-            return True
-        return False if found.closed else None
-
-    def writes(self, rank: int, begun: LoaderBegun) -> bool:
-        """The rank writes a file, through which results may be merged."""
-        found = self._of(rank, begun)
-        return found is not None and found.wrote
-
-    def _of(self, rank: int, begun: LoaderBegun) -> Window | None:
-        return self._windows.get(pass_of(rank, begun))
+    def get(self, rank: int, begun: LoaderBegun) -> Window:
+        """What followed a pass of a rank; an empty window where nothing is known of it."""
+        return self._windows.get(pass_of(rank, begun)) or Window(begun)
 
     def _begin(self, rank: int, event: LoaderBegun) -> None:
         self._count[rank] += 1

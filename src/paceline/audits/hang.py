@@ -20,6 +20,29 @@ from paceline.records.wrap import ordinal, text_card
 
 _TO_ONE = ("send", "recv")
 """Operations that involve two ranks of a group only."""
+_TEXTS = {
+    "missing": (
+        "hang: {who} did not come to a collective",
+        "a collective ends when every rank of the group has called it",
+        "look for a branch that not every rank takes: a condition on the rank, or on a number of its own",
+    ),
+    "mismatch": (
+        "hang: {who} wait in different collectives",
+        "ranks have to call the same collectives in the same order, with tensors of the same size",
+        "compare the two lines: a different order, or tensors of different size",
+    ),
+    "network": (
+        "hang: {who} wait in the same collective",
+        "every rank has called it and none gets an answer: the connection between them is blocked, or it is slow",
+        "look at the sizes above; on several machines at the network between them",
+    ),
+    "busy": (
+        "no end: {who} {have} not come to an end",
+        "no collective is known in which it waits: a loop without end, or a wait for something else",
+        "look at the line above; more time, if it is only slow",
+    ),
+}
+"""Title, reason and advice for each kind."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +131,13 @@ def card(hang: Hang, timeout_s: float | None = None, root: Path | None = None) -
     rows: list[tuple[str, str]] = []
     for rank in sorted({*hang.where, *hang.waiting, *hang.ended}):
         rows.append((f"rank {rank}", _standing(hang, rank, root)))
-    rows += [("why", _why(hang)), ("next", _next_step(hang))]
+    title, why, advice = _TEXTS[hang.kind]
+    if hang.kind == "busy" and hang.waiting:
+        why = "the collective that others wait in is complete for it, so it is busy with something else"
+    rows += [("why", why), ("next", advice)]
     after = f" after {timeout_s:g} s" if timeout_s is not None else ""
-    return text_card(f"{_title(hang)}{after}", rows, label=9)
+    have = "have" if len(hang.culprits) > 1 else "has"
+    return text_card(f"{title.format(who=ranks_text(hang.culprits), have=have)}{after}", rows, label=9)
 
 
 def _pending(seen: Seen) -> Collective | None:
@@ -125,17 +152,6 @@ def _issued(seen: Seen, group: str) -> int:
 
 def _of(counts: Mapping[int, int], value: int) -> tuple[int, ...]:
     return tuple(sorted(rank for rank, count in counts.items() if count == value))
-
-
-def _title(hang: Hang) -> str:
-    who, many = ranks_text(hang.culprits), len(hang.culprits) > 1
-    if hang.kind == "missing":
-        return f"hang: {who} did not come to a collective"
-    if hang.kind == "mismatch":
-        return f"hang: {who} wait in different collectives"
-    if hang.kind == "network":
-        return f"hang: {who} wait in the same collective"
-    return f"no end: {who} {'have' if many else 'has'} not come to an end"
 
 
 def _standing(hang: Hang, rank: int, root: Path | None) -> str:
@@ -154,28 +170,6 @@ def _standing(hang: Hang, rank: int, root: Path | None) -> str:
     if place is not None:
         parts.append(f"stands at {place if root is None else place.below(root)}")
     return ", ".join(parts)
-
-
-def _why(hang: Hang) -> str:
-    if hang.kind == "missing":
-        return "a collective ends when every rank of the group has called it"
-    if hang.kind == "mismatch":
-        return "ranks have to call the same collectives in the same order, with tensors of the same size"
-    if hang.kind == "network":
-        return "every rank has called it and none gets an answer: the connection between them is blocked, or it is slow"
-    if hang.waiting:
-        return "the collective that others wait in is complete for it, so it is busy with something else"
-    return "no collective is known in which it waits: a loop without end, or a wait for something else"
-
-
-def _next_step(hang: Hang) -> str:
-    if hang.kind == "missing":
-        return "look for a branch that not every rank takes: a condition on the rank, or on a number of its own"
-    if hang.kind == "mismatch":
-        return "compare the two lines: a different order, or tensors of different size"
-    if hang.kind == "network":
-        return "look at the sizes above; on several machines at the network between them"
-    return "look at the line above; more time, if it is only slow"
 
 
 def _count(number: int) -> str:
