@@ -40,9 +40,11 @@ def test_gradients_that_only_another_rank_has_differ():
     assert (difference.names, difference.ranks, difference.compared) == (["head.weight"], [1], 4)
 
 
-def test_two_evaluations_after_one_step_are_two_instants():
+def test_two_optimizers_in_one_step_are_two_instants():
     """The second of rank 0 is not compared with the first of rank 1."""
-    divergence = compared(*(fingerprint(rank, 1, "evaluation", NAMES[:number]) for rank in (0, 1) for number in (1, 2)))
+    divergence = compared(
+        *(fingerprint(rank, 1, "gradients", NAMES[:number], kind="gradient") for rank in (0, 1) for number in (1, 2))
+    )
 
     assert [len(each.names) for each in divergence.differences] == [1, 2]
 

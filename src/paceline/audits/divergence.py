@@ -73,7 +73,7 @@ class Divergence:
         if not isinstance(event, Fingerprint) or world < 2:
             return
         key = (event.attempt, event.step, event.moment)
-        occurrence = self._again.get((rank, *key), 0)  # two evaluations after one step
+        occurrence = self._again.get((rank, *key), 0)  # two optimizers in one step
         self._again[(rank, *key)] = occurrence + 1
         ranks = self._prints.add((*key, occurrence), rank, event.digests, world)
         if ranks is None:

@@ -49,7 +49,7 @@ class SameFile(Audit):
         return [self._found(group, training=group is training) for group in (training, before) if group]
 
     def looked_at(self) -> str:
-        files = len({touches[0].event.path for touches in self.run.files.paths() if any(map(_writes, touches))})
+        files = self.run.files.count(_writes)
         return f"writers of {count_text(files, 'file')}" if files and self.world > 1 else ""
 
     def _conflict(self, touches: list[Touch]) -> list[Touch]:

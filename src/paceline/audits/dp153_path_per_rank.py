@@ -26,7 +26,7 @@ from pathlib import PurePath
 from paceline.audits.across_ranks import differing
 from paceline.audits.audit import Audit
 from paceline.audits.file_touches import Touch, is_event_file
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import count_text, ranks_text
 from paceline.records.event import attempt_of
 from paceline.records.schema import Finding
 
@@ -73,8 +73,8 @@ class PathPerRank(Audit):
         ]
 
     def looked_at(self) -> str:
-        paths = {touches[0].event.path for touches in self.run.files.paths() if any(map(_writes, touches))}
-        return f"names of {len(paths)} written paths" if paths and self.world > 1 else ""
+        paths = self.run.files.count(_writes)
+        return f"names of {count_text(paths, 'written path')}" if paths and self.world > 1 else ""
 
     def _names(self) -> dict[str, dict[int, tuple[str, Touch]]]:
         """By the name without times and process ids, each rank's first name with them."""

@@ -23,7 +23,7 @@ from pathlib import PurePath
 
 from paceline.audits.audit import Audit
 from paceline.audits.file_touches import Touch, is_event_file, logger_writes, ranks_of, unordered
-from paceline.audits.wording import ranks_text
+from paceline.audits.wording import count_text, ranks_text
 from paceline.records.event import Severity
 from paceline.records.schema import Finding
 
@@ -54,8 +54,8 @@ class DuplicateLoggers(Audit):
         return [self._found("info", shared[0], f"to {path}; its lines are repeated or mixed", path)]
 
     def looked_at(self) -> str:
-        logs = {each[0].event.path for each in self.run.files.paths() if any(map(_logs, each))}
-        return f"writers of {len(logs)} logs" if logs and self.world > 1 else ""
+        logs = self.run.files.count(_logs)
+        return f"writers of {count_text(logs, 'log')}" if logs and self.world > 1 else ""
 
     def _event_folders(self) -> dict[str, list[Touch]]:
         found: dict[str, list[Touch]] = defaultdict(list)

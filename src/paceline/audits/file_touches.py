@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from paceline.records.event import Event, attempt_of
@@ -78,6 +79,10 @@ class FileTouches:
                 for _, ranks in sorted(self._paths.items())
             ]
         return self._sorted
+
+    def count(self, matches: Callable[[Touch], bool]) -> int:
+        """Paths with such an opening."""
+        return len({touches[0].event.path for touches in self.paths() if any(map(matches, touches))})
 
     def same_host(self, touches: list[Touch]) -> list[Touch]:
         """Those of the ranks of one machine that has at least two of them; empty where no machine has."""

@@ -76,7 +76,8 @@ class Replicas:
             self._fingerprinted.add(rank)
             if event.moment != "gradients":
                 self._named.update(name for name in event.digests if name.startswith("parameter:"))
-            self._divergence.feed(rank, event, world)
+            if event.moment != "evaluation":  # a rank may swap weights for an evaluation
+                self._divergence.feed(rank, event, world)
         elif isinstance(event, ObservedStep):
             self.reached[rank] = max(event.step, self.reached.get(rank, 0))
             self.reduced_by_hand |= event.own_reductions > 0
@@ -139,9 +140,9 @@ class Replicas:
         sharded = any(part in each.wrapper.lower() for each in self._wrapped() for part in _SHARDS)
         found = []
         for each in self._divergence.differences:
-            kept = [name for name in each.names if names(name) and not (sharded and of_wrapped(name))]
-            if each.kind == kind and kept:
-                found.append(replace(each, names=kept))
+            if each.kind == kind:
+                kept = [name for name in each.names if names(name) and not (sharded and of_wrapped(name))]
+                found += [replace(each, names=kept)] if kept else []
         return found
 
     def first(self, names: Names = any_name) -> Difference | None:
