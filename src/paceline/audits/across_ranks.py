@@ -7,24 +7,22 @@ from collections.abc import Callable, Hashable, Mapping
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
+_KEPT = 1000
+"""Complete keys; the oldest are forgotten first."""
 
 
 def differing(values: Mapping[int, object]) -> list[int]:
     """Ranks whose value differs from that of the lowest rank, in order."""
-    return [rank for rank in sorted(values) if values[rank] != values[min(values)]]
+    lowest, *others = sorted(values)
+    return [rank for rank in others if values[rank] != values[lowest]]
 
 
 class AcrossRanks(Generic[T]):
-    """Collects one value a rank under a key, until every rank of the job has given its own.
+    """Collects one value a rank under a key, until every rank of the job has given its own."""
 
-    Args:
-        keep: complete keys that are kept, the oldest are forgotten first.
-    """
-
-    def __init__(self, keep: int = 1000) -> None:
+    def __init__(self) -> None:
         self._open: dict[Hashable, dict[int, T]] = defaultdict(dict)
         self._complete: dict[Hashable, None] = {}
-        self._keep = keep
 
     def add(self, key: Hashable, rank: int, value: T, world: int) -> dict[int, T] | None:
         """Add a rank's value. Returns the values by rank once, when the last of `world` ranks has given its own."""
@@ -36,7 +34,7 @@ class AcrossRanks(Generic[T]):
             return None
         del self._open[key]
         self._complete[key] = None
-        if len(self._complete) > self._keep:
+        if len(self._complete) > _KEPT:
             del self._complete[next(iter(self._complete))]
         return dict(sorted(values.items()))
 
@@ -70,7 +68,7 @@ class FirstDifference(Generic[T]):
     @property
     def differing(self) -> list[int]:
         """Ranks whose value differs from that of the lowest rank; empty while all are equal."""
-        return differing({rank: self._of(each) for rank, each in self.ranks.items()})
+        return differing({rank: self._of(each) for rank, each in self.ranks.items()}) if self.ranks else []
 
 
 class Earliest(Generic[T]):
