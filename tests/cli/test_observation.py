@@ -146,6 +146,19 @@ def test_damaged_lines_of_findings_are_reported(differing, capsys):
     assert "findings.jsonl: 1 damaged line(s) were passed over" in capsys.readouterr().err
 
 
+def test_damaged_events_are_not_observed(differing, capsys):
+    """A finding may have been in them; files with other names are no rank's."""
+    events = RunDir(differing).events(1)
+    events.write_text("{}\n" + events.read_text())
+    events.with_name("rank-foo.jsonl").write_text("{}\n")
+
+    _, document = audited(capsys, differing)
+
+    why = next(each["why"] for each in document["not_observed"] if each["what"] == "some events")
+    assert "1 damaged line" in why
+    assert [each["code"] for each in document["findings"]] == ["DP131"]
+
+
 def test_a_status_line_names_no_findings_before_step_50(monkeypatch):
     """Some scripts look wrong until they average their parameters for the first time."""
     monkeypatch.setattr(observation_module, "_STATUS_S", (0.0, 0.0))

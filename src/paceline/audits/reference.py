@@ -14,7 +14,7 @@ from types import ModuleType
 
 from paceline.audits.audit import HEADINGS, Audit
 from paceline.audits.catalog import AUDITS
-from paceline.audits.run_judge import SEVERITIES
+from paceline.records.findings import SEVERITIES
 from paceline.records.observed_rank import SIGNALS
 
 _WIDTH = 120

@@ -10,6 +10,7 @@ from paceline.audits.catalog import AUDITS
 from paceline.audits.run_state import RunState
 from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
+from paceline.records.findings import by_severity
 from paceline.records.ledger import read_ledger
 from paceline.records.observed import Fingerprint, NotObserved, StepTiming
 from paceline.records.observed_rank import (
@@ -26,10 +27,6 @@ from paceline.records.observed_rank import (
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
-
-SEVERITIES = ("error", "warning", "info")
-"""Most severe first."""
-
 
 _OF_STEPS = ObservedStep | Fingerprint | InputSeen | OptimizerSeen | StepTiming | NonFinite
 """Events that carry the number of a step."""
@@ -126,7 +123,7 @@ class RunJudge:
             explained |= audit.explains_divergence and any(one.severity != "info" for one in each)
             found += each
         found = [one for one in found if not (explained and one.code == "DP101")]
-        return sorted(found, key=lambda one: (SEVERITIES.index(one.severity), one.code))
+        return sorted(found, key=lambda one: (by_severity(one), one.code))
 
     def looked_at(self) -> dict[str, list[str]]:
         """What was judged, by topic, without repetitions; a topic without data has an empty list."""
@@ -159,12 +156,14 @@ def judge_ledger(judge: RunJudge, run: Path) -> None:
 
 
 def judge_run(run: Path) -> RunJudge:
-    """Judge a saved run: the events of each rank, one rank after the other."""
+    """Judge a saved run: the events of each rank, one rank after the other. Damaged lines are not observed."""
     judge = RunJudge()
-    for path in sorted((run / "events").glob("rank-*.jsonl")):
-        rank = int(path.stem.removeprefix("rank-"))
-        for event in EventStream(path, superseded=True):
+    for rank, path in sorted(RunDir(run).rank_events().items()):
+        stream = EventStream(path, superseded=True)
+        for event in stream:
             judge.feed(rank, event)
+        for note in stream.notes:
+            judge.feed(rank, NotObserved(what="some events", why=note))
     judge_ledger(judge, run)
     judge_output(judge, run)
     judge.finish()

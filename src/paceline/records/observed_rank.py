@@ -211,8 +211,6 @@ class LoaderBegun(Event, frozen=True, kw_only=True, tag="loader_begun"):
     """Where the Subset was made."""
     place: Place | None = None
     """Where the loader was made."""
-    loop_place: Place | None = None
-    """Where the pass begins."""
 
 
 class LoaderEnded(Event, frozen=True, kw_only=True, tag="loader_ended"):

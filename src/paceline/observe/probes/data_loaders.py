@@ -153,7 +153,6 @@ class DataLoaders(Probe):
             loader_class=type(loader).__name__,
             subset_place=self._subset_place(loader.dataset),
             place=self._places.get(loader) or user_place(),
-            loop_place=user_place(),
         )
 
     def _subset_place(self, dataset: Any) -> Place | None:
