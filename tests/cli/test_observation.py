@@ -149,12 +149,12 @@ def test_damaged_lines_of_findings_are_reported(differing, capsys):
 def test_damaged_events_are_not_observed(differing, capsys):
     """A finding may have been in them; files with other names are no rank's."""
     events = RunDir(differing).events(1)
-    events.write_text("{}\n" + events.read_text())
+    events.write_text("{broken\n" + events.read_text())
     events.with_name("rank-foo.jsonl").write_text("{}\n")
 
     _, document = audited(capsys, differing)
 
-    why = next(each["why"] for each in document["not_observed"] if each["what"] == "some events")
+    why = next(each["why"] for each in document["not_observed"] if each["what"] == "some events (rank 1)")
     assert "1 damaged line" in why
     assert [each["code"] for each in document["findings"]] == ["DP131"]
 
