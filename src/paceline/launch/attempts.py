@@ -105,6 +105,7 @@ class WatchedAgent(LocalElasticAgent):
         outcome: AttemptOutcome
         if self._state == WorkerState.SUCCEEDED:
             outcome = "succeeded"
+            running.stop_unix_s = None  # all ended by themselves, even if a busy machine shows it late
         elif self._state in (WorkerState.FAILED, WorkerState.UNHEALTHY):
             outcome = "failed"
         else:
