@@ -156,7 +156,7 @@ def enter(pieces: Iterable[str]) -> None:
     wanted = frozenset(pieces)
     if not wanted:
         return
-    _become_able()
+    become_able()
     if MEMORY in wanted:
         _unshare(_NEW_MEMORY)
     if NETWORK in wanted:
@@ -205,7 +205,7 @@ def adopt_orphans() -> None:
         _LIBC.prctl(36, 1, 0, 0, 0)  # PR_SET_CHILD_SUBREAPER
 
 
-def _become_able() -> None:
+def become_able() -> None:
     """An ordinary user may do all this as the owner of a user namespace, in which everybody keeps their number."""
     if os.geteuid() == 0:
         return
