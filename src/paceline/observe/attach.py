@@ -9,6 +9,7 @@ import platform
 import socket
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +39,14 @@ from paceline.records.ring import RINGS_VARIABLE, SPAWNED_VARIABLE, RingWriter
 _BOOTSTRAP = Path(__file__).parent / "bootstrap"
 
 
-def all_probes(spawn_environment: dict[str, str] | None = None) -> list[Probe]:
-    """One probe of each kind, in the order in which they hear of things."""
+def all_probes(
+    spawn_environment: dict[str, str] | None = None, further: Callable[[ModelRegistry], Probe] | None = None
+) -> list[Probe]:
+    """One probe of each kind, in the order in which they hear of things, and a further one that shares their models."""
     models = ModelRegistry()
     groups = ProcessGroups(spawn_environment)
     collectives = ScriptCollectives(models)
-    return [
+    probes = [
         groups,
         ReplicaState(models),  # before those that it listens to: it sees the state before they count the step
         OptimizerSteps(models),
@@ -57,6 +60,7 @@ def all_probes(spawn_environment: dict[str, str] | None = None) -> list[Probe]:
         RestoredState(models),
         Files(lambda: collectives.count),
     ]
+    return probes if further is None else [*probes, further(models)]
 
 
 class Attached:
@@ -66,8 +70,14 @@ class Attached:
         session: with the probes.
     """
 
-    def __init__(self, sink: Sink, rank: int, spawn_environment: dict[str, str] | None = None) -> None:
-        probes = all_probes(spawn_environment)
+    def __init__(
+        self,
+        sink: Sink,
+        rank: int,
+        spawn_environment: dict[str, str] | None = None,
+        further: Callable[[ModelRegistry], Probe] | None = None,
+    ) -> None:
+        probes = all_probes(spawn_environment, further)
         self.session = Session(sink, probes, rank=rank)
         self._groups = next(each for each in probes if isinstance(each, ProcessGroups))
 
@@ -109,8 +119,11 @@ class Attached:
         self.session.leave()
 
 
-def attach_to_rank() -> Attached:
+def attach_to_rank(further: Callable[[ModelRegistry], Probe] | None = None) -> Attached:
     """Observe this rank through a ring, as the launcher's environment says.
+
+    Args:
+        further: makes a probe beside those of `all_probes`.
 
     Raises:
         KeyError, ValueError: the environment is not that of a rank.
@@ -118,7 +131,8 @@ def attach_to_rank() -> Attached:
     """
     environment = os.environ
     rank = int(environment["RANK"])
-    return _attach(rank, int(environment["LOCAL_RANK"]), int(environment.get("WORLD_SIZE", "1")), spawned=False)
+    world = int(environment.get("WORLD_SIZE", "1"))
+    return _attach(rank, int(environment["LOCAL_RANK"]), world, spawned=False, further=further)
 
 
 def attach_to_spawned() -> None:
@@ -138,13 +152,20 @@ def attach_to_spawned() -> None:
     c10d.init_process_group = dist.init_process_group = joins
 
 
-def _attach(rank: int, local_rank: int, world: int, *, spawned: bool) -> Attached:
+def _attach(
+    rank: int,
+    local_rank: int,
+    world: int,
+    *,
+    spawned: bool,
+    further: Callable[[ModelRegistry], Probe] | None = None,
+) -> Attached:
     attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")) + 1
     restarts = int(os.environ.get("TORCHELASTIC_MAX_RESTARTS", "0"))
     ring = RingWriter(Path(os.environ[RINGS_VARIABLE]), rank, attempt, spawned=spawned)
     path = os.pathsep.join(filter(None, [str(_BOOTSTRAP), os.environ.get("PYTHONPATH")]))
     spawn = {} if spawned else {"PYTHONPATH": path, SPAWNED_VARIABLE: "1"}
-    attached = Attached(RingSink(ring, attempt if restarts else msgspec.UNSET), rank, spawn)
+    attached = Attached(RingSink(ring, attempt if restarts else msgspec.UNSET), rank, spawn, further)
     attached.begin(local_rank, world)
     # Only an addition: whatever matters was written when it happened.
     atexit.register(attached.script_ends)

@@ -133,7 +133,7 @@ class ModelRegistry:
         unknown = {id(each) for each in parameters if id(each) not in known}
         if not unknown:
             return
-        holders = [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and _is_ready(each)]
+        holders = [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and is_ready(each)]
         inner = {id(child) for each in holders for child in each._modules.values() if child is not None}
         wrapped = {id(each.wrapper()) for each in self.wrapped()}
         for each in holders:
@@ -147,7 +147,7 @@ class ModelRegistry:
                 self._roots.append(weakref.ref(each))
 
 
-def _is_ready(module: nn.Module) -> bool:
+def is_ready(module: nn.Module) -> bool:
     """False for a module whose `__init__` has not run yet, or never does."""
     return {"_modules", "_parameters"} <= vars(module).keys()
 

@@ -180,6 +180,7 @@ class DataLoaders(Probe):
         else:
             rows = _rows(batch)
             current.countable &= rows is not None
+        current.rows = rows
         current.samples += rows or 0
         current.batches += 1
         if torch.is_grad_enabled():
@@ -269,6 +270,8 @@ class _Pass:
     wrapped_forwards: int
     batches: int = 0
     samples: int = 0
+    rows: int | None = None
+    """Samples in the last batch."""
     countable: bool = True
     increasing: bool = True
     last: int = -1

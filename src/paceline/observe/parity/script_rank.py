@@ -1,0 +1,64 @@
+"""A rank of a parity run, in a process of the fork server: attaches the observer and runs the script as `__main__`."""
+
+from __future__ import annotations
+
+import os
+import runpy
+import sys
+import traceback
+from pathlib import Path
+
+import msgspec
+
+from paceline.observe.attach import attach_to_rank
+from paceline.observe.model_registry import ModelRegistry
+from paceline.observe.parity.parity_run import ParityRun
+from paceline.pool.overlay_view import join
+from paceline.records.parity import PARITY_VARIABLE, ParityTask
+
+
+class ScriptJob(msgspec.Struct, frozen=True, kw_only=True):
+    """What a rank runs."""
+
+    script: str
+    """A file, or the name of a module."""
+    arguments: list[str]
+    directory: str
+    module: bool = False
+    view: int | None = None
+    """Process that holds the view of the file system in which it runs; None for the real one."""
+
+
+def run(given: bytes) -> int:
+    """Run the script. Returns its exit code."""
+    job = msgspec.json.decode(given, type=ScriptJob)
+    task = msgspec.json.decode(Path(os.environ[PARITY_VARIABLE]).read_bytes(), type=ParityTask)
+    if job.view is not None:
+        join(job.view)
+    os.chdir(job.directory)
+    sys.argv = [job.script, *job.arguments]
+    sys.path.insert(0, os.getcwd() if job.module else str(Path(job.script).parent))  # noqa: PTH109
+    rank = int(os.environ["RANK"])
+
+    def parity(models: ModelRegistry) -> ParityRun:
+        return ParityRun(task, rank, models)
+
+    attached = attach_to_rank(parity)
+    probe = next(each for each in attached.session.probes if isinstance(each, ParityRun))
+    code, error = 0, ""
+    try:
+        if job.module:
+            runpy.run_module(job.script, run_name="__main__", alter_sys=True)
+        else:
+            runpy.run_path(job.script, run_name="__main__")
+    except SystemExit as left:
+        code = left.code if isinstance(left.code, int) else int(left.code is not None)
+    except BaseException:  # noqa: BLE001
+        error = traceback.format_exc()
+        sys.stderr.write(error)
+        code = 1
+    probe.end(code, error)
+    attached.script_ends()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    return code

@@ -1,0 +1,172 @@
+"""What a parity run is asked to do and what it leaves behind: the files between `verify` and the ranks that it starts.
+
+A recording run writes, below its folder, one folder a rank:
+
+    task.json                            the ParityTask, beside the folders
+    rank-00000/
+      batches/<loader>-<pass>-<batch>.pt     each training batch as the loop received it
+      draws/<name>.pt                        random tensors, see `draw_file`
+      lengths/<number>                       `len` of the loader that was made as the number says
+      start.safetensors                      parameters and buffers before the first step
+      step-000001/gradients-<optimizer>.safetensors   as the optimizer receives them
+      step-000001/state.safetensors          parameters, buffers and optimizer state after it
+      steps.jsonl                            one ParityStep for each step of each optimizer
+      end.json                               the ParityEnd: without it, the rank did not come to its end
+
+A replaying run writes the same, without batches and draws.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from paceline.records.place import Place
+from paceline.records.schema import Finding
+
+PARITY_VARIABLE = "PACELINE_PARITY"
+"""Path of the task, set for ranks of parity runs."""
+
+
+class ParityTask(msgspec.Struct, frozen=True, kw_only=True):
+    """What the ranks of one run do."""
+
+    folder: str
+    """Where they write."""
+    steps: int
+    """Optimizer steps that are compared."""
+    double: bool
+    """Compute in float64 as far as the script allows it."""
+    world: int
+    """Ranks of the recording run."""
+    source: str = ""
+    """Folder of the recording run whose batches are replayed; empty to record."""
+    interleave: bool = False
+    """Replay the micro-batches of all ranks one after the other, where one process takes N times as many."""
+    draws_per_batch: int = 1
+    """Random tensors that a rank draws outside of forward passes for each micro-batch; to interleave."""
+    reverse: bool = False
+    """Join batches in the opposite order of ranks: sums come out in another order."""
+
+
+class ParityStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One step of one optimizer."""
+
+    step: int
+    optimizer: int
+    lr: list[float]
+    """Of each parameter group, as the script set it."""
+    backwards: int
+    """Backward passes since the step before."""
+    loss: float | None = None
+    """Where the last of them began."""
+    norm: float | None = None
+    """Of the gradients after the last backward pass, before clipping."""
+    place: Place | None = None
+
+
+class ParityEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How a rank came to its end."""
+
+    steps: int
+    evaluated: bool
+    """An evaluation followed the last step."""
+    exit_code: int = 0
+    error: str = ""
+    """Traceback of what the script raised."""
+    dtypes: list[str] = []
+    """Of the trained parameters."""
+    notes: list[str] = []
+    """What keeps the runs from being comparable."""
+    nature: list[str] = []
+    """Why the method itself gives another result on several ranks."""
+    adjusted: list[str] = []
+    """What the runs do in another way than the script, so that they can be compared."""
+
+
+def rank_folder(folder: Path, rank: int) -> Path:
+    """Where a rank writes."""
+    return folder / f"rank-{rank:05d}"
+
+
+def step_folder(folder: Path, rank: int, step: int) -> Path:
+    """Where a rank writes what it has at one step."""
+    return rank_folder(folder, rank) / f"step-{step:06d}"
+
+
+def batch_file(folder: Path, rank: int, position: tuple[int, int, int]) -> Path:
+    """A training batch: of a loader, in one of its passes, by number."""
+    loader, number, batch = position
+    return rank_folder(folder, rank) / "batches" / f"{loader}-{number}-{batch}.pt"
+
+
+def draw_file(folder: Path, rank: int, name: str) -> Path:
+    """A random tensor: `<backward>-<number>` where a forward pass drew it, else its number."""
+    return rank_folder(folder, rank) / "draws" / f"{name}.pt"
+
+
+class Divergence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The first state that differs."""
+
+    step: int
+    """Optimizer step; 0 is the start."""
+    what: str
+    """"start", "gradients" or "state"."""
+    tensor: str
+    relative: float
+    """||ranks - reference|| / ||reference||."""
+    rank: int
+    against: str
+    """"one process" or "rank 0"."""
+    factor: float | None = None
+    """The ranks' gradients are that many times those of one process."""
+    path: str | None = None
+    line: int | None = None
+    """Of the optimizer's step."""
+
+
+class Compared(msgspec.Struct, frozen=True, kw_only=True):
+    """What a verdict rests on."""
+
+    steps: int
+    tensors: int
+    """In the state after a step."""
+    dtype: str
+    tolerance: float
+    floor: float
+    """Relative difference of two runs of one process that add in another order; 0 where it was not needed."""
+    worst: float
+    """Largest relative difference of any tensor after any step."""
+
+
+class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """parity.json: what `paceline verify` found."""
+
+    verdict: str
+    """"pass", "fail" or "inconclusive"."""
+    reason: str
+    command: list[str]
+    world: int
+    faults: list[str] = []
+    first_divergence: Divergence | None = None
+    compared: Compared | None = None
+    tensors: dict[str, float] = {}
+    """Largest relative difference of each tensor of the state, over steps and ranks."""
+    adjusted: list[str] = []
+    """What both runs do in another way than the script."""
+    not_compared: list[str] = []
+    learning_rates: list[float] = []
+    """Of the ranks at each step, first parameter group."""
+    learning_rates_of_one: list[float] = []
+    """Which one process would have used."""
+    findings: list[Finding] = []
+    """Of the audits, from the run of the ranks."""
+    script_sha256: str = ""
+    versions: dict[str, str] = {}
+    seconds: float = 0.0
+
+
+def encode_parity(result: ParityResult) -> bytes:
+    """As one JSON document."""
+    return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
