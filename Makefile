@@ -18,7 +18,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 export OMP_NUM_THREADS := 1
 
 .PHONY: demo course course-quick course-soak test test-course lint test-dist test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops \
-	zoo zoo-quick bench-observer bench-allocator bench-start-up bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
+	zoo zoo-quick zoo-parity bench-observer bench-allocator bench-start-up bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
 demo: $(READY)
@@ -63,6 +63,10 @@ zoo: $(READY)
 
 zoo-quick: $(READY)
 	$(BIN)/python -m tests.zoo.run --quick
+
+# The same scripts under paceline verify (about half an hour); goes on where it was stopped.
+zoo-parity: $(READY)
+	$(BIN)/python -m tests.zoo.parity --record zoo-parity.jsonl
 
 course: $(READY)
 	$(BIN)/python -m course.tests.proof.exercises --notebooks

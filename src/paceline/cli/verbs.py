@@ -190,6 +190,13 @@ PROGRAM = Group(
             "paceline audit runs/2026-01-31_12-00-00_train",
             "paceline audit RUN --fail-on warning --format json",
         ),
+        "verify": Command(
+            "paceline.cli.verify:verify_command",
+            "Prove that N ranks train what one process would, without changing the script.",
+            "paceline verify --nproc-per-node 2 train.py",
+            "paceline verify --nproc-per-node 4 --steps 10 --format json train.py --epochs 1",
+            own_parser=True,
+        ),
         "landscape": Command(
             "paceline.cli.landscape:COMMAND",
             "Measure the loss around trained weights: surface, eigenvalues, trace, sharpness.",

@@ -23,6 +23,8 @@ class Exit(enum.IntEnum):
     """The training's mathematics failed: the loss is not a finite number."""
     CANNOT_WRITE = 4
     """A file could not be written: disk full, no permission."""
+    INCONCLUSIVE = 5
+    """Evidence is missing: neither pass nor fail."""
     INTERRUPTED = 130
     """Ctrl-C; what is done is on disk, for a training as a checkpoint of a step that all ranks agreed on."""
     TERMINATED = 143

@@ -1,0 +1,67 @@
+"""States that parity runs wrote, and how far two runs are apart."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import numpy as np
+from numpy.typing import NDArray
+from safetensors.torch import load_file
+
+from paceline.records.parity import ParityStep, rank_folder, step_folder
+from paceline.verify.compare import Comparison, compare
+
+State = dict[str, NDArray[Any]]
+
+
+@dataclass(frozen=True)
+class Difference:
+    """Two runs at one place.
+
+    Attributes:
+        step: optimizer step; 0 for the start.
+        what: "start", "gradients" or "state".
+        found: all its tensors.
+    """
+
+    step: int
+    what: str
+    found: Comparison
+
+
+def read_state(path: Path) -> State:
+    """A file of tensors; floating point as float64."""
+    return {
+        name: (each.double() if each.is_floating_point() else each.long()).numpy()
+        for name, each in load_file(path).items()
+    }
+
+
+def read_steps(folder: Path, rank: int) -> list[ParityStep]:
+    """Steps of a rank, in order."""
+    path = rank_folder(folder, rank) / "steps.jsonl"
+    if not path.exists():
+        return []
+    return [msgspec.json.decode(line, type=ParityStep) for line in path.read_bytes().splitlines()]
+
+
+def differences(one: tuple[Path, int], other: tuple[Path, int], steps: int) -> Iterator[Difference]:
+    """Two ranks, of the same or of different runs, at the start and at each step, in the order of time.
+
+    Args:
+        one, other: folder of a run, and a rank in it. The other is the reference.
+        steps: that both have.
+    """
+    for step in range(steps + 1):
+        here, there = (step_folder(*run, step) if step else rank_folder(*run) for run in (one, other))
+        for path in sorted(there.glob("*.safetensors")):  # gradients before the state
+            if not (here / path.name).exists():
+                continue
+            ours, reference = read_state(here / path.name), read_state(path)
+            what = path.stem.partition("-")[0]
+            nothing = {name: np.zeros_like(each) for name, each in reference.items()} if what == "gradients" else None
+            yield Difference(step, what, compare(ours, reference, nothing))

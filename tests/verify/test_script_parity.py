@@ -1,0 +1,142 @@
+"""A script on two ranks is compared with one process, on scripts that are right and on scripts that are not."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+
+import pytest
+
+from paceline.observe.parity.script_rank import ScriptJob
+from paceline.records.parity import ParityResult
+from paceline.verify.script_parity import Question, verify_script
+
+SCRIPT = """
+    import torch, torch.distributed as dist
+    from torch import nn
+    from torch.nn.parallel import DistributedDataParallel as DDP
+    from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+    dist.init_process_group("gloo")
+    world = dist.get_world_size()
+    generator = torch.Generator().manual_seed(0)
+    data = TensorDataset(torch.randn(240, 6, generator=generator), torch.randint(0, 3, (240,), generator=generator))
+    loader = DataLoader(data, batch_size=10, sampler=DistributedSampler(data))
+    model = DDP(nn.Sequential(nn.Linear(6, 16), {layer}, nn.Linear(16, 3)))
+    optimizer = torch.optim.{optimizer}
+    for x, y in loader:
+        loss = nn.functional.cross_entropy(model{inner}(x), y{reduction})
+        optimizer.zero_grad()
+        {loss}.backward()
+        optimizer.step()
+    print("done")
+    dist.destroy_process_group()
+"""
+RIGHT = {
+    "layer": "nn.ReLU()",
+    "optimizer": "SGD(model.parameters(), lr=0.1, momentum=0.9)",
+    "inner": "",
+    "reduction": "",
+    "loss": "loss",
+}
+
+
+def verify(tmp_path: Path, *, world: int = 2, text: str | None = None, **changes: str) -> ParityResult:
+    """Verify the script with some of its parts changed."""
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(text or SCRIPT.format(**{**RIGHT, **changes})))
+    job = ScriptJob(script=str(script), arguments=[], directory=str(tmp_path))
+    return verify_script(Question(job, world, 6, tmp_path / "runs", patience_s=60, audit=False))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"optimizer": "AdamW(model.parameters(), lr=0.01)"},
+        {"layer": "nn.Dropout(0.5)"},
+        {"layer": "nn.BatchNorm1d(16)"},
+    ],
+    ids=["plain", "adamw", "dropout", "batch norm"],
+)
+def test_a_right_script_passes(tmp_path: Path, changes: dict[str, str]) -> None:
+    """In float64, far below the tolerance; dropout masks belong to the same samples in both runs."""
+    result = verify(tmp_path, **changes)
+
+    assert result.verdict == "pass", result.reason
+    assert result.compared is not None
+    assert (result.compared.steps, result.compared.dtype) == (6, "float64")
+    assert result.compared.worst < 1e-12
+    assert result.first_divergence is None
+    assert len(result.tensors) >= 8
+
+
+def test_three_ranks_pass(tmp_path: Path) -> None:
+    """240 samples make whole batches on each."""
+    assert verify(tmp_path, world=3).verdict == "pass"
+
+
+@pytest.mark.parametrize("optimizer", ["SGD(model.parameters(), lr=0.1)", "Adam(model.parameters(), lr=0.01)"])
+def test_a_summed_loss_fails_by_the_world_size(tmp_path: Path, optimizer: str) -> None:
+    """Under Adam as well, whose steps do not depend on the length of the gradient."""
+    result = verify(tmp_path, optimizer=optimizer, reduction=', reduction="sum"')
+
+    assert result.verdict == "fail"
+    assert "1/2 of those of one process" in result.reason
+    assert "F23" in result.faults
+
+
+def test_a_loss_times_the_world_size_fails(tmp_path: Path) -> None:
+    """DDP divides by it once, so a mean loss must not be multiplied."""
+    result = verify(tmp_path, loss="(loss * world)")
+
+    assert result.verdict == "fail"
+    assert result.first_divergence is not None
+    assert result.first_divergence.step == 1
+
+
+def test_a_forward_pass_without_the_wrapper_fails_between_ranks(tmp_path: Path) -> None:
+    """The line is that of the optimizer's step."""
+    result = verify(tmp_path, inner=".module")
+
+    assert result.verdict == "fail"
+    assert result.first_divergence is not None
+    assert result.first_divergence.against == "rank 0"
+    assert result.first_divergence.path == str(tmp_path / "train.py")
+
+
+def test_a_script_that_fails_on_ranks_fails_with_its_error(tmp_path: Path) -> None:
+    """The last line of the traceback."""
+    result = verify(tmp_path, text="raise ValueError('no data')")
+
+    assert result.verdict == "fail"
+    assert result.reason == "the script fails on 2 ranks: ValueError: no data"
+
+
+def test_a_script_without_training_is_inconclusive(tmp_path: Path) -> None:
+    """Nothing was compared, so nothing passed."""
+    result = verify(tmp_path, text="import torch")
+
+    assert (result.verdict, result.reason) == ("inconclusive", "no optimizer of torch took a step")
+    assert result.compared is None
+
+
+def test_files_of_the_script_stay_as_they_are(tmp_path: Path) -> None:
+    """It may write a checkpoint, and each run finds what the first one found."""
+    checkpoint = tmp_path / "model.pt"
+    checkpoint.write_text("old")
+    writes = f"""
+    from pathlib import Path
+    path = Path({str(checkpoint)!r})
+    assert path.read_text() == "old"
+    dist.barrier()
+    if dist.get_rank() == 0:
+        path.write_text("new")
+        Path("here.txt").write_text("new")
+    """
+    text = textwrap.dedent(SCRIPT.format(**RIGHT)).replace("world = ", textwrap.dedent(writes) + "\nworld = ", 1)
+    result = verify(tmp_path, text=text)
+
+    assert result.verdict == "pass", result.reason
+    assert checkpoint.read_text() == "old"
+    assert not (tmp_path / "here.txt").exists()
