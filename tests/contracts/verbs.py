@@ -15,6 +15,7 @@ import pytest
 from paceline.cli.main import call
 from paceline.cli.parser import click_command
 from paceline.cli.verbs import PROGRAM, Command, Group, every
+from paceline.cli.verify import OPTIONS as VERIFY
 from paceline.launch.flags import OURS
 from paceline.records.errors import Exit
 
@@ -58,10 +59,17 @@ def stands_in(flag: str, text: str) -> bool:
     return re.search(re.escape(flag) + r"(?![\w-])", text) is not None
 
 
+OWN = {
+    "run": [flag for each in OURS for flag in each.names],
+    "verify": [word.strip(",") for names, _ in VERIFY[:-1] for word in names.split() if word.startswith("-")],
+}
+"""Flags of commands with a parser of their own."""
+
+
 def assert_explained(name: str, command: Command, page: Path) -> list[str]:
     """The page shows how the command is typed and each of its flags, which are returned."""
     text = page.read_text()
-    flags = [flag for each in OURS for flag in each.names] if name == "run" else flags_of(command)
+    flags = OWN[name] if command.own_parser else flags_of(command)
     assert f"paceline {name}" in text
     assert [flag for flag in flags if not stands_in(flag, text)] == []
     return flags

@@ -53,6 +53,7 @@ def test_an_error_reads_as_users_see_it() -> None:
         ("USAGE", 2),
         ("DIVERGED", 3),
         ("CANNOT_WRITE", 4),
+        ("INCONCLUSIVE", 5),
         ("INTERRUPTED", 130),
         ("TERMINATED", 143),
     ],
@@ -60,7 +61,7 @@ def test_an_error_reads_as_users_see_it() -> None:
 def test_exit_codes_are_permanent(name: str, code: int) -> None:
     """Scripts of users depend on the numbers; 130 and 143 are the shell's for SIGINT and SIGTERM."""
     assert Exit[name] == code
-    assert len(Exit) == 7
+    assert len(Exit) == 8
 
 
 def test_choices_list_legal_values() -> None:

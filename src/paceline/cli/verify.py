@@ -28,7 +28,7 @@ _ARGUMENTS: list[Row] = [
     ("SCRIPT", "Python file; with -m, a module."),
     ("ARGS", "Arguments of the script."),
 ]
-_OPTIONS: list[Row] = [
+OPTIONS: list[Row] = [
     ("--nproc-per-node N", "Ranks. [default: 2]"),
     ("--steps N", "Optimizer steps that are compared, 1 to 50. [default: 20]"),
     ("--time-limit SECONDS", "For each of the runs. [default: 60]"),
@@ -56,7 +56,7 @@ def verify_command(argv: list[str]) -> int:
     if not argv or argv[0] in ("-h", "--help"):
         _, command = find(["verify"])
         examples = getattr(command, "examples", ())
-        sections = [("Arguments", _ARGUMENTS), ("Options", _OPTIONS)]
+        sections = [("Arguments", _ARGUMENTS), ("Options", OPTIONS)]
         sys.stdout.write(help_text("paceline verify [OPTIONS] SCRIPT [ARGS]...", _TEXT, examples, sections))
         return 0
     given = _parse(argv)
