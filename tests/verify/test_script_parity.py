@@ -105,12 +105,20 @@ def test_a_forward_pass_without_the_wrapper_fails_between_ranks(tmp_path: Path) 
     assert result.first_divergence.path == str(tmp_path / "train.py")
 
 
-def test_a_script_that_fails_on_ranks_fails_with_its_error(tmp_path: Path) -> None:
+def test_a_script_that_fails_on_ranks_alone_fails_with_its_error(tmp_path: Path) -> None:
     """The last line of the traceback."""
-    result = verify(tmp_path, text="raise ValueError('no data')")
+    result = verify(tmp_path, text="import os\nif os.environ['WORLD_SIZE'] != '1':\n    raise ValueError('no data')")
 
     assert result.verdict == "fail"
-    assert result.reason == "the script fails on 2 ranks: ValueError: no data"
+    assert result.reason == "the script fails on 2 ranks, and not in one process: ValueError: no data"
+
+
+def test_a_script_that_fails_in_one_process_as_well_is_inconclusive(tmp_path: Path) -> None:
+    """Its data may be missing, which says nothing about ranks."""
+    result = verify(tmp_path, text="raise ValueError('no data')")
+
+    assert result.verdict == "inconclusive"
+    assert result.reason == "the script fails in one process as well: ValueError: no data"
 
 
 def test_a_script_without_training_is_inconclusive(tmp_path: Path) -> None:

@@ -165,19 +165,20 @@ def _replay(evidence: _Evidence, task: ParityTask, *, reverse: bool = False) -> 
 def _not_run(evidence: _Evidence, ranks: ScriptRun) -> ParityResult:
     """The script did not come to an end that could be compared."""
     question = evidence.question
-    error = next((each.error for each in ranks.ends if each is not None and each.error), "")
-    last = error.strip().splitlines()[-1] if error else ""
-    if not ranks.whole and None in ranks.exit_codes:
-        verdict, reason = "fail", f"the ranks did not come to an end within {question.patience_s:.0f} s"
-    elif not ranks.whole:
-        verdict, reason = "fail", f"the script fails on {question.world} ranks: {last or 'no traceback'}"
+    if not ranks.whole:
+        alone = evidence.run(ParityTask(folder="", steps=_FEW, double=False, world=1), 1, "one process")
+        verdict = "fail" if alone.whole else "inconclusive"
+        where = f"on {question.world} ranks, and not in one process" if alone.whole else "in one process as well"
+        reason = f"the script fails {where}: {ranks.error or alone.error}"
+        if None in ranks.exit_codes:
+            reason = f"{question.world} ranks do not come to an end within {question.patience_s:.0f} s" + (
+                ", one process does" if alone.whole else ", nor does one process"
+            )
     elif not read_steps(ranks.folder, 0):
         verdict, reason = "inconclusive", "no optimizer of torch took a step"
     else:
-        one = evidence.one
-        error = next((each.error for each in one.ends if each is not None and each.error), "") if one else ""
-        last = error.strip().splitlines()[-1] if error else "it did not come to an end"
-        reason = f"one process cannot be given the batches of {question.world} ranks: {last}"
+        why = evidence.one.error if evidence.one is not None else ""
+        reason = f"one process cannot be given the batches of {question.world} ranks: {why or 'it does not end'}"
         verdict = "inconclusive"
     return ParityResult(
         verdict=verdict, reason=reason, command=_command(question.job), world=question.world, findings=evidence.findings

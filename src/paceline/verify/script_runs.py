@@ -54,9 +54,14 @@ class ScriptRun:
         """Every rank came to its end."""
         return all(each is not None and not each.error and not each.exit_code for each in self.ends)
 
-    def output(self, rank: int, stream: str = "stderr") -> str:
-        """What a rank printed."""
-        return (self.folder / str(rank) / f"{stream}.log").read_text(errors="replace")
+    @property
+    def error(self) -> str:
+        """The last line of the first traceback, or exit codes; empty where the script did not fail."""
+        for each in self.ends:
+            if each is not None and each.error:
+                return each.error.strip().splitlines()[-1]
+        failed = [f"rank {rank} exits with code {code}" for rank, code in enumerate(self.exit_codes) if code]
+        return "" if self.whole else ", ".join(failed)
 
 
 class _Judge:
