@@ -87,10 +87,12 @@ class _Listener:
 def run_script(script: Script, kept: Path) -> Result:
     """Run a script and judge it; on warm forked ranks, or with `paceline run` where its header asks for that."""
     began = time.monotonic()
-    for attempt in range(2):  # gloo sometimes aborts a rank that has done its work
+    # The second attempt starts fresh processes. gloo sometimes aborts a rank that has done its work; with torch 2.9, a
+    # rank that imported torch._dynamo first, as warm ones do, can deadlock when its model is freed after its group.
+    for attempt in range(2):
         work = kept / f"{script.slug}-{attempt}"
         (work / "cwd").mkdir(parents=True)
-        result = _real(script, work) if script.launcher == "real" else _warm(script, work)
+        result = _real(script, work) if attempt or script.launcher == "real" else _warm(script, work)
         if not result.broken:
             break
     result.seconds = time.monotonic() - began
