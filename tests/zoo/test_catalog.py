@@ -64,7 +64,7 @@ def test_scripts_have_the_size_of_a_small_script(script):
     source = script.path.read_text(encoding="utf-8")
 
     assert len(source.splitlines()) <= 150
-    assert "init_process_group" in source or script.needs in ("accelerate", "lightning")
+    assert "init_process_group" in source or script.needs in ("accelerate", "lightning", "transformers")
 
 
 def test_a_header_is_read_with_its_defaults(tmp_path):
