@@ -61,8 +61,9 @@ def read(batches: Sequence[list[int]] | None, *, training: bool = True, end: boo
         batches: indices; None where the loop received six batches without any.
         training: with backward passes.
         end: whether it ends; False for a rank that was killed in it.
-        more: fields of LoaderBegun; `exhausted`, `recorded`, `rows` and `inputs` (digests) of the rest.
+        more: fields of LoaderBegun; of the rest `exhausted`, `recorded`, `rows`, `inputs` (digests), `with_gradients`.
     """
+    with_gradients = more.pop("with_gradients", True)
     exhausted, recorded = more.pop("exhausted", True), more.pop("recorded", batches is not None)
     rows, inputs = more.pop("rows", None), more.pop("inputs", None)
     first = begun(**({"place": TRAIN if training else EVALUATE} | more))
@@ -89,6 +90,7 @@ def read(batches: Sequence[list[int]] | None, *, training: bool = True, end: boo
                 samples=len(flat) if batches is not None else count * 4,
                 exhausted=exhausted,
                 backwards=count if training else 0,
+                with_gradients=with_gradients,
                 order=str(flat) if batches is not None else None,
                 increasing=bool(flat) and flat == sorted(flat),
                 recorded=recorded,

@@ -43,6 +43,13 @@ def test_set_epoch_that_does_not_reach_the_sampler_is_told_apart():
     assert found.faults == ["F07"]
 
 
+def test_an_evaluation_that_stays_open_during_training_may_repeat_its_order():
+    """Its batches are taken without gradients."""
+    ranks = [epochs(rank, 2, [0, 0], samples=48, with_gradients=False) for rank in range(2)]
+
+    assert judged(SameOrderEachEpoch, ranks) == []
+
+
 def test_a_loader_that_is_made_anew_in_each_epoch_is_compared_too():
     """Passes of one line belong together."""
     ranks = [[*epochs(rank, 2, [0]), *epochs(rank, 2, [0], loader=1)] for rank in range(2)]

@@ -300,6 +300,20 @@ def test_passes_that_train_and_passes_that_evaluate_are_told_apart_by_what_happe
     assert watched.progress.samples == 8
 
 
+def test_an_evaluation_that_stays_open_while_training_goes_on_is_no_training(watched: Watched) -> None:
+    """Its batches are taken without gradients; the backward passes between them are those of another loader."""
+    model = nn.Linear(4, 2)
+    held_out = iter(DataLoader(TensorDataset(torch.randn(6, 4)), batch_size=2))
+    for (batch,) in DataLoader(TensorDataset(torch.randn(8, 4)), batch_size=2):
+        model(batch).sum().backward()
+        with torch.no_grad():
+            next(held_out, None)
+
+    evaluated, trained = sorted(watched.of(LoaderEnded), key=lambda each: each.loader)
+    assert (evaluated.exhausted, evaluated.backwards > 0, evaluated.trained) == (True, True, False)
+    assert (trained.backwards, trained.trained) == (4, True)
+
+
 def test_without_a_wrapped_model_batches_themselves_say_what_was_trained_on(watched: Watched) -> None:
     """At most four for a step, so that a script which never takes one is not written down for ever."""
     data = torch.randn(24, 4)

@@ -95,7 +95,7 @@ class DataSetDiffers(Audit):
             return None
         base, ranks = min(lengths), differing(lengths)
         ended = [self._ended.get((attempt_of(one), rank, one.loader)) for rank, one in begun.items()]
-        complete = [one for one in ended if one is not None and one.exhausted and one.backwards > 0]
+        complete = [one for one in ended if one is not None and one.exhausted and one.trained]
         uneven = len(complete) == len(ended) and len({one.batches for one in complete}) > 1
         effect = (
             "ranks run different numbers of steps" if uneven else "index i is a different sample on different ranks"

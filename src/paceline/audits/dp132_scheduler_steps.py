@@ -59,7 +59,7 @@ class SchedulerSteps(Audit):
                 self._steps[rank].append(event)
         elif isinstance(event, StateRestored):
             self._restored.add(rank)
-        elif isinstance(event, LoaderEnded) and event.backwards:
+        elif isinstance(event, LoaderEnded) and event.trained:
             self._whole[rank] = event.exhausted
         elif isinstance(event, ScriptEnded):
             self._ended[rank] = event

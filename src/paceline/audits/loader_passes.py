@@ -84,7 +84,7 @@ class SharedPass:
     @property
     def training(self) -> bool:
         """Every rank trained during it."""
-        return all(each.backwards > 0 for each in self.ended.values())
+        return all(each.trained for each in self.ended.values())
 
     @property
     def evaluation(self) -> bool:

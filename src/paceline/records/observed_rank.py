@@ -228,6 +228,9 @@ class LoaderEnded(Event, frozen=True, kw_only=True, tag="loader_ended"):
     """Backward passes during it, or optimizer steps where those are more: none in an evaluation."""
     wrapped_forwards: int = 0
     """Forward passes of wrapped models without gradients during it; DDP's own broadcast buffers first."""
+    with_gradients: bool = True
+    """Gradients were enabled when one of its batches was taken. False for an evaluation that stays open while training
+    goes on: its `backwards` are those of other loaders."""
     order: str | None = None
     """Digest of the root indices in order; None where there are none."""
     increasing: bool = False
@@ -236,6 +239,11 @@ class LoaderEnded(Event, frozen=True, kw_only=True, tag="loader_ended"):
     """Its indices are in the ledger."""
     not_observed: str = ""
     """Why there are no indices."""
+
+    @property
+    def trained(self) -> bool:
+        """The script trained during it, and may have trained on its batches."""
+        return self.backwards > 0 and self.with_gradients
 
 
 class LedgerBatch(Event, frozen=True, kw_only=True, tag="ledger_batch"):

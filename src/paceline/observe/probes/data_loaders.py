@@ -184,6 +184,7 @@ class DataLoaders(Probe):
         current.samples += rows or 0
         current.batches += 1
         if torch.is_grad_enabled():
+            current.with_gradients = True
             progress.samples += rows or 0
             if not self._models.any_wrapped and progress.recorded and progress.window.inputs < _INPUTS_PER_STEP:
                 progress.window.inputs += 1
@@ -239,6 +240,7 @@ class DataLoaders(Probe):
                 exhausted=exhausted,
                 backwards=backwards,
                 wrapped_forwards=progress.wrapped_forwards - current.wrapped_forwards,
+                with_gradients=current.with_gradients,
                 order=None if current.not_observed else current.order.hexdigest()[:DIGITS],
                 increasing=current.increasing,
                 recorded=current.recorded and not current.not_observed,
@@ -272,6 +274,7 @@ class _Pass:
     samples: int = 0
     rows: int | None = None
     """Samples in the last batch."""
+    with_gradients: bool = False
     countable: bool = True
     increasing: bool = True
     last: int = -1
