@@ -54,6 +54,25 @@ def test_the_line_of_the_script_tells_the_two_faults_apart(tmp_path, line, fault
     assert (finding.path, finding.line) == (str(script), 1)
 
 
+@pytest.mark.parametrize(
+    ("lines", "fault"),
+    [
+        (["net = self.accelerator.unwrap_model(model)", "", "out = net(**inputs)"], "F37"),
+        (["self.net = ddp.module", "out = self.net.features(x)"], "F37"),
+        (["ddp = DDP(net)", "state = ddp.module.state_dict()", "out = net(x)"], "F38"),
+        (["if net == ddp.module:", "    out = net(x)"], "F38"),
+    ],
+)
+def test_what_is_called_may_have_been_unwrapped_above(tmp_path, lines, fault):
+    """Only an assignment to the name that is called counts."""
+    script = tmp_path / "train.py"
+    script.write_text("\n".join(lines))
+
+    (finding,) = found(ForwardBypassesWrapper, job(lambda rank: bypassing(rank, place=at(len(lines), str(script)))))
+
+    assert finding.faults == [fault]
+
+
 def test_a_bypass_that_begins_later_is_the_cause_of_what_follows():
     """With three ranks."""
     (finding,) = found(ForwardBypassesWrapper, job(lambda rank: bypassing(rank, since=3), world=3))

@@ -12,13 +12,17 @@ Repair:
     Call the wrapper: `ddp(x)`. Dispatch other methods through `forward`, since DDP intercepts nothing else.
 
 Known problems:
-    The line decides between `.module` and the inner variable. Where the file cannot be read, both are named.
+    The line of the call, and the lines above that assign what it calls, decide between `.module` and the inner
+    variable. Where the file cannot be read, both are named.
 
 References:
     F37, F38. https://github.com/jingyaogong/minimind/issues/853
 """
 
 from __future__ import annotations
+
+import itertools
+import re
 
 from paceline.audits.across_ranks import Earliest
 from paceline.audits.audit import ReplicaAudit
@@ -31,6 +35,10 @@ from paceline.records.observed_rank import GradientTaken, ObservedStep, Optimize
 from paceline.records.place import Place
 from paceline.records.schema import Finding
 
+_UNWRAPS = re.compile(r"\.module\b|unwrap")
+_CALLED = re.compile(r"([A-Za-z_][\w.]*)\(")
+_ABOVE = 100
+"""Lines above the call in which a name may be assigned."""
 _ADVICE = "call the wrapper itself, ddp(x), and dispatch other methods through its forward()"
 
 
@@ -100,4 +108,18 @@ def _faults(forward: Place | None) -> tuple[str, ...]:
     text = text_at(forward)
     if text is None:
         return ("F37", "F38")
-    return ("F37",) if ".module" in text or "unwrap" in text else ("F38",)
+    if _UNWRAPS.search(text):
+        return ("F37",)
+    above = text_at(forward, before=_ABOVE) or ""
+    names = {name for called in _CALLED.findall(text) for name in itertools.accumulate(called.split("."), _dotted)}
+    inner = any(_UNWRAPS.search(value) for name in names for value in _values(name, above))
+    return ("F37",) if inner else ("F38",)
+
+
+def _dotted(owner: str, attribute: str) -> str:
+    return f"{owner}.{attribute}"
+
+
+def _values(name: str, text: str) -> list[str]:
+    """What is assigned to a name: `net = ddp.module` has `ddp.module`."""
+    return re.findall(rf"^\s*{re.escape(name)}\s*=(?!=)(.*)$", text, re.MULTILINE)
