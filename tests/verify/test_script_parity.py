@@ -129,6 +129,18 @@ def test_a_script_without_training_is_inconclusive(tmp_path: Path) -> None:
     assert result.compared is None
 
 
+def test_other_numbers_of_steps_are_inconclusive(tmp_path: Path) -> None:
+    """What agrees so far says nothing about the rest."""
+    text = (
+        SCRIPT.format(**RIGHT)
+        .replace("        optimizer.step()\n", "        optimizer.step()\n        {}\n")
+        .format("if world == 1: break")
+    )
+    result = verify(tmp_path, text=text)
+
+    assert (result.verdict, result.reason) == ("inconclusive", "one process takes 1 steps where the ranks take 6")
+
+
 def test_files_of_the_script_stay_as_they_are(tmp_path: Path) -> None:
     """It may write a checkpoint, and each run finds what the first one found."""
     checkpoint = tmp_path / "model.pt"

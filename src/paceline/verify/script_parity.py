@@ -194,6 +194,11 @@ class _Found:
     tensors: dict[str, float]
     worst: float
 
+    @property
+    def any_parameter(self) -> bool:
+        """Whether a parameter was compared: counters of an optimizer prove nothing."""
+        return any(name.startswith("parameter:") for name in self.tensors)
+
 
 def _look(pairs: list[tuple[int, str, list[Difference]]], tolerance: float) -> _Found:
     """Search ranks' differences: states decide, gradients explain."""
@@ -229,7 +234,8 @@ def _look(pairs: list[tuple[int, str, list[Difference]]], tolerance: float) -> _
 def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResult:
     question = evidence.question
     theirs, ours = read_steps(ranks.folder, 0), read_steps(one.folder, 0)
-    steps = min(len({each.step for each in lines}) for lines in (theirs, ours))
+    taken = [max((each.step for each in lines), default=0) for lines in (theirs, ours)]
+    steps = min(taken)
     dtypes = sorted({name for end in ranks.ends if end is not None for name in end.dtypes})
     dtype = "float64" if dtypes == ["float64"] else ", ".join(dtypes) or "float32"
     tolerance = TOLERANCES.get(dtype, TOLERANCES["float32"])
@@ -251,6 +257,10 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
     rates = [_rates(lines) for lines in (theirs, ours)]
     ends = [each for each in [*ranks.ends, *one.ends] if each is not None]
     notes = list(dict.fromkeys(note for each in ends for note in each.notes))
+    if taken[0] != taken[1]:
+        notes.insert(0, f"one process takes {taken[1]} steps where the ranks take {taken[0]}")
+    if not found.any_parameter:
+        notes.insert(0, "no parameter could be compared: ranks hold parts of it (FSDP, tensor parallelism)")
     audits = "the audits count its samples" if question.audit else "the script was not audited"
     result = ParityResult(
         verdict="pass",
@@ -271,21 +281,40 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
         learning_rates=rates[0],
         learning_rates_of_one=rates[1],
         findings=evidence.findings,
-        not_compared=[f"evaluation: {audits}"],
+        not_compared=[f"evaluation: {audits}", *_alone(pairs)],
     )
     own = [*_own(ranks), *_meet_again(among, tolerance)]
     if apart.first is not None and found.first is not None:
         result = msgspec.structs.replace(result, first_divergence=_with_place(apart.first, theirs))
-    return _verdict(result, found, notes, _Lines(theirs, ours, own, apart.first), floor)
+    return _verdict(result, found, notes, _Circumstances(own, apart.first, uneven=taken[0] != taken[1]), floor)
 
 
 @dataclass(frozen=True)
-class _Lines:
-    ranks: list[ParityStep]
-    one: list[ParityStep]
-    own: list[str] = field(default_factory=list)
-    apart: Divergence | None = None
-    """Ranks among themselves."""
+class _Circumstances:
+    """What else a verdict depends on.
+
+    Attributes:
+        own: why the method itself gives another result on several ranks.
+        apart: the first difference of ranks among themselves.
+        uneven: one process takes another number of steps.
+    """
+
+    own: list[str]
+    apart: Divergence | None
+    uneven: bool
+
+
+def _alone(pairs: list[tuple[int, str, list[Difference]]]) -> list[str]:
+    """Tensors that only one of the runs has."""
+    names = {
+        name
+        for _, _, found in pairs
+        for each in found
+        if each.what == "state"
+        for name in (*each.found.missing, *each.found.extra)
+    }
+    shown = ", ".join(sorted(names)[:3])
+    return [f"{len(names)} tensors that only one of the runs has: {shown}"] if names else []
 
 
 def _meet_again(among: list[tuple[int, str, list[Difference]]], tolerance: float) -> list[str]:
@@ -319,11 +348,15 @@ def _floor(evidence: _Evidence, one: ScriptRun, steps: int) -> float:
     return max((each.found.worst[1] for each in apart if each.what == "state"), default=0.0)
 
 
-def _verdict(result: ParityResult, found: _Found, notes: list[str], lines: _Lines, floor: float) -> ParityResult:
+def _verdict(
+    result: ParityResult, found: _Found, notes: list[str], around: _Circumstances, floor: float
+) -> ParityResult:
     """Put the verdict, its reason and fault ids into a result."""
     change = msgspec.structs.replace
     steps, world = result.compared.steps if result.compared else 0, result.world
     left = [*result.not_compared, *notes]
+    if found.first is None and (not found.any_parameter or around.uneven):
+        return change(result, verdict="inconclusive", reason=notes[0], not_compared=left)
     if found.first is None:
         errors = [each for each in result.findings if each.severity == "error"]
         if errors:
@@ -332,22 +365,22 @@ def _verdict(result: ParityResult, found: _Found, notes: list[str], lines: _Line
         scaled = _scaled_rates(result)
         reason = f"{world} ranks and one process compute the same for {steps} steps{scaled}"
         return change(result, reason=reason, not_compared=left)
-    if lines.own or notes:
-        return change(result, verdict="inconclusive", reason=(lines.own or notes)[0], not_compared=left)
+    if around.own or notes:
+        return change(result, verdict="inconclusive", reason=(around.own or notes)[0], not_compared=left)
     if floor > TOLERANCES["float32"]:
         reason = f"one process computes something else where batches are joined in another order, by {floor:.1e}"
         return change(result, verdict="inconclusive", reason=reason, not_compared=left)
-    reason, faults = _explain(found, result, lines)
+    reason, faults = _explain(found, result, around)
     named = [fault for each in result.findings if each.severity != "info" for fault in each.faults]
     return change(result, verdict="fail", reason=reason, faults=list(dict.fromkeys([*named, *faults]))[:4])
 
 
-def _explain(found: _Found, result: ParityResult, lines: _Lines) -> tuple[str, list[str]]:
+def _explain(found: _Found, result: ParityResult, around: _Circumstances) -> tuple[str, list[str]]:
     """In words, with the ids of faults that look like this."""
     first, gradients, world = found.first, found.gradients, result.world
     assert first is not None
-    if lines.apart is not None:
-        apart = lines.apart
+    if around.apart is not None:
+        apart = around.apart
         text = f"{apart.tensor} of rank {apart.rank} differs from {apart.against} by {apart.relative:.1e}"
         return f"ranks are not synchronized: at step {apart.step} {text}", []
     where = f"{first.tensor} of rank {first.rank} differs from {first.against} by {first.relative:.1e}"

@@ -109,6 +109,7 @@ class ParityRun(Probe):
         session.listen(self, Topic.STEP_ENDS, self._step_ends)
         session.listen(self, Topic.EVALUATION_BEGINS, self._evaluation)
         session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
+        session.listen(self, Topic.SCRIPT_ENDS, self._instant)
         session.undo(self, register_module_forward_pre_hook(self._any_forward).remove)
         if self._task.source:
             self._draws: TorchDispatchMode = DrawReplayer(self._trains, self._recorded_draws, self._note)
