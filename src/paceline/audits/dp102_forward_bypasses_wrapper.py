@@ -121,5 +121,5 @@ def _dotted(owner: str, attribute: str) -> str:
 
 
 def _values(name: str, text: str) -> list[str]:
-    """What is assigned to a name: `net = ddp.module` has `ddp.module`."""
+    """The expression assigned to a name: `ddp.module` for `net = ddp.module`."""
     return re.findall(rf"^\s*{re.escape(name)}\s*=(?!=)(.*)$", text, re.MULTILINE)

@@ -27,7 +27,7 @@ _MOST = 400
 
 @dataclass
 class Window:
-    """What a rank did from the beginning of a pass over a loader until the next step.
+    """Activity of a rank from the start of a pass over a loader to the next step.
 
     Attributes:
         begun, ended: of the pass; `ended` is None as long as it has not come.
@@ -103,7 +103,7 @@ class EvaluationWindows:
                 window.wrote = True
 
     def get(self, rank: int, begun: LoaderBegun) -> Window:
-        """What followed a pass of a rank; an empty window where nothing is known of it."""
+        """The window after a pass of a rank; an empty one if nothing is known about it."""
         return self._windows.get(pass_of(rank, begun)) or Window(begun)
 
     def _begin(self, rank: int, event: LoaderBegun) -> None:

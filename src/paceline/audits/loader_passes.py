@@ -17,10 +17,10 @@ from paceline.records.event import Event, attempt_of
 from paceline.records.observed_rank import LedgerBatch, LoaderBegun, LoaderEnded, ModelWrapped
 
 MOST_PASSES = 8
-"""Of each series and rank; later ones are ignored."""
+"""Limit for each series and rank; later passes are ignored."""
 MOST_SERIES = 200
 LEDGER_PASSES = 3
-"""Of each series and rank, those whose indices are kept."""
+"""Passes whose indices are kept, for each series and rank."""
 MOST_BYTES = 64 << 20
 """Of all bitmaps together."""
 TORCH_SAMPLERS = ("RandomSampler", "SequentialSampler")

@@ -1,4 +1,4 @@
-"""What the events so far say about a run: trackers that audits share, each fed once."""
+"""State of a run, derived from its events: trackers that all audits share, each fed once."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ class Observation:
         self._unread: list[Unseen] = []
 
     def findings(self) -> list[Finding]:
-        """Of all audits; call it once, when the job has ended."""
+        """Findings of all audits. Call it once, after the job has ended."""
         if self._drain is None:
             return []
         for judge in (judge_ledger, judge_output):

@@ -31,7 +31,7 @@ class FailOn(enum.StrEnum):
     WARNING = "warning"
 
     def fails(self, findings: Iterable[Finding]) -> bool:
-        """Whether one of the findings is at least this severe."""
+        """Return True if any finding is at least this severe."""
         severe = {self.value, "error"}
         return any(each.severity in severe for each in findings)
 

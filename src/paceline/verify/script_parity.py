@@ -20,6 +20,7 @@ from paceline.observe.parity.script_rank import ScriptJob
 from paceline.pool.overlay_view import join
 from paceline.pool.processes import fork_server
 from paceline.records.findings import read_findings
+from paceline.records.observation import read_observation
 from paceline.records.parity import Compared, Divergence, ParityResult, ParityStep, ParityTask
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
@@ -66,6 +67,8 @@ class _Evidence:
 
     question: Question
     findings: list[Finding]
+    audits: str
+    """Why audits prove nothing; empty where they saw the script train."""
     double: bool = True
     ranks: ScriptRun | None = None
     one: ScriptRun | None = None
@@ -95,8 +98,8 @@ def verify_script(question: Question) -> ParityResult:
         The result; its verdict is "inconclusive" wherever evidence is missing.
     """
     began = time.monotonic()
-    findings = _audited(question) if question.audit else []
-    result = _verify(question, findings)
+    findings, audits = _audited(question) if question.audit else ([], "the script was not audited")
+    result = _verify(question, findings, audits)
     return msgspec.structs.replace(
         result,
         script_sha256=_digest(question.job),
@@ -105,8 +108,8 @@ def verify_script(question: Question) -> ParityResult:
     )
 
 
-def _verify(question: Question, findings: list[Finding]) -> ParityResult:
-    evidence = _Evidence(question, findings)
+def _verify(question: Question, findings: list[Finding], audits: str) -> ParityResult:
+    evidence = _Evidence(question, findings, audits)
     for double in (True, False):
         evidence.double = double
         steps = question.steps if double else min(question.steps, _FEW)
@@ -121,8 +124,8 @@ def _verify(question: Question, findings: list[Finding]) -> ParityResult:
     return _not_run(evidence, evidence.ranks)
 
 
-def _audited(question: Question) -> list[Finding]:
-    """What the audits find where the script runs as it is, until its end or its time is up."""
+def _audited(question: Question) -> tuple[list[Finding], str]:
+    """Findings of the script as it is, until it ends or its time is up, and why there may be none."""
     question.say(f"{question.world} ranks, as they are")
     run, job = question.scratch / "audited", question.job
     question.scratch.mkdir(parents=True, exist_ok=True)
@@ -144,7 +147,9 @@ def _audited(question: Question) -> list[Finding]:
         except subprocess.TimeoutExpired:
             ranks.send_signal(signal.SIGINT)  # findings so far are kept
             ranks.wait()
-    return read_findings(RunDir(run).findings)[0]
+    observed = read_observation(RunDir(run))
+    why = "" if observed is not None and observed.steps else "the audits observed no training"
+    return read_findings(RunDir(run).findings)[0], why
 
 
 def _replay(evidence: _Evidence, task: ParityTask, *, reverse: bool = False) -> ScriptRun:
@@ -261,7 +266,6 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
         notes.insert(0, f"one process takes {taken[1]} steps where the ranks take {taken[0]}")
     if not found.any_parameter:
         notes.insert(0, "no parameter could be compared: ranks hold parts of it (FSDP, tensor parallelism)")
-    audits = "the audits count its samples" if question.audit else "the script was not audited"
     result = ParityResult(
         verdict="pass",
         reason="",
@@ -281,7 +285,7 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
         learning_rates=rates[0],
         learning_rates_of_one=rates[1],
         findings=evidence.findings,
-        not_compared=[f"evaluation: {audits}", *_alone(pairs)],
+        not_compared=["the evaluation", *filter(None, [evidence.audits]), *_alone(pairs)],
     )
     own = [*_own(ranks), *_meet_again(among, tolerance)]
     if apart.first is not None and found.first is not None:

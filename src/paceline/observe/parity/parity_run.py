@@ -153,7 +153,7 @@ class ParityRun(Probe):
         self._notes[text] = None
 
     def _trains(self) -> bool:
-        """Whether what happens now belongs to the steps that are compared."""
+        """True within the training steps that are compared."""
         if self._within_loader or self._closed or self._ended:
             return False
         if not (self._models.any_optimizer or self._started):  # models are being made
@@ -303,7 +303,7 @@ class ParityRun(Probe):
     # States
 
     def _start_again(self) -> None:
-        """What was trained before there was a wrapper does not count."""
+        """Discard steps that were taken before the model was wrapped."""
         shutil.rmtree(self._own)
         self._make_folders()
         self._started = self._ended = self._closed = False

@@ -18,7 +18,7 @@ from paceline.records.parity import PARITY_VARIABLE, ParityTask
 
 
 class ScriptJob(msgspec.Struct, frozen=True, kw_only=True):
-    """What a rank runs."""
+    """The script of a rank, and where it runs."""
 
     script: str
     """A file, or the name of a module."""
