@@ -15,6 +15,8 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
+from paceline.observe.schedule import is_recorded
+
 BATCH = 64
 WIDTHS = {1: 64, 5: 448, 20: 1024}
 """Width of the hidden layers by approximate step time in milliseconds."""
@@ -44,22 +46,28 @@ def run(given: bytes) -> int:
     training = _training(job["step_ms"], job["steps"])
     for _ in range(-(-WARM_UP // job["steps"])):
         next(training)
-    found: dict[str, Any] = {kind: {"step_s": [], "cpu_s": []} for kind in KINDS}
+    found: dict[str, Any] = {kind: {"step_s": [], "cpu_s": [], "recorded": []} for kind in KINDS}
     order = random.Random(0)  # all ranks choose the same order
     for _ in range(job["rounds"]):
         for kind in order.sample(KINDS, len(KINDS)):
             if session is not None:
                 (session.arm if kind == "observed" else session.disarm)()
-            for name, value in zip(("step_s", "cpu_s"), next(training), strict=True):
-                found[kind][name].append(value)
+            first = session.progress.step if session is not None else 0
+            block = next(training)
+            for number, name in enumerate(("step_s", "cpu_s")):
+                found[kind][name].append([each[number] for each in block])
+            # The first step of a block is not timed.
+            numbers = range(first + 2, first + 2 + len(block))
+            # What a step leaves is digested at the start of the next one.
+            found[kind]["recorded"].append([is_recorded(each) or is_recorded(each - 1) for each in numbers])
     found["peak_bytes"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     Path(f"{job['output']}.{dist.get_rank()}").write_text(json.dumps(found))
     dist.destroy_process_group()
     return 0
 
 
-def _training(step_ms: int, steps: int) -> Iterator[tuple[float, float]]:
-    """Train an epoch at each `next`. Yields seconds and processor time of a step, of all steps but the first."""
+def _training(step_ms: int, steps: int) -> Iterator[list[tuple[float, float]]]:
+    """Train an epoch at each `next`. Yields seconds and processor time of each step but the first."""
     torch.manual_seed(0)
     width, samples = WIDTHS[step_ms], BATCH * dist.get_world_size() * steps
     data = TensorDataset(torch.randn(samples, 32), torch.randint(0, 10, (samples,)))
@@ -76,14 +84,12 @@ def _training(step_ms: int, steps: int) -> Iterator[tuple[float, float]]:
     for epoch in range(sys.maxsize):
         sampler.set_epoch(epoch)
         dist.barrier()
-        began = spent = now = used = 0.0
-        for number, (x, y) in enumerate(loader):
+        clock: list[tuple[float, float]] = []
+        for x, y in loader:
             loss = nn.functional.cross_entropy(model(x), y)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()
             scheduler.step()
-            now, used = time.perf_counter(), time.process_time()
-            if number == 0:  # iterators and ranks get under way
-                began, spent = now, used
-        yield (now - began) / (steps - 1), (used - spent) / (steps - 1)
+            clock.append((time.perf_counter(), time.process_time()))
+        yield [(wall - last, used - spent) for (wall, used), (last, spent) in zip(clock[1:], clock, strict=False)]
