@@ -28,6 +28,11 @@ class ScriptJob(msgspec.Struct, frozen=True, kw_only=True):
     view: int | None = None
     """Process that holds the view of the file system in which it runs; None for the real one."""
 
+    @property
+    def command(self) -> list[str]:
+        """As it follows the name of a launcher."""
+        return [*(["-m"] if self.module else []), self.script, *self.arguments]
+
 
 def run(given: bytes) -> int:
     """Run the script. Returns its exit code."""

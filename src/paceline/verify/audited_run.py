@@ -1,0 +1,71 @@
+"""Runs a script as it is under `paceline run`, for the audits and for what a comparison of states cannot show."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+from paceline.observe.parity.script_rank import ScriptJob
+from paceline.pool.overlay_view import join
+from paceline.pool.processes import fork_server
+from paceline.records.findings import read_findings
+from paceline.records.observation import read_observation
+from paceline.records.rundir import RunDir
+from paceline.records.schema import Finding
+from paceline.verify.script_runs import protected
+
+
+@dataclass(frozen=True)
+class AuditedRun:
+    """What was seen of an unchanged run.
+
+    Attributes:
+        run: its records.
+        findings: of the audits.
+        missing: why the audits prove nothing; empty where they saw the script train.
+    """
+
+    run: RunDir
+    findings: list[Finding]
+    missing: str
+
+
+def audited_run(job: ScriptJob, world: int, folder: Path, patience_s: float, *, allow_writes: bool) -> AuditedRun:
+    """Run a script until it ends or its time is up.
+
+    Args:
+        job: the script.
+        world: ranks.
+        folder: of the records of the run; must not exist yet.
+        patience_s: after which the run is interrupted; findings so far are kept.
+        allow_writes: let it change files outside of that folder.
+
+    Raises:
+        PacelineError: its files cannot be protected.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-m", "paceline", "run", "--nproc-per-node", str(world), "--run-dir", str(folder)]
+    with (
+        folder.with_suffix(".log").open("wb") as log,
+        fork_server().session() as session,
+        protected(session, folder.parent, allow_writes=allow_writes) as view,
+    ):
+
+        def enter() -> None:
+            if view is not None:
+                join(view)
+            os.chdir(job.directory)
+
+        ranks = subprocess.Popen([*command, *job.command], stdout=log, stderr=log, preexec_fn=enter)
+        try:
+            ranks.wait(patience_s)
+        except subprocess.TimeoutExpired:
+            ranks.send_signal(signal.SIGINT)
+            ranks.wait()
+    observed = read_observation(RunDir(folder))
+    missing = "" if observed is not None and observed.steps else "the audits observed no training"
+    return AuditedRun(RunDir(folder), read_findings(RunDir(folder).findings)[0], missing)
