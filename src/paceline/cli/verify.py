@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import sys
 import tempfile
@@ -15,6 +16,7 @@ from paceline.records.errors import Exit, PacelineError
 from paceline.records.wrap import text_card
 
 if TYPE_CHECKING:
+    from paceline.observe.parity.script_rank import ScriptJob
     from paceline.records.parity import ParityResult
 
 _TEXT = """Prove that N ranks train what one process would, without changing the script.
@@ -22,6 +24,9 @@ _TEXT = """Prove that N ranks train what one process would, without changing the
 The script runs on N ranks, whose batches and random numbers are recorded, and in one process, which receives the same
 batches, joined. Parameters, buffers and optimizer state of both are compared after each step, in float64 where the
 script allows it. The audits of paceline run look at the script as it is.
+
+With --before, OLD runs on one device: on the batches of SCRIPT's ranks, for the same comparison, and on its own, for
+its data, learning rates, evaluation and checkpoints.
 
 Verdicts: pass (exit code 0), fail (1), inconclusive (5)."""
 _ARGUMENTS: list[Row] = [
@@ -31,6 +36,7 @@ _ARGUMENTS: list[Row] = [
 OPTIONS: list[Row] = [
     ("--nproc-per-node N", "Ranks. [default: 2]"),
     ("--steps N", "Optimizer steps that are compared, 1 to 50. [default: 20]"),
+    ("--before 'OLD [ARGS]'", "The script before it was made distributed: SCRIPT has to train what it does."),
     ("--time-limit SECONDS", "For each of the runs. [default: 60]"),
     ("--output FILE", "Where to write the result. [default: parity.json]"),
     ("--keep DIR", "Keep batches and states of all runs in this directory, which must not exist yet."),
@@ -77,6 +83,7 @@ def verify_command(argv: list[str]) -> int:
             scratch / "runs",
             patience_s=given.time_limit,
             allow_writes=given.allow_writes,
+            before=_old(given.before) if given.before is not None else None,
             say=_say,
         )
         result = verify_script(question)
@@ -92,6 +99,21 @@ def verify_command(argv: list[str]) -> int:
     return int(_EXIT[result.verdict])
 
 
+def _old(text: str) -> ScriptJob:
+    """The script that `--before` names, with its arguments."""
+    from paceline.observe.parity.script_rank import ScriptJob
+
+    parts = shlex.split(text)
+    module = parts[:1] == ["-m"]
+    script, *arguments = parts[module:] or [""]
+    if not module and not Path(script).is_file():
+        raise PacelineError(
+            f"--before {text}", why=f"{script or 'nothing'} is not a file", hint="--before 'OLD [ARGS]'"
+        )
+    script = script if module else str(Path(script).resolve())
+    return ScriptJob(script=script, arguments=arguments, directory=os.getcwd(), module=module)  # noqa: PTH109
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise PacelineError(message, hint="paceline verify --help")
@@ -101,6 +123,7 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser = _Parser(add_help=False, allow_abbrev=False)
     parser.add_argument("--nproc-per-node", type=int, default=2)
     parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--before")
     parser.add_argument("--time-limit", type=float, default=60.0)
     parser.add_argument("--output", type=Path, default=Path("parity.json"))
     parser.add_argument("--keep", type=Path)
@@ -129,6 +152,8 @@ def parity_card(result: ParityResult, path: Path, width: int | None = None) -> s
         path: of the record.
         width: of the terminal; None does not wrap.
     """
+    from paceline.verify.evaluations import describe
+
     rows: list[tuple[str, str]] = [("verdict", f"{result.verdict.upper()}: {result.reason}")]
     if result.faults:
         rows.append(("faults", ", ".join(result.faults)))
@@ -148,6 +173,9 @@ def parity_card(result: ParityResult, path: Path, width: int | None = None) -> s
                 f"tolerance {compared.tolerance:.0e}",
             )
         )
+    if result.evaluation is not None:
+        rows.append(("evaluation", describe(result.evaluation, "one process")))
+    rows += _before_rows(result)
     rows += [("both runs" if number == 0 else "", text) for number, text in enumerate(result.adjusted)]
     rows += [("not compared" if number == 0 else "", text) for number, text in enumerate(result.not_compared)]
     for number, each in enumerate(each for each in result.findings if each.severity != "info"):
@@ -155,6 +183,30 @@ def parity_card(result: ParityResult, path: Path, width: int | None = None) -> s
     rows.append(("record", str(path)))
     title = f"paceline verify: {' '.join(result.command)} on {result.world} ranks and in one process"
     return text_card(title, rows, label=14, width=width)
+
+
+def _before_rows(result: ParityResult) -> list[tuple[str, str]]:
+    """How OLD compares."""
+    from paceline.verify.evaluations import describe
+
+    before = result.before
+    if before is None:
+        return []
+    rows = [("before", " ".join(before.command))]
+    if before.compared is not None:
+        compared = before.compared
+        rows.append(
+            (
+                "",
+                f"{compared.tensors} tensors after each of {compared.steps} steps; largest difference {compared.worst:.1e}",
+            )
+        )
+    if before.evaluation is not None:
+        rows.append(("", f"evaluation: {describe(before.evaluation, 'OLD')}"))
+    return rows + [
+        ("NEW differs" if number == 0 else "", f"{each.verdict}: {each.text}")
+        for number, each in enumerate(before.changes)
+    ]
 
 
 def _say(text: str) -> None:

@@ -6,11 +6,12 @@ A recording run writes, below its folder, one folder a rank:
     rank-00000/
       batches/<loader>-<pass>-<batch>.pt     each training batch as the loop received it
       draws/<name>.pt                        random tensors, see `draw_file`
-      lengths/<number>                       `len` of the loader that was made as the number says
+      loaders/<number>.json                  TrainingLoader, of the loader that was made as the number says
       start.safetensors                      parameters and buffers before the first step
       step-000001/gradients-<optimizer>.safetensors   as the optimizer receives them
       step-000001/state.safetensors          parameters, buffers and optimizer state after it
       steps.jsonl                            one ParityStep for each step of each optimizer
+      evaluations.jsonl, saved.jsonl         EvaluationSeen and SavedFile, in the order of time
       end.json                               the ParityEnd: without it, the rank did not come to its end
 
 A replaying run writes the same, without batches and draws.
@@ -50,6 +51,19 @@ class ParityTask(msgspec.Struct, frozen=True, kw_only=True):
     """Join batches in the opposite order of ranks: sums come out in another order."""
 
 
+class TrainingLoader(msgspec.Struct, frozen=True, kw_only=True):
+    """A loader over which the script trains."""
+
+    batches: int
+    """In a pass."""
+    samples: int | None
+    """In a pass; None where its sampler has no length."""
+    shuffles: bool | None
+    """None for a sampler that does not say so."""
+    place: Place | None = None
+    """Where its first pass began."""
+
+
 class ParityStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One step of one optimizer."""
 
@@ -61,8 +75,33 @@ class ParityStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Backward passes since the step before."""
     loss: float | None = None
     """Where the last of them began."""
+    samples: int | None = None
+    """That this rank took from loaders for it; None where batches come from elsewhere."""
     norm: float | None = None
     """Of the gradients after the last backward pass, before clipping."""
+    place: Place | None = None
+
+
+class EvaluationSeen(msgspec.Struct, frozen=True, kw_only=True):
+    """An evaluation by one rank: all that it takes from loaders between two training batches."""
+
+    step: int
+    """Optimizer steps before it."""
+    samples: int
+    printed_from: int
+    printed_to: int
+    """Bytes of the rank's stdout, from its first batch until training goes on."""
+    random: bool = False
+    """Random numbers were drawn meanwhile: what is printed may depend on them."""
+
+
+class SavedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A call of `torch.save`."""
+
+    step: int
+    path: str
+    names: list[str]
+    """Of its tensors: keys of nested mappings, joined by "/"."""
     place: Place | None = None
 
 
@@ -140,6 +179,57 @@ class Compared(msgspec.Struct, frozen=True, kw_only=True):
     """Largest relative difference of any tensor after any step."""
 
 
+class PrintedNumber(msgspec.Struct, frozen=True, kw_only=True):
+    """A number that rank 0 and one process print differently during an evaluation."""
+
+    line: str
+    """As rank 0 prints it."""
+    ranks: float
+    one: float
+
+
+class Evaluation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How evaluations of the same weights compare."""
+
+    samples_of_ranks: list[int]
+    """By rank, in the last evaluation that both came to."""
+    samples_of_one: int
+    count: int
+    """Evaluations that both came to."""
+    equal_numbers: int = 0
+    """Numbers that both print."""
+    differing: list[PrintedNumber] = []
+    random: bool = False
+    """Random numbers were drawn meanwhile: results are not compared."""
+
+
+class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Something that NEW does in another way than OLD."""
+
+    verdict: str
+    """"fail"; "inconclusive" where it may be meant."""
+    text: str
+    what: str = ""
+    """"states" where parameters, buffers or optimizer state differ."""
+    faults: list[str] = []
+    place: Place | None = None
+
+
+class Before(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How OLD on one device compares with NEW on N ranks."""
+
+    command: list[str]
+    script_sha256: str
+    compared: Compared | None = None
+    """States of NEW's ranks with those of OLD, which was given NEW's batches."""
+    samples_per_step: list[int] = []
+    """Of OLD and of NEW, all ranks together."""
+    learning_rates: list[float] = []
+    """Of OLD on its own batches."""
+    evaluation: Evaluation | None = None
+    changes: list[Change] = []
+
+
 class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """parity.json: what `paceline verify` found."""
 
@@ -160,6 +250,10 @@ class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """Of the ranks at each step, first parameter group."""
     learning_rates_of_one: list[float] = []
     """Which one process would have used."""
+    evaluation: Evaluation | None = None
+    """None where one of the runs came to none."""
+    before: Before | None = None
+    """None where no OLD was given."""
     findings: list[Finding] = []
     """Of the audits, from the run of the ranks."""
     script_sha256: str = ""

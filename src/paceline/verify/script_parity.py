@@ -13,10 +13,12 @@ import msgspec
 
 from paceline import __version__
 from paceline.observe.parity.script_rank import ScriptJob
-from paceline.records.parity import Compared, ParityResult, ParityStep, ParityTask
+from paceline.records.parity import Before, Change, Compared, ParityResult, ParityStep, ParityTask
 from paceline.records.schema import Finding
 from paceline.verify.audited_run import audited_run
+from paceline.verify.before import Training, compare_scripts, judge_before
 from paceline.verify.divergence import alone, look, meet_again, with_place
+from paceline.verify.evaluations import compare_evaluations, evaluation_change
 from paceline.verify.script_runs import ScriptRun, run_script
 from paceline.verify.states import differences, read_steps
 from paceline.verify.verdict import TOLERANCES, Circumstances, give_verdict
@@ -40,6 +42,7 @@ class Question:
         patience_s: for each run.
         allow_writes: let the script change files; else it writes into a view that is dropped.
         audit: run the script as it is as well, for the audits.
+    before: the script that ran on one device; it is compared with the ranks as well.
         say: is told what runs now.
     """
 
@@ -50,6 +53,7 @@ class Question:
     patience_s: float = 60.0
     allow_writes: bool = False
     audit: bool = True
+    before: ScriptJob | None = None
     say: Callable[[str], None] = field(default=lambda _: None)
 
 
@@ -66,13 +70,18 @@ class _Evidence:
     one: ScriptRun | None = None
     runs: int = 0
 
-    def run(self, task: ParityTask, world: int, what: str) -> ScriptRun:
+    def task(self) -> ParityTask:
+        """Of the ranks that record."""
+        steps = self.question.steps if self.double else min(self.question.steps, _FEW)
+        return ParityTask(folder="", steps=steps, double=self.double, world=self.question.world)
+
+    def run(self, task: ParityTask, world: int, what: str, job: ScriptJob | None = None) -> ScriptRun:
         """Start a run in a directory of its own."""
         self.runs += 1
         folder = self.question.scratch / f"run-{self.runs}"
         self.question.say(what)
         return run_script(
-            self.question.job,
+            job or self.question.job,
             msgspec.structs.replace(task, folder=str(folder)),
             world,
             self.question.patience_s,
@@ -101,7 +110,10 @@ def verify_script(question: Question) -> ParityResult:
             allow_writes=question.allow_writes,
         )
         findings, audits = audited.findings, audited.missing
-    result = _verify(question, findings, audits)
+    evidence = _Evidence(question, findings, audits)
+    result = _verify(evidence)
+    if question.before is not None and evidence.ranks is not None and evidence.ranks.whole:
+        result = _against(evidence, question.before, result)
     return msgspec.structs.replace(
         result,
         script_sha256=_digest(question.job),
@@ -110,35 +122,51 @@ def verify_script(question: Question) -> ParityResult:
     )
 
 
-def _verify(question: Question, findings: list[Finding], audits: str) -> ParityResult:
-    evidence = _Evidence(question, findings, audits)
+def _verify(evidence: _Evidence) -> ParityResult:
+    question = evidence.question
     for double in (True, False):
         evidence.double = double
-        steps = question.steps if double else min(question.steps, _FEW)
-        task = ParityTask(folder="", steps=steps, double=double, world=question.world)
         precision = "float64" if double else "float32"
-        evidence.ranks = evidence.run(task, question.world, f"{question.world} ranks in {precision}")
+        evidence.ranks = evidence.run(evidence.task(), question.world, f"{question.world} ranks in {precision}")
         if evidence.ranks.whole and read_steps(evidence.ranks.folder, 0):
-            evidence.one = _replay(evidence, task)
+            evidence.one = _replay(evidence)
             if evidence.one.whole:
                 return _judge(evidence, evidence.ranks, evidence.one)
     assert evidence.ranks is not None
     return _not_run(evidence, evidence.ranks)
 
 
-def _replay(evidence: _Evidence, task: ParityTask, *, reverse: bool = False) -> ScriptRun:
+def _replay(evidence: _Evidence, *, reverse: bool = False, job: ScriptJob | None = None) -> ScriptRun:
     """One process; if it takes N micro-batches for each one of a rank, they are replayed one by one."""
+    name = "OLD" if job is not None else "one process"
     ranks = evidence.ranks
     assert ranks is not None
-    task = msgspec.structs.replace(task, source=str(ranks.folder), reverse=reverse)
-    one = evidence.run(task, 1, "one process, on the same batches")
+    task = msgspec.structs.replace(evidence.task(), source=str(ranks.folder), reverse=reverse)
+    one = evidence.run(task, 1, f"{name}, on the same batches", job)
     theirs, ours = read_steps(ranks.folder, 0), read_steps(one.folder, 0)
     if theirs and ours and ranks.world > 1 and ours[0].backwards == ranks.world * theirs[0].backwards:
         draws = [path for path in (ranks.folder / "rank-00000" / "draws").glob("*.pt") if "-" not in path.stem]
         each = round(len(draws) / max(1, sum(step.backwards for step in theirs)))
         task = msgspec.structs.replace(task, interleave=True, draws_per_batch=max(1, each))
-        one = evidence.run(task, 1, "one process, on the batches of the ranks in turn")
+        one = evidence.run(task, 1, f"{name}, on the batches of the ranks in turn", job)
     return one
+
+
+def _against(evidence: _Evidence, old: ScriptJob, result: ParityResult) -> ParityResult:
+    """The result, with what NEW does in another way than OLD."""
+    assert evidence.ranks is not None
+    old = msgspec.structs.replace(old, alone=True)
+    natural = evidence.run(msgspec.structs.replace(evidence.task(), world=1), 1, "OLD, as it is", old)
+    replay = _replay(evidence, job=old)
+    before = Before(command=old.command, script_sha256=_digest(old))
+    if failed := next((run for run in (natural, replay) if not run.whole), None):
+        what = "OLD fails" if failed is natural else "OLD cannot be given the batches of NEW"
+        why = Change(verdict="inconclusive", text=f"{what}: {failed.error or 'it does not end'}")
+        return judge_before(result, msgspec.structs.replace(before, changes=[why]))
+    new = Training(evidence.ranks.folder, evidence.question.world)
+    before = compare_scripts(before, new, Training(natural.folder, 1), Training(replay.folder, 1), result.compared)
+    notes = [note for end in replay.ends if end is not None for note in end.notes]
+    return judge_before(result, before, notes)
 
 
 def _not_run(evidence: _Evidence, ranks: ScriptRun) -> ParityResult:
@@ -212,13 +240,27 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
         adjusted=list(dict.fromkeys(text for each in ends for text in each.adjusted)),
         learning_rates=rates[0],
         learning_rates_of_one=rates[1],
+        evaluation=(evaluation := compare_evaluations(ranks.folder, ranks.world, one.folder)),
         findings=evidence.findings,
-        not_compared=["the evaluation", *filter(None, [evidence.audits]), *alone(pairs)],
+        not_compared=[*([] if evaluation else ["the evaluation"]), *filter(None, [evidence.audits]), *alone(pairs)],
     )
     own = [*_own(ranks), *meet_again(among, tolerance)]
     if apart.first is not None and found.first is not None:
         result = msgspec.structs.replace(result, first_divergence=with_place(apart.first, theirs))
-    return give_verdict(result, found, notes, Circumstances(own, apart.first, uneven=taken[0] != taken[1]), floor)
+    around = Circumstances(own, apart.first, uneven=taken[0] != taken[1])
+    return _with_evaluation(give_verdict(result, found, notes, around, floor))
+
+
+def _with_evaluation(result: ParityResult) -> ParityResult:
+    """Equal weights have to give equal results."""
+    change = evaluation_change(result.evaluation, "one process") if result.evaluation is not None else None
+    if change is None or result.verdict != "pass":
+        return result
+    if change.verdict == "fail":
+        named = [each for each in result.findings if set(each.faults) & set(change.faults)]
+        faults = named[0].faults if named else change.faults
+        return msgspec.structs.replace(result, verdict="fail", reason=change.text, faults=faults)
+    return msgspec.structs.replace(result, not_compared=[*result.not_compared, change.text])
 
 
 def _own(ranks: ScriptRun) -> list[str]:
@@ -227,13 +269,7 @@ def _own(ranks: ScriptRun) -> list[str]:
 
 def _floor(evidence: _Evidence, one: ScriptRun, steps: int) -> float:
     """How far two replays are apart that add up in another order."""
-    task = ParityTask(
-        folder="",
-        steps=evidence.question.steps if evidence.double else min(evidence.question.steps, _FEW),
-        double=evidence.double,
-        world=evidence.question.world,
-    )
-    other = _replay(evidence, task, reverse=True)
+    other = _replay(evidence, reverse=True)
     apart = differences((other.folder, 0), (one.folder, 0), steps)
     return max((each.found.worst[1] for each in apart if each.what == "state"), default=0.0)
 

@@ -26,6 +26,8 @@ from paceline.records.ring import RINGS_VARIABLE, Progress
 from paceline.records.rundir import RunDir
 from paceline.records.schema import AnyEvent, Finding
 
+_AFTER_END_S = 5.0
+"""For what a script does after the steps that are compared, and for ranks to notice that another one failed."""
 _RANK = "paceline.observe.parity.script_rank:run"
 
 
@@ -143,8 +145,9 @@ def run_script(
             deadline = time.monotonic() + patience_s
             while not all(pid in session.codes for pid in pids) and time.monotonic() < deadline:
                 session.wait(0.05)
-                if any(session.codes.get(pid) for pid in pids):  # the others wait for it
-                    deadline = min(deadline, time.monotonic() + 5.0)
+                ended = all((rank_folder(folder, rank) / "end.json").exists() for rank in range(world))
+                if ended or any(session.codes.get(pid) for pid in pids):  # the others wait for it
+                    deadline = min(deadline, time.monotonic() + _AFTER_END_S)
             codes = [session.codes.get(pid) for pid in pids]
     finally:
         drain.stop()

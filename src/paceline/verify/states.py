@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 
 from paceline.records.parity import ParityStep, rank_folder, step_folder
 from paceline.verify.compare import Comparison, compare
+from paceline.verify.names import renaming
 
 State = dict[str, NDArray[Any]]
 
@@ -49,19 +50,36 @@ def read_steps(folder: Path, rank: int) -> list[ParityStep]:
     return [msgspec.json.decode(line, type=ParityStep) for line in path.read_bytes().splitlines()]
 
 
-def differences(one: tuple[Path, int], other: tuple[Path, int], steps: int) -> Iterator[Difference]:
+def differences(
+    one: tuple[Path, int], other: tuple[Path, int], steps: int, *, renamed: bool = False
+) -> Iterator[Difference]:
     """Two ranks, of the same or of different runs, at the start and at each step, in the order of time.
 
     Args:
         one, other: folder of a run, and a rank in it. The other is the reference.
         steps: that both have.
+        renamed: they are of different scripts, which name their models in their own way.
     """
+    names: dict[str, str] = {}
     for step in range(steps + 1):
         here, there = (step_folder(*run, step) if step else rank_folder(*run) for run in (one, other))
         for path in sorted(there.glob("*.safetensors")):  # gradients before the state
             if not (here / path.name).exists():
                 continue
             ours, reference = read_state(here / path.name), read_state(path)
+            if renamed and step:
+                names = names or _names((one, other), steps)
+                reference = {names.get(name, name): each for name, each in reference.items()}
             what = path.stem.partition("-")[0]
             nothing = {name: np.zeros_like(each) for name, each in reference.items()} if what == "gradients" else None
             yield Difference(step, what, compare(ours, reference, nothing))
+
+
+def _names(runs: tuple[tuple[Path, int], tuple[Path, int]], steps: int) -> dict[str, str]:
+    """Names of the first run's tensors, by those of the second; all tensors are there after the last step."""
+    ours, theirs = (read_state(step_folder(*run, steps) / "state.safetensors") for run in runs)
+    return renaming([*theirs, *_gradients(theirs)], [*ours, *_gradients(ours)])
+
+
+def _gradients(names: Iterable[str]) -> list[str]:
+    return [f"gradient:{name.removeprefix('parameter:')}" for name in names if name.startswith("parameter:")]

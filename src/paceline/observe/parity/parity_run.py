@@ -15,8 +15,8 @@ from typing import Any
 
 import msgspec
 import torch
-from torch import autograd, nn
-from torch.nn.modules.module import register_module_forward_pre_hook
+from torch import autograd, nn, serialization
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -27,7 +27,10 @@ from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry, parameters_of
 from paceline.observe.parity import snapshots
 from paceline.observe.parity.draws import Draw, DrawRecorder, DrawReplayer
+from paceline.observe.parity.evaluations import EvaluationLog
+from paceline.observe.parity.loader_facts import training_loader
 from paceline.observe.parity.merging import CannotMergeError, in_double, merged
+from paceline.observe.probes.data_loaders import rows_of
 from paceline.observe.probes.optimizer_steps import norms
 from paceline.observe.session import Probe, Session, Topic
 from paceline.parallel.exit import leave
@@ -35,12 +38,15 @@ from paceline.records.parity import (
     ParityEnd,
     ParityStep,
     ParityTask,
+    TrainingLoader,
     batch_file,
     draw_file,
     rank_folder,
     step_folder,
 )
 
+_EMPTY_PASSES = 4
+"""Passes over training data after the compared steps. They are empty, so that scripts come to their end."""
 _INPUTS = 4
 """Forward passes whose input is compared where it comes from no loader."""
 
@@ -83,10 +89,12 @@ class ParityRun(Probe):
         self._within_loader = False
         self._loaders = 0
         self._versions: list[int] = []
-        self._closed = False
+        self._closed = self._samples = 0
+        self._evaluations = EvaluationLog(self._own)
         self._evaluated = False
         self._dtypes: set[str] = set()
         self._natural: dict[int, list[float]] = {}
+        self._ordinals: dict[int, int] = {}
         self._taken: dict[tuple[int, int], int] = {}
 
     def arm(self, session: Session) -> None:
@@ -99,7 +107,6 @@ class ParityRun(Probe):
         self._replace(DataLoader, "__iter__", self._iterate)
         self._replace(DataLoader, "__init__", self._made)
         self._replace(DataLoader, "__len__", self._length)
-        self._replace(DistributedDataParallel, "forward", self._inside_forward)
         self._replace(nn.functional, "batch_norm", self._batch_norm)
         session.patch(self, autograd, "_engine_run_backward", after=lambda *_: self._backward_ended())
         session.listen(self, Topic.FORWARD, self._forward)
@@ -110,11 +117,14 @@ class ParityRun(Probe):
         session.listen(self, Topic.EVALUATION_BEGINS, self._evaluation)
         session.listen(self, Topic.MODEL_WRAPPED, self._start_again)
         session.listen(self, Topic.SCRIPT_ENDS, self._instant)
-        session.undo(self, register_module_forward_pre_hook(self._any_forward).remove)
+        session.listen(self, Topic.SCRIPT_ENDS, self._evaluations.close)
+        session.patch(self, serialization, "save", aliases=(torch,), before=self._saves)
+        session.undo(self, register_module_forward_pre_hook(self._forward_begins).remove)
+        session.undo(self, register_module_forward_hook(self._forward_ends, always_call=True).remove)
         if self._task.source:
-            self._draws: TorchDispatchMode = DrawReplayer(self._trains, self._recorded_draws, self._note)
+            self._draws: TorchDispatchMode = DrawReplayer(self._draws_to_train, self._recorded_draws, self._note)
         else:
-            self._draws = DrawRecorder(self._trains, self._keep_draw)
+            self._draws = DrawRecorder(self._draws_to_train, self._keep_draw)
         self._draws.__enter__()  # type: ignore[no-untyped-call]
 
     def end(self, exit_code: int = 0, error: str = "") -> None:
@@ -136,7 +146,7 @@ class ParityRun(Probe):
         (self._own / "end.json").write_bytes(msgspec.json.encode(end))
 
     def _make_folders(self) -> None:
-        for name in ("batches", "draws", "lengths"):
+        for name in ("batches", "draws", "loaders"):
             (self._own / name).mkdir(parents=True, exist_ok=True)
 
     def _replace(self, owner: Any, name: str, function: Any) -> None:
@@ -161,30 +171,50 @@ class ParityRun(Probe):
         modes = [model.training for _, model in self._models.modules()]
         return torch.is_grad_enabled() or any(modes)
 
+    def _draws_to_train(self) -> bool:
+        """Whether the random number that is drawn now belongs to a training step."""
+        if self._trains():
+            return True
+        if not self._within_loader:
+            self._evaluations.draw()
+        return False
+
     # Batches
 
     def _next(self, original: Any, iterator: Any) -> Any:
         current = vars(iterator).get("_paceline_pass")
-        if current is None or not self._is_training():
+        if current is None:
             return self._computed_in(self._aside(original, iterator))
+        if not self._is_training():
+            batch = self._computed_in(self._aside(original, iterator))
+            self._evaluations.batch(self._session.progress.step, rows_of(batch) or 0)
+            return batch
+        self._evaluations.close()
         if self._session.progress.step >= self._task.steps:
             self._instant()
-            if not self._closed:
-                self._closed = True
+            if self._closed:
+                self.end()
+            self._closed += 1
+            if self._closed <= _EMPTY_PASSES:
                 raise StopIteration
             self._leave_if_all_can()
         if self._ended:
             return self._computed_in(self._aside(original, iterator))
         if self._task.source:
-            return self._replayed(original, iterator, (current.loader, current.number))
+            return self._replayed(original, iterator, (self._ordinal(current.loader), current.number))
         self._begin()
         self._fed = True
         batch = self._computed_in(self._aside(original, iterator))
         position = self._session.progress.position
         if position is not None:
-            path = batch_file(self._folder, self._rank, position)
+            path = batch_file(self._folder, self._rank, (self._ordinal(position[0]), *position[1:]))
             torch.save((batch, current.rows), path)
+            self._samples += current.rows or 0
         return batch
+
+    def _ordinal(self, loader: int) -> int:
+        """The number of a loader among those that train: two scripts may evaluate in another order."""
+        return self._ordinals.setdefault(loader, len(self._ordinals))
 
     def _computed_in(self, batch: Any) -> Any:
         return in_double(batch) if self._task.double else batch
@@ -196,15 +226,18 @@ class ParityRun(Probe):
 
     def _length(self, original: Any, loader: Any) -> int:
         """Loops ask whether a batch is the last one: one process has as many as the ranks."""
-        path = rank_folder(Path(self._task.source), 0) / "lengths" / str(vars(loader).get("_paceline_made"))
+        path = rank_folder(Path(self._task.source), 0) / "loaders" / f"{vars(loader).get('_paceline_made')}.json"
         if not self._task.source or not path.exists():
             return int(original(loader))
-        return int(path.read_text()) * (self._task.world if self._task.interleave else 1)
+        recorded = msgspec.json.decode(path.read_bytes(), type=TrainingLoader)
+        return recorded.batches * (self._task.world if self._task.interleave else 1)
 
     def _iterate(self, original: Any, loader: Any) -> Any:
         if not self._task.source and self._is_training() and "_paceline_made" in vars(loader):
-            with contextlib.suppress(TypeError):  # a stream has no length
-                (self._own / "lengths" / str(loader._paceline_made)).write_text(str(len(loader)))
+            path = self._own / "loaders" / f"{loader._paceline_made}.json"
+            if not path.exists():
+                with contextlib.suppress(TypeError):  # a stream has no length
+                    path.write_bytes(msgspec.json.encode(training_loader(loader)))
         return self._aside(original, loader)
 
     def _aside(self, original: Any, *args: Any) -> Any:
@@ -253,12 +286,16 @@ class ParityRun(Probe):
             self._within = 0
             self._fed = False
 
-    def _inside_forward(self, original: Any, *args: Any, **kwargs: Any) -> Any:
+    def _forward_begins(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+        if torch.compiler.is_compiling():
+            return
+        if not self._depth:
+            self._any_forward(args)
         self._depth += 1
-        try:
-            return original(*args, **kwargs)
-        finally:
-            self._depth -= 1
+
+    def _forward_ends(self, *_: Any) -> None:
+        if not torch.compiler.is_compiling():
+            self._depth = max(0, self._depth - 1)
 
     def _next_draw(self) -> str:
         """A name for the next random number: of its forward pass, or in the order of all others."""
@@ -306,11 +343,12 @@ class ParityRun(Probe):
         """Discard steps that were taken before the model was wrapped."""
         shutil.rmtree(self._own)
         self._make_folders()
-        self._started = self._ended = self._closed = False
-        self._pending = self._segment = self._within = self._outside = self._inputs = 0
+        self._started = self._ended = False
+        self._closed = self._samples = self._pending = self._segment = self._within = self._outside = self._inputs = 0
         self._dtypes.clear()
+        self._ordinals.clear()
 
-    def _any_forward(self, module: nn.Module, args: tuple[Any, ...]) -> None:
+    def _any_forward(self, args: tuple[Any, ...]) -> None:
         if not torch.is_grad_enabled() or self._segment < self._inputs or self._within_loader or self._ended:
             return
         if not (self._models.any_wrapped or self._models.any_optimizer):
@@ -388,6 +426,7 @@ class ParityRun(Probe):
             optimizer=number,
             lr=lr,
             backwards=window.backwards,
+            samples=self._samples or None,
             loss=window.loss,
             norm=after[0],
             place=user_place(),
@@ -417,6 +456,7 @@ class ParityRun(Probe):
             optimizer.param_groups if optimizer is not None else (), self._natural.pop(number, []), strict=False
         ):
             group["lr"] = lr
+        self._samples = 0
         if not self._ended:
             self._pending = self._session.progress.step
 
@@ -429,6 +469,10 @@ class ParityRun(Probe):
         snapshots.write_tensors(step_folder(self._folder, self._rank, step) / "state.safetensors", state)
 
     # What is not the training
+
+    def _saves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        saved, path = (*args, *(kwargs.get(name) for name in ("obj", "f")[len(args) :]))[:2]
+        self._evaluations.saved(self._session.progress.step, saved, path)
 
     def _evaluation(self) -> None:
         self._instant()

@@ -14,6 +14,7 @@ from paceline.observe.attach import attach_to_rank
 from paceline.observe.model_registry import ModelRegistry
 from paceline.observe.parity.parity_run import ParityRun
 from paceline.pool.overlay_view import join
+from paceline.pool.rank import rank_environment
 from paceline.records.parity import PARITY_VARIABLE, ParityTask
 
 
@@ -25,6 +26,8 @@ class ScriptJob(msgspec.Struct, frozen=True, kw_only=True):
     arguments: list[str]
     directory: str
     module: bool = False
+    alone: bool = False
+    """It knows nothing of ranks: their variables are not in its environment."""
     view: int | None = None
     """Process that holds the view of the file system in which it runs; None for the real one."""
 
@@ -49,6 +52,9 @@ def run(given: bytes) -> int:
         return ParityRun(task, rank, models)
 
     attached = attach_to_rank(parity)
+    if job.alone:
+        for name in rank_environment(0, 1, 0):
+            os.environ.pop(name, None)
     probe = next(each for each in attached.session.probes if isinstance(each, ParityRun))
     code, error = 0, ""
     try:

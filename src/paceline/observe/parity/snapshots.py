@@ -25,7 +25,12 @@ def model_state(models: ModelRegistry) -> dict[str, Tensor]:
 
 
 def all_models() -> dict[str, Tensor]:
-    """Parameters and buffers of every module of this process, trained or not, by the module's class and its number."""
+    """Parameters and buffers of every module of this process, trained or not.
+
+    Returns:
+        By the class of the outermost module that is no wrapper, its shapes and its number: the same names in a script
+        that wraps its model and in one that does not.
+    """
     modules = [each for each in gc.get_objects() if issubclass(type(each), nn.Module) and is_ready(each)]
     inner = {id(child) for each in modules for child in each._modules.values() if child is not None}
     found: dict[str, Tensor] = {}
@@ -33,11 +38,21 @@ def all_models() -> dict[str, Tensor]:
     for each in modules:
         if id(each) in inner:
             continue
+        each = unwrapped(each)
         tensors = {**dict(each.named_parameters()), **dict(each.named_buffers())}
         kind = f"{type(each).__name__} {[tuple(tensor.shape) for tensor in tensors.values()]}"
         counts[kind] += bool(tensors)
         found |= {f"{kind} {counts[kind]}: {name}": tensor for name, tensor in tensors.items()}
     return found
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """The model inside DDP, DataParallel and torch.compile."""
+    while (inner := module._modules.get("module") or module._modules.get("_orig_mod")) is not None and (
+        type(module).__module__.startswith("torch.")
+    ):
+        module = inner
+    return module
 
 
 def optimizer_state(models: ModelRegistry) -> dict[str, Tensor]:

@@ -178,7 +178,7 @@ class DataLoaders(Probe):
                 self._flush(current)
                 current.flush_s = now + _FLUSH_S
         else:
-            rows = _rows(batch)
+            rows = rows_of(batch)
             current.countable &= rows is not None
         current.rows = rows
         current.samples += rows or 0
@@ -331,7 +331,7 @@ def _flat(value: Any, depth: int = 0) -> list[Any]:
     return [value]
 
 
-def _rows(batch: Any) -> int | None:
+def rows_of(batch: Any) -> int | None:
     """Samples in a batch: the first dimension of its first tensor."""
     for each in _flat(batch):
         if isinstance(each, torch.Tensor):
