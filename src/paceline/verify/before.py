@@ -180,8 +180,8 @@ def _rates(new: Training, old: Training) -> Iterator[Change]:
     for step, ((ours, place), (theirs, _)) in enumerate(zip(new.rates(), old.rates(), strict=False), 1):
         if abs(ours - theirs) <= _EXACT * max(abs(ours), abs(theirs)):
             continue
-        factor = f", {ours / theirs:.4g} times" if theirs else ""
-        text = f"the learning rate of step {step} is {ours:.6g}{factor} where OLD has {theirs:.6g}"
+        factor = f": {ours / theirs:.4g} times as large" if theirs else ""
+        text = f"at step {step} the learning rate of NEW is {ours:.6g}, that of OLD {theirs:.6g}{factor}"
         yield Change(verdict="fail", text=text, faults=["F32"] if step == 1 else ["F33"], place=place)
         return
 
