@@ -194,13 +194,8 @@ def _before_rows(result: ParityResult) -> list[tuple[str, str]]:
         return []
     rows = [("before", " ".join(before.command))]
     if before.compared is not None:
-        compared = before.compared
-        rows.append(
-            (
-                "",
-                f"{compared.tensors} tensors after each of {compared.steps} steps; largest difference {compared.worst:.1e}",
-            )
-        )
+        tensors, steps, worst = before.compared.tensors, before.compared.steps, before.compared.worst
+        rows.append(("", f"{tensors} tensors after each of {steps} steps; largest difference {worst:.1e}"))
     if before.evaluation is not None:
         rows.append(("", f"evaluation: {describe(before.evaluation, 'OLD')}"))
     return rows + [
