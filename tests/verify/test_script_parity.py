@@ -160,3 +160,21 @@ def test_files_of_the_script_stay_as_they_are(tmp_path: Path) -> None:
     assert result.verdict == "pass", result.reason
     assert checkpoint.read_text() == "old"
     assert not (tmp_path / "here.txt").exists()
+
+
+def test_the_line_that_needs_the_whole_batch_is_named(tmp_path: Path) -> None:
+    """A product of all samples of a batch with each other is not the same in parts."""
+    changes = {"loss": "(loss + (x @ x.T).square().mean() * sum(p.sum() for p in model.parameters()))"}
+    result = verify(tmp_path, **changes)
+
+    assert result.verdict == "fail"
+    assert result.first_operation is not None
+    assert result.first_operation.name == "mm.default"
+    line = next(number for number, text in enumerate(script_lines(tmp_path), 1) if "x @ x.T" in text)
+    assert result.first_operation.place is not None
+    assert result.first_operation.place.line == line
+
+
+def script_lines(tmp_path: Path) -> list[str]:
+    """Of the script that was verified."""
+    return (tmp_path / "train.py").read_text().splitlines()

@@ -11,6 +11,7 @@ A recording run writes, below its folder, one folder a rank:
       step-000001/gradients-<optimizer>.safetensors   as the optimizer receives them
       step-000001/state.safetensors          parameters, buffers and optimizer state after it
       steps.jsonl                            one ParityStep for each step of each optimizer
+      operations.jsonl                       Operation, of the first forward pass
       evaluations.jsonl, saved.jsonl         EvaluationSeen and SavedFile, in the order of time
       end.json                               the ParityEnd: without it, the rank did not come to its end
 
@@ -93,6 +94,19 @@ class EvaluationSeen(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of the rank's stdout, from its first batch until training goes on."""
     random: bool = False
     """Random numbers were drawn meanwhile: what is printed may depend on them."""
+
+
+class Operation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """An operation of the first forward pass."""
+
+    name: str
+    shape: list[int]
+    """Of its result."""
+    total: float
+    """Sum of its result."""
+    size: float
+    """Sum of the magnitudes."""
+    place: Place | None = None
 
 
 class SavedFile(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -240,6 +254,8 @@ class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     world: int
     faults: list[str] = []
     first_divergence: Divergence | None = None
+    first_operation: Operation | None = None
+    """Of the first forward pass, whose results ranks do not have in parts; None where all agree."""
     compared: Compared | None = None
     tensors: dict[str, float] = {}
     """Largest relative difference of each tensor of the state, over steps and ranks."""

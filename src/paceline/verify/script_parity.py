@@ -19,7 +19,8 @@ from paceline.verify.audited_run import audited_run
 from paceline.verify.before import Training, compare_scripts, judge_before
 from paceline.verify.divergence import alone, look, meet_again, with_place
 from paceline.verify.evaluations import compare_evaluations, evaluation_change
-from paceline.verify.script_runs import ScriptRun, run_script
+from paceline.verify.operations import first_operation
+from paceline.verify.script_runs import ScriptRun, read_task, run_script
 from paceline.verify.states import differences, read_steps
 from paceline.verify.verdict import TOLERANCES, Circumstances, give_verdict
 
@@ -248,7 +249,21 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
     if apart.first is not None and found.first is not None:
         result = msgspec.structs.replace(result, first_divergence=with_place(apart.first, theirs))
     around = Circumstances(own, apart.first, uneven=taken[0] != taken[1])
-    return _with_evaluation(give_verdict(result, found, notes, around, floor))
+    result = _with_evaluation(give_verdict(result, found, notes, around, floor))
+    return result if apart.first is not None else _with_operation(result, evidence)
+
+
+def _with_operation(result: ParityResult, evidence: _Evidence) -> ParityResult:
+    """The line where a step becomes another one, for a fail."""
+    ranks, one = evidence.ranks, evidence.one
+    if result.verdict != "fail" or result.first_divergence is None or ranks is None or one is None:
+        return result
+    in_turn = read_task(one.folder).interleave  # then one process begins with the batch of rank 0
+    operation = first_operation(ranks.folder, 1 if in_turn else ranks.world, one.folder, double=evidence.double)
+    if operation is None or operation.place is None:
+        return result
+    reason = f"{result.reason}; the first operation that differs is {operation.name} at {operation.place}"
+    return msgspec.structs.replace(result, reason=reason, first_operation=operation)
 
 
 def _with_evaluation(result: ParityResult) -> ParityResult:

@@ -159,6 +159,11 @@ def run_script(
     return ScriptRun(folder, world, codes, ends, listener.judge.findings(), time.monotonic() - began)
 
 
+def read_task(folder: Path) -> ParityTask:
+    """What the ranks of a run were asked to do."""
+    return msgspec.json.decode((folder / "task.json").read_bytes(), type=ParityTask)
+
+
 def _end(path: Path) -> ParityEnd | None:
     try:
         return msgspec.json.decode(path.read_bytes(), type=ParityEnd)

@@ -30,6 +30,7 @@ from paceline.observe.parity.draws import Draw, DrawRecorder, DrawReplayer
 from paceline.observe.parity.evaluations import EvaluationLog
 from paceline.observe.parity.loader_facts import training_loader
 from paceline.observe.parity.merging import CannotMergeError, in_double, merged
+from paceline.observe.parity.operations import OperationLog
 from paceline.observe.probes.data_loaders import rows_of
 from paceline.observe.probes.optimizer_steps import norms
 from paceline.observe.session import Probe, Session, Topic
@@ -91,6 +92,7 @@ class ParityRun(Probe):
         self._versions: list[int] = []
         self._closed = self._samples = 0
         self._evaluations = EvaluationLog(self._own)
+        self._operations: OperationLog | None = None
         self._evaluated = False
         self._dtypes: set[str] = set()
         self._natural: dict[int, list[float]] = {}
@@ -328,6 +330,9 @@ class ParityRun(Probe):
 
     def _backward_begins(self) -> None:
         self._instant()
+        if self._operations is not None:
+            self._operations.close()
+            self._operations = None
         window = self._session.progress.window
         if not self._models.any_wrapped or len(window.synchronized) < 1 or self._ended:
             return
@@ -383,6 +388,8 @@ class ParityRun(Probe):
         if self._task.source:
             self._start_as_recorded(state)
         snapshots.write_tensors(self._own / "start.safetensors", state)
+        self._operations = OperationLog(self._own / "operations.jsonl", lambda: self._within_loader)
+        self._operations.__enter__()  # type: ignore[no-untyped-call]
 
     def _start_as_recorded(self, state: dict[str, torch.Tensor]) -> None:
         from safetensors.torch import load_file
