@@ -195,6 +195,7 @@ PROGRAM = Group(
             "Prove that N ranks train what one process would, without changing the script.",
             "paceline verify --nproc-per-node 2 train.py",
             "paceline verify --nproc-per-node 4 --steps 10 --format json train.py --epochs 1",
+            "paceline verify --nproc-per-node 3 --task digits",
             own_parser=True,
         ),
         "landscape": Command(

@@ -28,6 +28,8 @@ script allows it. The audits of paceline run look at the script as it is.
 With --before, OLD runs on one device: on the batches of SCRIPT's ranks, for the same comparison, and on its own, for
 its data, learning rates, evaluation and checkpoints.
 
+With --task, ranks of paceline train are compared with a plain loop over the global batches in one process.
+
 Verdicts: pass (exit code 0), fail (1), inconclusive (5)."""
 _ARGUMENTS: list[Row] = [
     ("SCRIPT", "Python file; with -m, a module."),
@@ -35,6 +37,10 @@ _ARGUMENTS: list[Row] = [
 ]
 OPTIONS: list[Row] = [
     ("--nproc-per-node N", "Ranks. [default: 2]"),
+    (
+        "--task TASK",
+        "Verify paceline train on a task instead: a built-in one, or a file with a function task().",
+    ),
     ("--steps N", "Optimizer steps that are compared, 1 to 50. [default: 20]"),
     ("--before 'OLD [ARGS]'", "The script before it was made distributed: SCRIPT has to train what it does."),
     ("--time-limit SECONDS", "For each of the runs. [default: 60]"),
@@ -73,8 +79,14 @@ def verify_command(argv: list[str]) -> int:
     from paceline.verify.script_parity import Question, verify_script
 
     scratch = given.keep or Path(tempfile.mkdtemp(prefix="paceline-verify-"))
-    script = given.script if given.module else str(Path(given.script).resolve())
-    job = ScriptJob(script=script, arguments=given.arguments, directory=os.getcwd(), module=given.module)  # noqa: PTH109
+    named = given.task or given.script
+    job = ScriptJob(
+        script=str(Path(named).resolve()) if named.endswith(".py") or not (given.module or given.task) else named,
+        arguments=given.arguments,
+        directory=os.getcwd(),  # noqa: PTH109
+        module=given.module,
+        is_task=given.task is not None,
+    )
     try:
         question = Question(
             job,
@@ -130,18 +142,33 @@ def _parse(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--allow-writes", action="store_true")
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.add_argument("-m", "--module", action="store_true")
-    parser.add_argument("script")
+    parser.add_argument("--task")
+    parser.add_argument("script", nargs="?")
     parser.add_argument("arguments", nargs=argparse.REMAINDER)
     given = parser.parse_args(argv)
     if not 1 <= given.steps <= 50:
         raise PacelineError(f"--steps {given.steps}", why="1 to 50 steps can be compared")
     if given.nproc_per_node < 2:
         raise PacelineError(f"--nproc-per-node {given.nproc_per_node}", why="a proof needs at least 2 ranks")
-    if not given.module and not Path(given.script).is_file():
+    if given.task is not None:
+        _check_task(given)
+    elif given.script is None:
+        raise PacelineError("no script was named", hint="paceline verify SCRIPT, or --task TASK")
+    elif not given.module and not Path(given.script).is_file():
         raise PacelineError(f"{given.script} is not a file", hint="name a Python file, or a module with -m")
     if given.keep is not None and given.keep.exists():
         raise PacelineError(f"--keep {given.keep} exists already", hint="name a new directory")
     return given
+
+
+def _check_task(given: argparse.Namespace) -> None:
+    from paceline.tasks.names import check_task_name
+
+    if given.script is not None or given.module or given.before is not None:
+        raise PacelineError(
+            f"--task {given.task} and a script or --before", why="one of them is verified", hint="leave one of them out"
+        )
+    check_task_name(given.task)
 
 
 def parity_card(result: ParityResult, path: Path, width: int | None = None) -> str:

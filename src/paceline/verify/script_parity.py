@@ -42,8 +42,8 @@ class Question:
         scratch: an empty folder for the records of all runs.
         patience_s: for each run.
         allow_writes: let the script change files; else it writes into a view that is dropped.
-        audit: run the script as it is as well, for the audits.
-    before: the script that ran on one device; it is compared with the ranks as well.
+        audit: run the script as it is as well, for the audits; they look at scripts only, not at tasks.
+        before: the script that ran on one device; it is compared with the ranks as well.
         say: is told what runs now.
     """
 
@@ -100,8 +100,8 @@ def verify_script(question: Question) -> ParityResult:
         The result; its verdict is "inconclusive" wherever evidence is missing.
     """
     began = time.monotonic()
-    findings, audits = [], "the script was not audited"
-    if question.audit:
+    findings, audits = [], "" if question.job.is_task else "the script was not audited"
+    if question.audit and not question.job.is_task:
         question.say(f"{question.world} ranks, as they are")
         audited = audited_run(
             question.job,
@@ -125,7 +125,7 @@ def verify_script(question: Question) -> ParityResult:
 
 def _verify(evidence: _Evidence) -> ParityResult:
     question = evidence.question
-    for double in (True, False):
+    for double in (True,) if question.job.is_task else (True, False):
         evidence.double = double
         precision = "float64" if double else "float32"
         evidence.ranks = evidence.run(evidence.task(), question.world, f"{question.world} ranks in {precision}")
@@ -177,7 +177,8 @@ def _not_run(evidence: _Evidence, ranks: ScriptRun) -> ParityResult:
         alone = evidence.run(ParityTask(folder="", steps=_FEW, double=False, world=1), 1, "one process")
         verdict = "fail" if alone.whole else "inconclusive"
         where = f"on {question.world} ranks, and not in one process" if alone.whole else "in one process as well"
-        reason = f"the script fails {where}: {ranks.error or alone.error}"
+        what = "task" if question.job.is_task else "script"
+        reason = f"the {what} fails {where}: {ranks.error or alone.error}"
         if None in ranks.exit_codes:
             reason = f"{question.world} ranks do not come to an end within {question.patience_s:.0f} s" + (
                 ", one process does" if alone.whole else ", nor does one process"

@@ -28,7 +28,8 @@ from paceline.records.schema import AnyEvent, Finding
 
 _AFTER_END_S = 5.0
 """For what a script does after the steps that are compared, and for ranks to notice that another one failed."""
-_RANK = "paceline.observe.parity.script_rank:run"
+_SCRIPT_RANK = "paceline.observe.parity.script_rank:run"
+_TASK_RANK = "paceline.verify.task_rank:run"
 
 
 @dataclass(frozen=True)
@@ -141,7 +142,8 @@ def run_script(
                 with (logs / "stdout.log").open("wb") as out, (logs / "stderr.log").open("wb") as err:
                     within = Surroundings(env, name=f"verify rank{rank}", path=list(sys.path))
                     outputs = (out.fileno(), err.fileno())
-                    pids.append(session.start(_RANK, msgspec.json.encode(job), output=outputs, within=within))
+                    target = _TASK_RANK if job.is_task else _SCRIPT_RANK
+                    pids.append(session.start(target, msgspec.json.encode(job), output=outputs, within=within))
             deadline = time.monotonic() + patience_s
             while not all(pid in session.codes for pid in pids) and time.monotonic() < deadline:
                 session.wait(0.05)

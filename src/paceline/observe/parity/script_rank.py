@@ -28,22 +28,30 @@ class ScriptJob(msgspec.Struct, frozen=True, kw_only=True):
     module: bool = False
     alone: bool = False
     """It knows nothing of ranks: their variables are not in its environment."""
+    is_task: bool = False
+    """`script` names a task of `paceline train`, not a script."""
     view: int | None = None
     """Process that holds the view of the file system in which it runs; None for the real one."""
 
     @property
     def command(self) -> list[str]:
         """As it follows the name of a launcher."""
-        return [*(["-m"] if self.module else []), self.script, *self.arguments]
+        before = ["--task"] if self.is_task else ["-m"] if self.module else []
+        return [*before, self.script, *self.arguments]
+
+
+def enter(job: ScriptJob) -> None:
+    """Begin as a rank of a run: in the view of its job, and in the directory of the script."""
+    if job.view is not None:
+        join(job.view)
+    os.chdir(job.directory)
 
 
 def run(given: bytes) -> int:
     """Run the script. Returns its exit code."""
     job = msgspec.json.decode(given, type=ScriptJob)
     task = msgspec.json.decode(Path(os.environ[PARITY_VARIABLE]).read_bytes(), type=ParityTask)
-    if job.view is not None:
-        join(job.view)
-    os.chdir(job.directory)
+    enter(job)
     sys.argv = [job.script, *job.arguments]
     sys.path.insert(0, os.getcwd() if job.module else str(Path(job.script).parent))  # noqa: PTH109
     rank = int(os.environ["RANK"])
