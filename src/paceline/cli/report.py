@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 
 def report(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Run directory, or several to compare.")],
+    runs: Annotated[
+        list[Path],
+        typer.Argument(metavar="RUN...", help="Run directory, or several to compare; or one parity.json of verify."),
+    ],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -45,8 +48,15 @@ def report(
 
     The page is one file and needs no network.
     """
-    kind = _kind(runs, target)
+    from paceline.records.parity import parity_file
+
     as_json = output_format is Format.JSON
+    if any(parity_file(path) is not None for path in runs):
+        from paceline.cli.report_measured import report_parity
+
+        report_parity(runs, output, as_json)
+        return
+    kind = _kind(runs, target)
     if kind == "landscape":
         from paceline.cli.report_measured import report_landscapes
 

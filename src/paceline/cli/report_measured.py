@@ -1,8 +1,10 @@
-"""`paceline report` on plans and on measurements of `paceline landscape`: cards and pages of their own."""
+"""`paceline report` on plans, measurements and results of `paceline verify`: cards and pages of their own."""
 
 from __future__ import annotations
 
 import functools
+import shutil
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,12 +12,15 @@ from paceline.cli.card_layout import Card, Grid
 from paceline.cli.cards import landscape_card, plan_card
 from paceline.cli.exits import numbers_first
 from paceline.cli.result import page_path, print_cards, print_document
+from paceline.cli.verify import parity_card
 from paceline.records.errors import PacelineError
+from paceline.records.parity import parity_file, read_parity
 from paceline.records.rundir import RunDir
 from paceline.report.landscape.landscape_page import names_of, write_landscape, write_landscape_page
 from paceline.report.landscape.measurement import Landscape, load_landscape
 from paceline.report.landscape.quantities import quantities
 from paceline.report.landscape.tables import side_by_side
+from paceline.report.parity.parity_page import write_parity_page
 from paceline.report.plan.plan_page import load_plan, write_page, write_plan_page
 
 
@@ -87,3 +92,37 @@ def _write(loaded: Sequence[Landscape], output: Path | None, as_json: bool) -> P
 def _comparison(loaded: Sequence[Landscape]) -> Card:
     table = side_by_side([quantities(one.result) for one in loaded], names_of(loaded))
     return Card([Grid(table.columns, table.rows)])
+
+
+def report_parity(paths: Sequence[Path], output: Path | None, as_json: bool) -> None:
+    """Write the page of a result of `paceline verify`, and print its card.
+
+    Args:
+        paths: one parity.json, or a directory that holds it.
+        output: where the page goes; None: beside parity.json, with `as_json` nowhere.
+        as_json: print the result instead of a card.
+
+    Raises:
+        PacelineError: other paths are given too, the result cannot be read, or the page cannot be written.
+    """
+    source = parity_file(paths[0])
+    if source is None or len(paths) > 1:
+        raise PacelineError("a result of paceline verify does not share a page", hint="call paceline report for each")
+    result = read_parity(source)
+
+    def write() -> Path | None:
+        if output is None and as_json:
+            return None
+        page = page_path(output) if output is not None else source.with_suffix(".html")
+        write_parity_page(result, source, page)
+        return page
+
+    with numbers_first() as attempt:
+        page = attempt(write)
+        if as_json:
+            print_document(parity=result)
+            return
+        width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+        sys.stdout.write(parity_card(result, source, width) + "\n")
+        if page is not None:
+            sys.stdout.write(f"\npage: {page}\n")

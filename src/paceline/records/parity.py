@@ -20,10 +20,12 @@ A replaying run writes the same, without batches and draws.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import msgspec
 
+from paceline.records.errors import PacelineError
 from paceline.records.place import Place
 from paceline.records.schema import Finding
 
@@ -244,6 +246,20 @@ class Before(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     changes: list[Change] = []
 
 
+class RankStanding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """Where a rank was when a run was ended that did not come to its end."""
+
+    rank: int
+    state: str
+    """"waits" in a collective, "runs", or "ended"."""
+    call: str = ""
+    """The function of `torch.distributed`, or of DDP, in which it waits."""
+    path: str | None = None
+    line: int | None = None
+    """The user's innermost line."""
+    function: str = ""
+
+
 class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """parity.json: what `paceline verify` found."""
 
@@ -270,6 +286,8 @@ class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     """None where one of the runs came to none."""
     before: Before | None = None
     """None where no OLD was given."""
+    hang: list[RankStanding] = []
+    """Each rank, where the ranks did not come to an end."""
     findings: list[Finding] = []
     """Of the audits, from the run of the ranks."""
     script_sha256: str = ""
@@ -277,6 +295,37 @@ class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     seconds: float = 0.0
 
 
+RESULT_FILE = "parity.json"
+
+
 def encode_parity(result: ParityResult) -> bytes:
-    """As one JSON document."""
+    """As one JSON document, in which an infinite difference is null."""
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
+
+
+def parity_file(path: Path) -> Path | None:
+    """The result that a path means: the file itself, or parity.json in a directory; None where there is none."""
+    if path.is_dir():
+        path = path / RESULT_FILE
+        return path if path.is_file() and not (path.parent / "run.json").exists() else None
+    return path if path.suffix == ".json" and path.is_file() else None
+
+
+def read_parity(path: Path) -> ParityResult:
+    """Read a result.
+
+    Raises:
+        PacelineError: it cannot be read, or is no result of `paceline verify`.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+        for owner, name in (
+            *((found.get("tensors", {}), each) for each in found.get("tensors", {})),
+            (found.get("compared"), "worst"),
+            (found.get("first_divergence"), "relative"),
+        ):
+            if owner is not None and owner.get(name) is None:
+                owner[name] = math.inf
+        return msgspec.convert(found, ParityResult)
+    except (OSError, AttributeError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
+        raise PacelineError(f"{path} is no result of paceline verify", why=str(error)) from error

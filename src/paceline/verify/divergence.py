@@ -86,6 +86,14 @@ def meet_again(among: Pairs, tolerance: float) -> list[str]:
     return []
 
 
+def with_factor(found: Found) -> Divergence | None:
+    """The first state that differs, with the factor of the gradients that led to it."""
+    first, gradients = found.first, found.gradients
+    if first is None or gradients is None or gradients.step > first.step:
+        return first
+    return msgspec.structs.replace(first, factor=gradients.factor)
+
+
 def with_place(first: Divergence | None, lines: list[ParityStep]) -> Divergence | None:
     """The same divergence, with the line of the optimizer's step."""
     if first is None:

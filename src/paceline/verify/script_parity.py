@@ -17,7 +17,7 @@ from paceline.records.parity import Before, Change, Compared, ParityResult, Pari
 from paceline.records.schema import Finding
 from paceline.verify.audited_run import audited_run
 from paceline.verify.before import Training, compare_scripts, judge_before
-from paceline.verify.divergence import alone, look, meet_again, with_place
+from paceline.verify.divergence import alone, look, meet_again, with_factor, with_place
 from paceline.verify.evaluations import compare_evaluations, evaluation_change
 from paceline.verify.operations import first_operation
 from paceline.verify.script_runs import ScriptRun, read_task, run_script
@@ -229,7 +229,7 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
         reason="",
         command=question.job.command,
         world=question.world,
-        first_divergence=with_place(found.first, theirs),
+        first_divergence=with_place(with_factor(found), theirs),
         compared=Compared(
             steps=steps,
             tensors=len(found.tensors),

@@ -36,7 +36,7 @@ def observed_section(run: Run, summary: Summary, place: str) -> dict[str, Any] |
         "judged": found is not None,
         "recorded": run.job.recorded > 0,
         "counts": words.finding_counts(found.findings) if found else "",
-        "findings": [_finding(each) for each in sorted(found.findings, key=by_severity)] if found else [],
+        "findings": [finding_card(each) for each in sorted(found.findings, key=by_severity)] if found else [],
         "watched": [(topic, "; ".join(texts)) for topic, texts in found.watched.items() if texts] if found else [],
         "unseen": unseen,
         "figures": observed_figures(run, place),
@@ -49,7 +49,8 @@ def figures_of(section: dict[str, Any] | None) -> list[Figure]:
     return [*section["figures"], *section["maps"]] if section else []
 
 
-def _finding(finding: Finding) -> dict[str, Any]:
+def finding_card(finding: Finding) -> dict[str, Any]:
+    """What the macro `finding` of a page shows of one."""
     facts = [
         ("line", words.place(finding.path, finding.line)),
         ("rank", "" if finding.rank is None else str(finding.rank)),

@@ -1,0 +1,1 @@
+frame.start(() => frame.plot(frame.data.figures));
