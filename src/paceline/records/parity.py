@@ -247,13 +247,13 @@ class Before(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class RankStanding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a rank was when a run was ended that did not come to its end."""
+    """Where a rank was before a run was ended whose ranks did not all come to their end."""
 
     rank: int
     state: str
-    """"waits" in a collective, "runs", or "ended"."""
+    """"waits", "runs", "failed" or "ended"."""
     call: str = ""
-    """The function of `torch.distributed`, or of DDP, in which it waits."""
+    """The function of `torch.distributed` or DDP in which it is."""
     path: str | None = None
     line: int | None = None
     """The user's innermost line."""
@@ -287,7 +287,7 @@ class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     before: Before | None = None
     """None where no OLD was given."""
     hang: list[RankStanding] = []
-    """Each rank, where the ranks did not come to an end."""
+    """Each rank, where not all ranks came to their end."""
     findings: list[Finding] = []
     """Of the audits, from the run of the ranks."""
     script_sha256: str = ""

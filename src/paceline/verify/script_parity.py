@@ -19,6 +19,7 @@ from paceline.verify.audited_run import audited_run
 from paceline.verify.before import Training, compare_scripts, judge_before
 from paceline.verify.divergence import alone, look, meet_again, with_factor, with_place
 from paceline.verify.evaluations import compare_evaluations, evaluation_change
+from paceline.verify.hang_evidence import is_hang, words
 from paceline.verify.operations import first_operation
 from paceline.verify.script_runs import ScriptRun, read_task, run_script
 from paceline.verify.states import differences, read_steps
@@ -133,6 +134,8 @@ def _verify(evidence: _Evidence) -> ParityResult:
             evidence.one = _replay(evidence)
             if evidence.one.whole:
                 return _judge(evidence, evidence.ranks, evidence.one)
+        if is_hang(evidence.ranks.where) and None in evidence.ranks.exit_codes:
+            break  # another precision would not end it
     assert evidence.ranks is not None
     return _not_run(evidence, evidence.ranks)
 
@@ -179,10 +182,14 @@ def _not_run(evidence: _Evidence, ranks: ScriptRun) -> ParityResult:
         where = f"on {question.world} ranks, and not in one process" if alone.whole else "in one process as well"
         what = "task" if question.job.is_task else "script"
         reason = f"the {what} fails {where}: {ranks.error or alone.error}"
-        if None in ranks.exit_codes:
+        if None in ranks.exit_codes and not ranks.error:
             reason = f"{question.world} ranks do not come to an end within {question.patience_s:.0f} s" + (
                 ", one process does" if alone.whole else ", nor does one process"
             )
+            if not is_hang(ranks.where):
+                verdict = "inconclusive"  # they compute, and are slow perhaps
+        if len({each.state for each in ranks.where}) > 1 or None in ranks.exit_codes or ranks.lost_connection:
+            reason = f"{reason}: {words(ranks.where)}"
     elif not read_steps(ranks.folder, 0):
         verdict, reason = "inconclusive", "no optimizer of torch took a step"
     else:
@@ -190,7 +197,12 @@ def _not_run(evidence: _Evidence, ranks: ScriptRun) -> ParityResult:
         reason = f"one process cannot be given the batches of {question.world} ranks: {why or 'it does not end'}"
         verdict = "inconclusive"
     return ParityResult(
-        verdict=verdict, reason=reason, command=question.job.command, world=question.world, findings=evidence.findings
+        verdict=verdict,
+        reason=reason,
+        command=question.job.command,
+        world=question.world,
+        hang=ranks.where,
+        findings=evidence.findings,
     )
 
 

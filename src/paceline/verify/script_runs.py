@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import msgspec
@@ -21,13 +22,17 @@ from paceline.pool.processes import Session, Surroundings, fork_server
 from paceline.pool.rank import rank_environment
 from paceline.pool.store import start_store
 from paceline.records.errors import PacelineError
-from paceline.records.parity import PARITY_VARIABLE, ParityEnd, ParityTask, rank_folder
+from paceline.records.parity import PARITY_VARIABLE, ParityEnd, ParityTask, RankStanding, rank_folder
 from paceline.records.ring import RINGS_VARIABLE, Progress
 from paceline.records.rundir import RunDir
 from paceline.records.schema import AnyEvent, Finding
+from paceline.verify.hang_evidence import standings
 
 _AFTER_END_S = 5.0
 """For what a script does after the steps that are compared, and for ranks to notice that another one failed."""
+_PEER = "peer"
+"""In messages of gloo about a connection that another rank closed."""
+_GLOO_FILE = re.compile(r"\[/\S*\] ")
 _SCRIPT_RANK = "paceline.observe.parity.script_rank:run"
 _TASK_RANK = "paceline.verify.task_rank:run"
 
@@ -43,6 +48,7 @@ class ScriptRun:
         ends: by rank; None for one that did not come to its end.
         findings: of the audits.
         seconds: that it took.
+        where: where each rank was before it was ended; empty where all came to their end.
     """
 
     folder: Path
@@ -51,6 +57,7 @@ class ScriptRun:
     ends: list[ParityEnd | None]
     findings: list[Finding]
     seconds: float
+    where: list[RankStanding] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
@@ -58,11 +65,16 @@ class ScriptRun:
         return all(each is not None and not each.error and not each.exit_code for each in self.ends)
 
     @property
+    def lost_connection(self) -> bool:
+        """A rank was killed by a signal, or lost its connection to another one: the cause is where both stand."""
+        return any(code is not None and code < 0 for code in self.exit_codes) or _PEER in self.error
+
+    @property
     def error(self) -> str:
-        """The last line of the first traceback, or exit codes; empty where the script did not fail."""
-        for each in self.ends:
-            if each is not None and each.error:
-                return each.error.strip().splitlines()[-1]
+        """The last line of a traceback, or exit codes; empty where the script did not fail."""
+        lines = [each.error.strip().splitlines()[-1] for each in self.ends if each is not None and each.error]
+        for line in sorted(lines, key=lambda each: _PEER in each):  # a lost connection is a consequence
+            return _GLOO_FILE.sub("", line.partition(". This is typically")[0])
         failed = [f"rank {rank} exits with code {code}" for rank, code in enumerate(self.exit_codes) if code]
         return "" if self.whole else ", ".join(failed)
 
@@ -151,14 +163,16 @@ def run_script(
                 if ended or any(session.codes.get(pid) for pid in pids):  # the others wait for it
                     deadline = min(deadline, time.monotonic() + _AFTER_END_S)
             codes = [session.codes.get(pid) for pid in pids]
+            ends = [_end(rank_folder(folder, rank) / "end.json") for rank in range(world)]
+            late = None in ends or any(codes)
+            where = standings(pids, codes, ends, folder) if late else []
     finally:
         drain.stop()
     judge_ledger(listener.judge, folder / "run")
     if (compared := compare_output(folder, list(range(world)))) is not None:
         listener.judge.feed(0, compared)
     listener.judge.finish()
-    ends = [_end(rank_folder(folder, rank) / "end.json") for rank in range(world)]
-    return ScriptRun(folder, world, codes, ends, listener.judge.findings(), time.monotonic() - began)
+    return ScriptRun(folder, world, codes, ends, listener.judge.findings(), time.monotonic() - began, where)
 
 
 def read_task(folder: Path) -> ParityTask:

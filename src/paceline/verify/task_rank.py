@@ -50,7 +50,7 @@ def run(given: bytes) -> int:
     """Train, and keep the state after each step. Returns the exit code."""
     job = msgspec.json.decode(given, type=ScriptJob)
     task = msgspec.json.decode(Path(os.environ[PARITY_VARIABLE]).read_bytes(), type=ParityTask)
-    enter(job)
+    enter(job, task)
     torch.set_num_threads(1)
     rank = int(os.environ["RANK"])
     trace, error = _Trace(task, rank), ""

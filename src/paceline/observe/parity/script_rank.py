@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import runpy
 import sys
@@ -14,7 +15,7 @@ from paceline.observe.attach import attach_to_rank
 from paceline.observe.model_registry import ModelRegistry
 from paceline.observe.parity.parity_run import ParityRun
 from paceline.pool.overlay_view import join
-from paceline.pool.rank import rank_environment
+from paceline.pool.rank import rank_environment, stack_file, stack_signal
 from paceline.records.parity import PARITY_VARIABLE, ParityTask
 
 
@@ -40,8 +41,11 @@ class ScriptJob(msgspec.Struct, frozen=True, kw_only=True):
         return [*before, self.script, *self.arguments]
 
 
-def enter(job: ScriptJob) -> None:
-    """Begin as a rank of a run: in the view of its job, and in the directory of the script."""
+def enter(job: ScriptJob, task: ParityTask) -> None:
+    """Begin as a rank of a run: in the view of its job and the directory of the script, ready to tell its stack."""
+    stacks = stack_file(task.folder, int(os.environ["RANK"])).open("w")  # as long as the process
+    faulthandler.register(stack_signal(), file=stacks, all_threads=True)
+    faulthandler.enable(file=stacks, all_threads=True)  # where it was when a signal killed it
     if job.view is not None:
         join(job.view)
     os.chdir(job.directory)
@@ -51,7 +55,7 @@ def run(given: bytes) -> int:
     """Run the script. Returns its exit code."""
     job = msgspec.json.decode(given, type=ScriptJob)
     task = msgspec.json.decode(Path(os.environ[PARITY_VARIABLE]).read_bytes(), type=ParityTask)
-    enter(job)
+    enter(job, task)
     sys.argv = [job.script, *job.arguments]
     sys.path.insert(0, os.getcwd() if job.module else str(Path(job.script).parent))  # noqa: PTH109
     rank = int(os.environ["RANK"])
