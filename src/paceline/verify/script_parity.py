@@ -235,7 +235,9 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
     if taken[0] != taken[1]:
         notes.insert(0, f"one process takes {taken[1]} steps where the ranks take {taken[0]}")
     if not found.any_parameter:
-        notes.insert(0, "no parameter could be compared: ranks hold parts of it (FSDP, tensor parallelism)")
+        others = any("parameter:" in text for text in alone(pairs))
+        why = "one process has others" if others else "ranks hold parts of it (FSDP, tensor parallelism)"
+        notes.insert(0, f"no parameter could be compared: {why}")
     result = ParityResult(
         verdict="pass",
         reason="",

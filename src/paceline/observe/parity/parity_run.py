@@ -31,6 +31,7 @@ from paceline.observe.parity.evaluations import EvaluationLog
 from paceline.observe.parity.loader_facts import training_loader
 from paceline.observe.parity.merging import CannotMergeError, in_double, merged
 from paceline.observe.parity.operations import OperationLog
+from paceline.observe.parity.without_effect import watch_without_effect
 from paceline.observe.probes.data_loaders import rows_of
 from paceline.observe.probes.optimizer_steps import norms
 from paceline.observe.session import Probe, Session, Topic
@@ -114,6 +115,7 @@ class ParityRun(Probe):
         session.listen(self, Topic.FORWARD, self._forward)
         session.listen(self, Topic.BACKWARD_BEGINS, self._backward_begins)
         session.patch(self, DistributedDataParallel, "register_comm_hook", before=lambda *_: self._hook_registered())
+        watch_without_effect(session, self, self._adjusted.setdefault, double=self._task.double)
         session.listen(self, Topic.STEP_BEGINS, self._step_begins)
         session.listen(self, Topic.STEP_ENDS, self._step_ends)
         session.listen(self, Topic.EVALUATION_BEGINS, self._evaluation)
