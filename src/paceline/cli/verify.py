@@ -78,7 +78,7 @@ def verify_command(argv: list[str]) -> int:
     from paceline.records.rundir import write_atomic
     from paceline.verify.script_parity import Question, verify_script
 
-    scratch = given.keep or Path(tempfile.mkdtemp(prefix="paceline-verify-"))
+    scratch = given.keep.resolve() if given.keep else Path(tempfile.mkdtemp(prefix="paceline-verify-"))
     named = given.task or given.script
     job = ScriptJob(
         script=str(Path(named).resolve()) if named.endswith(".py") or not (given.module or given.task) else named,

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
+import re
 import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -50,8 +52,9 @@ def overlay_view(session: Session, scratch: Path) -> Iterator[int]:
     Raises:
         OSError: the system forbids it.
     """
+    scratch = scratch.resolve()  # the holder changes its directory
     ready = scratch / f"view-{time.monotonic_ns()}"
-    given = msgspec.json.encode(_Holding(str(scratch.resolve()), str(ready)))
+    given = msgspec.json.encode(_Holding(str(scratch), str(ready)))
     with open(os.devnull, "wb") as nowhere:  # noqa: PTH123
         holder = session.start(_HOLD, given, output=(nowhere.fileno(), nowhere.fileno()))
     try:
@@ -103,6 +106,7 @@ def hold(given: bytes) -> int:
 
 def _cover(scratch: Path) -> None:
     as_root = os.geteuid() == 0
+    folders = _folders(as_root=as_root)
     if not as_root:
         mount_view.become_able()
     mount_view.own_view()
@@ -111,7 +115,7 @@ def _cover(scratch: Path) -> None:
     memory.mkdir(exist_ok=True)
     mount_view.mount("tmpfs", memory, "tmpfs", 0, "mode=755")
     os.chdir(memory)  # its path leads elsewhere as soon as a folder above it is covered
-    for number, folder in enumerate(_folders()):
+    for number, folder in enumerate(folders):
         upper, work = Path(f"{number}-upper"), Path(f"{number}-work")
         upper.mkdir()
         work.mkdir()
@@ -119,18 +123,43 @@ def _cover(scratch: Path) -> None:
         os.chmod(upper, stat.S_IMODE(seen.st_mode))  # noqa: PTH101
         if as_root:
             os.chown(upper, seen.st_uid, seen.st_gid)
-        options = f"lowerdir={folder},upperdir={upper},workdir={work}" + ("" if as_root else ",userxattr")
+        options = f"lowerdir={_escaped(folder)},upperdir={upper},workdir={work}" + ("" if as_root else ",userxattr")
         mount_view.mount("overlay", folder, "overlay", 0, options)
     mount_view.mount(f"/proc/self/fd/{kept}", scratch, None, mount_view.BIND, None)
     os.close(kept)
     os.chdir("/")
 
 
-def _folders() -> list[Path]:
-    """Folders to be covered: those below the root, and what is mounted below them, outer ones first."""
-    tops = [each for each in sorted(Path("/").iterdir()) if each.is_dir() and not each.is_symlink()]
-    tops = [each for each in tops if each.name not in _LEFT_ALONE]
+def _folders(*, as_root: bool) -> list[Path]:
+    """Folders to be covered: those below the root, and what is mounted below them, outer ones first.
+
+    Raises:
+        OSError: an ordinary user can write into a folder that cannot be covered.
+    """
+    tops = [each for each in _inside(Path("/")) if each.name not in _LEFT_ALONE]
     lines = Path("/proc/self/mountinfo").read_text().splitlines()
-    mounted = [Path(line.split()[4].replace("\\040", " ")) for line in lines]
-    below = [each for each in mounted if each.is_dir() and any(top in each.parents for top in tops)]
-    return [*tops, *sorted(set(below))]
+    mounted = {Path(line.split()[4].replace("\\040", " ")) for line in lines}
+    below = sorted(each for each in mounted if any(top in each.parents for top in tops))
+    if as_root:
+        return [*tops, *(each for each in below if each.is_dir())]
+    return [each for top in tops for each in _parts(top, below)]
+
+
+def _parts(folder: Path, mounted: Iterable[Path]) -> list[Path]:
+    """A folder, or those in it: in a user namespace, no overlay is possible over a folder in which others mounted."""
+    own = [each for each in mounted if folder in each.parents]
+    if not own:
+        return [folder]
+    if os.access(folder, os.W_OK):
+        raise OSError(errno.EINVAL, "something is mounted in it, and this user can write beside that", str(folder))
+    return [part for each in _inside(folder) for part in _parts(each, own)] if os.access(folder, os.R_OK) else []
+
+
+def _inside(folder: Path) -> list[Path]:
+    """Folders in a folder that are no links."""
+    return sorted(Path(each) for each in os.scandir(folder) if each.is_dir(follow_symlinks=False))
+
+
+def _escaped(folder: Path) -> str:
+    """As an option of a mount."""
+    return re.sub(r"([\\:,])", r"\\\1", str(folder))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,9 @@ from paceline.records.observation import read_observation
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
 from paceline.verify.script_runs import protected
+
+_END_S = 20.0
+"""After Ctrl-C a launcher ends its ranks and writes its record."""
 
 
 @dataclass(frozen=True)
@@ -60,12 +64,26 @@ def audited_run(job: ScriptJob, world: int, folder: Path, patience_s: float, *, 
                 join(view)
             os.chdir(job.directory)
 
-        ranks = subprocess.Popen([*command, *job.command], stdout=log, stderr=log, preexec_fn=enter)
+        # A session of its own: Ctrl-C comes to it once, from here.
+        ranks = subprocess.Popen(
+            [*command, *job.command], stdout=log, stderr=log, preexec_fn=enter, start_new_session=True
+        )
         try:
             ranks.wait(patience_s)
         except subprocess.TimeoutExpired:
-            ranks.send_signal(signal.SIGINT)
-            ranks.wait()
+            pass
+        finally:
+            _end(ranks)
     observed = read_observation(RunDir(folder))
     missing = "" if observed is not None and observed.steps else "the audits observed no training"
     return AuditedRun(RunDir(folder), read_findings(RunDir(folder).findings)[0], missing)
+
+
+def _end(ranks: subprocess.Popen[bytes]) -> None:
+    """End the launcher, which ends its ranks."""
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        if ranks.poll() is not None:
+            return
+        ranks.send_signal(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            ranks.wait(_END_S)
