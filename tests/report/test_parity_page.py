@@ -11,7 +11,7 @@ import pytest
 from paceline.cli.parser import parse_and_run
 from paceline.cli.verbs import find
 from paceline.records.errors import PacelineError
-from paceline.records.parity import Compared, encode_parity, read_parity
+from paceline.records.parity import Before, Change, Compared, Evaluation, encode_parity, read_parity
 from paceline.report.parity.parity_page import render_parity, write_parity_page
 from tests.report import browser as browsers
 from tests.report import parities
@@ -87,6 +87,21 @@ def test_a_hang_shows_where_each_rank_was(tmp_path):
 
     assert "0 waits all_reduce /home/me/train.py:31 main" in text
     assert "no state: the runs did not come so far" in text
+
+
+def test_the_script_before_and_evaluations_are_on_the_page(tmp_path):
+    """Of --before: its command, and what NEW does in another way."""
+    evaluation = Evaluation(samples_of_ranks=[5, 5], samples_of_one=10, count=1, equal_numbers=2)
+    change = Change(verdict="fail", text="the learning rate is 2 times that of OLD")
+    before = Before(command=["old.py", "--epochs", "1"], script_sha256="cd" * 32, changes=[change])
+    text = page_of(parities.passed(evaluation=evaluation, before=before), tmp_path).text
+
+    for words in (
+        "10 samples on 2 ranks (5, 5)",
+        "old.py --epochs 1",
+        "fail: the learning rate is 2 times that of OLD",
+    ):
+        assert words in text
 
 
 def test_tensors_are_sorted_by_difference(tmp_path):

@@ -179,7 +179,7 @@ def parity_card(result: ParityResult, path: Path, width: int | None = None) -> s
         path: of the record.
         width: of the terminal; None does not wrap.
     """
-    from paceline.verify.evaluations import describe
+    from paceline.report.parity.evaluation_text import describe
 
     rows: list[tuple[str, str]] = [("verdict", f"{result.verdict.upper()}: {result.reason}")]
     if result.faults:
@@ -214,7 +214,7 @@ def parity_card(result: ParityResult, path: Path, width: int | None = None) -> s
 
 def _before_rows(result: ParityResult) -> list[tuple[str, str]]:
     """How OLD compares."""
-    from paceline.verify.evaluations import describe
+    from paceline.report.parity.evaluation_text import describe
 
     before = result.before
     if before is None:

@@ -121,18 +121,6 @@ def _same(one: str, two: str) -> bool:
     return abs(first - second) <= max(1.001 * unit, _EXACT * abs(second))
 
 
-def describe(evaluation: Evaluation, against: str) -> str:
-    """In one sentence, for a card."""
-    counts = evaluation.samples_of_ranks
-    text = (
-        f"{sum(counts)} samples on {len(counts)} ranks ({', '.join(map(str, counts))}), {evaluation.samples_of_one} in "
-        f"{against}, in the last of {evaluation.count}"
-    )
-    if evaluation.equal_numbers or evaluation.differing:
-        text += f"; of the printed results {evaluation.equal_numbers} agree, {len(evaluation.differing)} differ"
-    return text
-
-
 def evaluation_change(evaluation: Evaluation, against: str) -> Change | None:
     """What evaluations of the same weights disagree in.
 

@@ -14,6 +14,7 @@ from paceline.report import words
 from paceline.report.page.figures import Axis, Figure, Series, Table, payload, tabulate, values
 from paceline.report.page.observed_section import finding_card
 from paceline.report.page.shell import Parts, render, write_html
+from paceline.report.parity.evaluation_text import describe
 
 _PARTS = Parts(Path(__file__).parent, "parity.html.j2", "parity.js", "parity.css", kind="verify")
 _SHOWN = 20
@@ -48,6 +49,7 @@ def render_parity(result: ParityResult, source: Path) -> str:
         first=_first(result),
         hang=_hang(result.hang),
         compared=_compared(result),
+        before=_before(result),
         adjusted=result.adjusted,
         not_compared=result.not_compared or ["nothing was left out"],
         figures=figures,
@@ -104,10 +106,36 @@ def _first(result: ParityResult) -> list[tuple[str, str]]:
         ("compared with", first.against),
         ("relative difference", _relative(first.relative)),
         ("factor", _factor(first, result.world)),
-        ("line", words.place(first.path, first.line)),
+        ("line of the step", words.place(first.path, first.line)),
+        ("first operation", _operation(result)),
         ("fault ids", ", ".join(result.faults)),
     ]
     return [(label, text) for label, text in rows if text]
+
+
+def _operation(result: ParityResult) -> str:
+    operation = result.first_operation
+    if operation is None:
+        return ""
+    where = words.place(operation.place.path, operation.place.line) if operation.place is not None else ""
+    return f"{operation.name} {where}".strip()
+
+
+def _before(result: ParityResult) -> dict[str, Any] | None:
+    """How NEW compares with OLD."""
+    before = result.before
+    if before is None:
+        return None
+    rows = [("command", shlex.join(before.command)), ("SHA-256", before.script_sha256)]
+    if (compared := before.compared) is not None:
+        steps = words.plural(compared.steps, "step")
+        text = (
+            f"{compared.tensors} tensors after each of {steps}, largest relative difference {_relative(compared.worst)}"
+        )
+        rows.append(("compared", text))
+    if before.evaluation is not None:
+        rows.append(("evaluation", describe(before.evaluation, "OLD")))
+    return {"rows": rows, "changes": [f"{each.verdict}: {each.text}" for each in before.changes]}
 
 
 def _factor(first: Divergence, world: int) -> str:
@@ -143,10 +171,12 @@ def _compared(result: ParityResult) -> list[str]:
         f"other, after each of {words.plural(compared.steps, 'step')}"
     )
     floor = "two runs of one process that add in another order "
+    evaluation = [f"evaluation: {describe(result.evaluation, 'one process')}"] if result.evaluation else []
     return [
         text,
         f"computed in {compared.dtype}; a relative difference of a tensor above {compared.tolerance:.0e} counts",
         *([f"{floor}differ by {_relative(compared.floor)}"] if compared.floor else []),
+        *evaluation,
     ]
 
 
