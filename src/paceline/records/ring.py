@@ -68,6 +68,11 @@ class _Word(enum.IntEnum):
     BEAT_NS = 10
 
 
+_BEAT = struct.Struct("=QQQ")
+"""The last three words: one call writes them, since each step of a training does."""
+_BEAT_AT = 8 * _Word.STEP
+
+
 class RingWriter:
     """The rank's end of a ring.
 
@@ -128,9 +133,7 @@ class RingWriter:
 
     def beat(self, step: int, samples: int) -> None:
         """Note how far the rank is: steps done, samples used by this rank."""
-        words = self._words
-        words[_Word.STEP], words[_Word.SAMPLES] = step, samples
-        words[_Word.BEAT_NS] = time.monotonic_ns()
+        _BEAT.pack_into(self._map, _BEAT_AT, step, samples, time.monotonic_ns())
 
     def close(self) -> None:
         """Unmap the ring. The file stays for the reader."""
