@@ -111,7 +111,7 @@ def test_forward_passes_without_gradients_are_not_those_of_training(watched: Wat
         model(torch.ones(2, 4))
 
     assert watched.progress.wrapped_forwards == 1
-    assert watched.progress.window.forwards == 0
+    assert watched.progress.window.synchronized == ()
     assert watched.of(InputSeen) == []
 
 

@@ -42,10 +42,11 @@ class ModelRegistry:
 
     def __init__(self) -> None:
         self._wrapped: list[Wrapped] = []
-        self._any_wrapped = False
         self._roots: list[weakref.ref[nn.Module]] = []
         self._optimizers: weakref.WeakKeyDictionary[Optimizer, int] = weakref.WeakKeyDictionary()
         self._seen_optimizers = 0
+        self.any_wrapped = False
+        """Whether DDP ever had a model, or another wrapper whose forward passes are seen."""
         self.sharded: list[tuple[Wrapped, str]] = []
         """Models that are sharded over ranks, and by what, in the order in which they were found."""
         self.any_optimizer = False
@@ -60,17 +61,12 @@ class ModelRegistry:
         registered = frozenset(id(each) for each in model.parameters() if each.requires_grad)
         wrapped = Wrapped(len(self._wrapped), weakref.ref(wrapper), weakref.ref(model), registered, sharded)
         self._wrapped.append(wrapped)
-        self._any_wrapped |= not sharded
+        self.any_wrapped |= not sharded
         return wrapped
 
     def wrapped(self) -> Iterator[Wrapped]:
         """Models whose wrapper still exists."""
         return (each for each in self._wrapped if each.wrapper() is not None)
-
-    @property
-    def any_wrapped(self) -> bool:
-        """Whether DDP ever had a model, or another wrapper whose forward passes are seen."""
-        return self._any_wrapped
 
     def find(self, wrapper: nn.Module) -> Wrapped | None:
         """What is known of a wrapping module."""

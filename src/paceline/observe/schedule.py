@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import bisect
+
 _EVERY = 50
 
 
@@ -12,17 +14,24 @@ def is_recorded(step: int) -> bool:
     return step % (1 << (step // _EVERY).bit_length()) == 0 or step in _FIBONACCI
 
 
+def next_recorded(step: int) -> int:
+    """The first step after this one that is written down."""
+    step += 1
+    every = 1 << (step // _EVERY).bit_length()
+    return min(-(-step // every) * every, _IN_ORDER[bisect.bisect_left(_IN_ORDER, step)])
+
+
 def has_digests(step: int) -> bool:
     """Whether state is digested after a step: Fibonacci numbers, so about 1.6 times as late each time."""
     return step in _FIBONACCI
 
 
-def _fibonacci(limit: int) -> frozenset[int]:
-    found, pair = set(), (1, 2)
-    while pair[0] < limit:
-        found.add(pair[0])
-        pair = (pair[1], sum(pair))
-    return frozenset(found)
+def _fibonacci(limit: int) -> list[int]:
+    found = [1, 2]
+    while found[-1] < limit:
+        found.append(found[-2] + found[-1])
+    return found
 
 
-_FIBONACCI = _fibonacci(10**12)
+_IN_ORDER = _fibonacci(10**12)
+_FIBONACCI = frozenset(_IN_ORDER)

@@ -12,7 +12,7 @@ import functools
 import inspect
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -51,13 +51,17 @@ class Topic(enum.IntEnum):
 
 @dataclass(init=False)
 class StepWindow:
-    """Counters since the last optimizer step; see `ObservedStep`. Defaults stay in the class: each step makes one."""
+    """Counters since the last optimizer step; see `ObservedStep`.
 
-    synchronized: list[bool]
-    norms: dict[int, torch.Tensor]
+    Each step makes one, so defaults stay in the class and a new one is empty.
+    """
+
+    synchronized: tuple[bool, ...] = ()
+    """One for each forward pass of a wrapped model."""
+    forwards_before: int = 0
+    """Of those, how many were before the last backward pass."""
+    norms: dict[int, torch.Tensor] | None = None
     """Squared norm of each gradient after the last backward pass, by id of the parameter; on steps with digests."""
-    forwards: int = 0
-    forward_since_backward: bool = False
     inputs: int = 0
     """Batches of loaders that were looked at."""
     backwards: int = 0
@@ -71,7 +75,6 @@ class StepWindow:
     scheduler_steps: int = 0
     unscaled: bool = False
     unscaled_by: float = 1.0
-    loss_scale: float | None = None
     loss: float | None = None
     clipped_norms: tuple[float, float] | None = None
     """Norm of the gradients that are clipped first: after the last backward pass, and just before they are clipped."""
@@ -82,11 +85,6 @@ class StepWindow:
     scheduler_place: Place | None = None
     reentrant_place: Place | None = None
 
-    def __init__(self, loss_scale: float | None = None) -> None:
-        self.synchronized, self.norms = [], {}
-        if loss_scale is not None:
-            self.loss_scale = loss_scale
-
 
 @dataclass
 class Progress:
@@ -95,15 +93,18 @@ class Progress:
     step: int = 0
     """Optimizer steps done; see `OptimizerSteps`."""
     stepping: int = 0
-    """The step that an optimizer takes right now."""
+    """The step that an optimizer takes right now, or the last one that was recorded."""
     recorded: bool = True
     """The step that is under way is written down, see `schedule`."""
     digests: bool = True
     """State is digested before and after it."""
     samples: int = 0
-    """That this rank took from loaders it trains on."""
+    """That this rank took from loaders it trains on; up to the last time that their batches were noted."""
+    loss_scale: float | None = None
+    """Of a GradScaler; NaN where it was not looked at."""
     scheduler_steps: int = 0
     backwards: int = 0
+    """Backward passes, one that is under way included."""
     wrapped_forwards: int = 0
     """Of wrapped models, without gradients."""
     after_evaluation: int = 0
@@ -164,7 +165,7 @@ class Session:
         self.spent_s = 0.0
         self.started_s = time.monotonic()
         self._undo: dict[str, list[Callable[[], None]]] = defaultdict(list)
-        self._listeners: list[tuple[tuple[Probe, Callable[..., None]], ...]] = [() for _ in range(max(Topic) + 1)]
+        self._listeners: list[list[tuple[Probe, Callable[..., None]]]] = [[] for _ in range(max(Topic) + 1)]
 
     def __enter__(self) -> Session:
         self.arm()
@@ -207,13 +208,18 @@ class Session:
     def listen(self, probe: Probe, topic: Topic, function: Callable[..., None]) -> Callable[[], None]:
         """Call a function of a probe at each announcement. Returns a function that ends this."""
         listener = (probe, function)
-        self._listeners[topic] = (*self._listeners[topic], listener)
+        listeners = self._listeners[topic]
+        listeners.append(listener)
 
         def leave() -> None:
-            self._listeners[topic] = tuple(each for each in self._listeners[topic] if each is not listener)
+            listeners[:] = [each for each in listeners if each is not listener]
 
         self._undo[probe.signal].append(leave)
         return leave
+
+    def listeners(self, topic: Topic) -> Sequence[Any]:
+        """Who listens at any time: empty where an announcement would reach nobody, as at most steps."""
+        return self._listeners[topic]
 
     def timed(self, function: Callable[..., None]) -> Callable[..., None]:
         """The same function; its time counts as time of the observer. For what is dear and rare."""
@@ -229,7 +235,7 @@ class Session:
 
     def announce(self, topic: Topic, *args: Any) -> None:
         """Call all listeners, in the order in which probes were armed."""
-        for probe, function in self._listeners[topic]:
+        for probe, function in tuple(self._listeners[topic]):
             try:
                 function(*args)
             except Exception as error:  # noqa: BLE001
@@ -287,7 +293,7 @@ class Session:
         name: str,
         *,
         aliases: Iterable[Any] = (),
-        before: Callable[[tuple[Any, ...], dict[str, Any]], None] | None = None,
+        before: Callable[[tuple[Any, ...], dict[str, Any]], Callable[[], None] | None] | None = None,
         after: Callable[[Any, tuple[Any, ...], dict[str, Any]], None] | None = None,
         raised: Callable[[BaseException, tuple[Any, ...], dict[str, Any]], None] | None = None,
     ) -> None:
@@ -298,7 +304,8 @@ class Session:
             owner: a class or a module.
             name: of the function in it.
             aliases: modules that have the same function under the same name.
-            before: before(args, kwargs) is called first.
+            before: before(args, kwargs) is called first. It may return a function that is called as `after` is, for
+                what is seldom needed: calls of Python cost most where torch has just filled the caches.
             after: after(result, args, kwargs) is called when it has returned.
             raised: raised(exception, args, kwargs) is called when it has raised one.
 
@@ -314,9 +321,10 @@ class Session:
         def observed(*args: Any, **kwargs: Any) -> Any:
             if not probe.live or compiling():
                 return original(*args, **kwargs)
+            finish = None
             if before is not None:
                 try:
-                    before(args, kwargs)
+                    finish = before(args, kwargs)
                 except Exception as error:  # noqa: BLE001
                     session.caught(probe, error)
             try:
@@ -325,9 +333,12 @@ class Session:
                 if raised is not None:
                     session.run(probe, raised, error, args, kwargs)
                 raise
-            if after is not None and probe.live:
+            if (after is not None or finish is not None) and probe.live:
                 try:
-                    after(result, args, kwargs)
+                    if finish is not None:
+                        finish()
+                    if after is not None:
+                        after(result, args, kwargs)
                 except Exception as error:  # noqa: BLE001
                     session.caught(probe, error)
             return result

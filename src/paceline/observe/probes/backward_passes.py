@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -24,11 +25,10 @@ class BackwardPasses(Probe):
     """Patches the function through which torch starts the autograd engine."""
 
     signal = "backward"
-    requires = ((autograd, "_engine_run_backward"),)
+    requires = ((autograd, "_engine_run_backward"), (torch._C, "_current_graph_task_id"))
 
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
-        self._depth = 0
         self._taken = 0
         self._non_finite = False
         self._searched = False
@@ -47,26 +47,28 @@ class BackwardPasses(Probe):
             autograd,
             "_engine_run_backward",
             before=self._begins,
-            after=self._ended,
             raised=self._failed,
         )
+        self._listeners = session.listeners(Topic.BACKWARD_BEGINS)
         session.patch(self, checkpointing, "checkpoint", before=self._checkpoints)
 
-    def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    def _begins(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[], None] | None:
         if not kwargs.get("accumulate_grad", True):
             self._note_taken(args[4] if len(args) > 4 else ())
-            return
-        self._depth += 1
-        if self._depth > 1:  # reentrant checkpointing
-            return
-        session = self._session
-        session.announce(Topic.BACKWARD_BEGINS)
-        progress, window = session.progress, session.progress.window
+            return None
+        if in_backward():  # reentrant checkpointing
+            return None
+        if self._listeners:
+            self._session.announce(Topic.BACKWARD_BEGINS)
+        progress = self._session.progress
+        window = progress.window
+        progress.backwards += 1
         window.backwards += 1
-        if self._models.any_wrapped and not window.forward_since_backward and not _compiles():
+        forwards = len(window.synchronized)
+        if window.forwards_before == forwards and self._models.any_wrapped and not _compiles():
             window.backwards_unwrapped += 1
             self._look_for_forward()
-        window.forward_since_backward = False
+        window.forwards_before = forwards
         if window.clips_since_backward:
             window.clips_before_backward += window.clips_since_backward
             window.clips_since_backward = 0
@@ -74,6 +76,7 @@ class BackwardPasses(Probe):
         if recorded:
             window.backward_place = user_place()
         self._look_at_loss(args[0], recorded=recorded)
+        return self._note_norms if progress.digests else None
 
     def _look_for_forward(self) -> None:
         """Find the line that calls the model without its wrapper: a hook on all modules, until it was called once.
@@ -90,7 +93,8 @@ class BackwardPasses(Probe):
             if torch.compiler.is_compiling():
                 return
             window = session.progress.window
-            if id(module) in inner and torch.is_grad_enabled() and not window.forward_since_backward:
+            since = len(window.synchronized) - window.forwards_before
+            if id(module) in inner and torch.is_grad_enabled() and not since:
                 session.run(self, lambda: setattr(window, "forward_place", place_around(nn.Module)))
                 handle.remove()
 
@@ -115,26 +119,18 @@ class BackwardPasses(Probe):
             self._non_finite = True
             self._session.emit(NonFinite(what="loss", step=progress.step + 1, value=str(value), place=user_place()))
 
-    def _ended(self, _: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not kwargs.get("accumulate_grad", True):
-            return
-        self._depth = max(0, self._depth - 1)
-        if self._depth:
-            return
-        progress = self._session.progress
-        progress.backwards += 1
-        if progress.digests:
-            progress.window.norms = {
-                id(each): gradient_square(each.grad)
-                for _, model in self._models.modules()
-                for each in model.parameters()
-                if each.grad is not None
-            }
+    def _note_norms(self) -> None:
+        self._session.progress.window.norms = {
+            id(each): gradient_square(each.grad)
+            for _, model in self._models.modules()
+            for each in model.parameters()
+            if each.grad is not None
+        }
 
     def _failed(self, _: BaseException, __: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A backward pass raised an exception, which the script may catch."""
-        if kwargs.get("accumulate_grad", True):
-            self._depth = max(0, self._depth - 1)
+        if kwargs.get("accumulate_grad", True) and not in_backward():
+            self._session.progress.backwards -= 1
 
     def _note_taken(self, inputs: Any) -> None:
         if self._taken >= _TAKEN and self._models.any_optimizer:
@@ -148,6 +144,11 @@ class BackwardPasses(Probe):
         if self._taken <= _TAKEN:
             step = self._session.progress.step + 1
             self._session.emit(GradientTaken(step=step, parameters=leaves, place=user_place()))
+
+
+def in_backward() -> bool:
+    """Whether the autograd engine calls this code."""
+    return torch._C._current_graph_task_id() != -1
 
 
 def _compiles() -> bool:

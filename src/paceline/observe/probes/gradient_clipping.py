@@ -32,10 +32,10 @@ class GradientClipping(Probe):
             session.patch(self, clip_grad, name, aliases=(utils,), before=self._clips)
 
     def _clips(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        window = self._session.progress.window
+        progress, window = self._session.progress, self._session.progress.window
         window.clips += 1
         window.clips_since_backward += 1
-        if (window.loss_scale or 1.0) != 1.0 and not window.unscaled:
+        if (progress.loss_scale or 1.0) != 1.0 and not window.unscaled:
             window.clips_while_scaled += 1
         if window.norms and window.clips == 1:
             given = args[0] if args else kwargs["parameters"]
@@ -61,17 +61,17 @@ class LossScaling(Probe):
         session.patch(self, torch.amp.GradScaler, "unscale_", after=lambda *_: self._unscaled())
 
     def _scaled(self, scaler: torch.amp.GradScaler) -> None:
-        window = self._session.progress.window
+        progress = self._session.progress
         if not scaler.is_enabled():
-            window.loss_scale = None
+            progress.loss_scale = None
             return
         scale = getattr(scaler, "_scale", None)
         if isinstance(scale, torch.Tensor) and scale.device.type == "cpu":  # reading it elsewhere would wait
-            window.loss_scale = float(scale)
-        elif window.loss_scale is None:
-            window.loss_scale = float("nan")
+            progress.loss_scale = float(scale)
+        elif progress.loss_scale is None:
+            progress.loss_scale = float("nan")
 
     def _unscaled(self) -> None:
         window = self._session.progress.window
         window.unscaled = True
-        window.unscaled_by = window.loss_scale or 1.0
+        window.unscaled_by = self._session.progress.loss_scale or 1.0

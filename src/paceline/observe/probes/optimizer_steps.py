@@ -11,8 +11,9 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
+from operator import attrgetter
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import torch
 import torch.distributed as dist
@@ -21,7 +22,7 @@ from torch.optim import optimizer as optimizers
 
 from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry, parameters_of
-from paceline.observe.schedule import has_digests, is_recorded
+from paceline.observe.schedule import has_digests, is_recorded, next_recorded
 from paceline.observe.session import Probe, Session, StepWindow, Topic
 from paceline.records.observed import StepTiming
 from paceline.records.observed_rank import ObservedStep, OptimizerSeen
@@ -32,6 +33,16 @@ _TO_STEP = 2
 """Frames from a guarded hook to the function of torch's that calls it."""
 _EXTRA = 200
 """Steps that are recorded only because their pattern changed, at most."""
+_pattern = attrgetter(
+    "synchronized",
+    "backwards",
+    "backwards_unwrapped",
+    "own_reductions",
+    "own_averages",
+    "clips_before_backward",
+    "clips_while_scaled",
+)
+"""What makes a step worth an event of its own when it changes."""
 
 
 class OptimizerSteps(Probe):
@@ -46,7 +57,9 @@ class OptimizerSteps(Probe):
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
         self._round: set[int] = set()
-        self._stepping: list[int] = []  # ids of frames that call hooks, the outermost first; frames would keep tensors
+        self._depth = 0
+        self._next = 1  # step that is recorded
+        self._stepped: Callable[[], Optimizer | None] = lambda: None  # the last one
         self._sets: dict[int, tuple[int, int]] = {}
         self._patterns: dict[int, Any] = {}
         self._extra = 0
@@ -69,39 +82,29 @@ class OptimizerSteps(Probe):
         session.undo(self, optimizers.register_optimizer_step_post_hook(session.guard(self, self._ended)).remove)
 
     def _begins(self, optimizer: Optimizer, *_: Any) -> None:
-        frame = sys._getframe(_TO_STEP)
-        around = _frames_around(frame) if self._stepping else set()
-        while self._stepping and self._stepping[-1] not in around:  # that step raised an exception
-            self._stepping.pop()
-        self._stepping.append(id(frame))
-        if len(self._stepping) > 1:
-            return
-        number = self._number = self._models.add_optimizer(optimizer)
-        session, progress = self._session, self._session.progress
+        self._depth += 1
+        if self._depth > 1:
+            self._depth = _steps_on_stack(sys._getframe(_TO_STEP))
+            if self._depth > 1:
+                return
+        if self._stepped() is not optimizer:
+            self._number, self._stepped = self._models.add_optimizer(optimizer), weakref.ref(optimizer)
+        number, session, progress = self._number, self._session, self._session.progress
         if self._round and number not in self._round:  # joins the step that has just been counted
             step, recorded = progress.step, is_recorded(progress.step)
         else:
             step, recorded = progress.step + 1, progress.recorded
-        progress.stepping = step
-        if self._first_s is None:
-            self._first_s = self._last_s = time.perf_counter()
         if recorded:
+            progress.stepping = step
+            if self._first_s is None:
+                self._first_s = self._last_s = time.perf_counter()
             session.announce(Topic.STEP_BEGINS, optimizer)
             self._note_parameters(optimizer, number, step)
         elif self._extra >= _EXTRA:
             return
         window = progress.window
         reductions = self._reductions() if progress.recorded else None
-        pattern = (
-            window.forwards,
-            tuple(window.synchronized),
-            window.backwards,
-            window.backwards_unwrapped,
-            window.own_reductions,
-            window.own_averages,
-            window.clips_before_backward,
-            window.clips_while_scaled,
-        )
+        pattern = _pattern(window)
         if not recorded and self._patterns.get(number) == pattern:
             return
         self._extra += not recorded
@@ -125,7 +128,7 @@ class OptimizerSteps(Probe):
         self._advance(progress.step + 1, recorded=recorded)
         if recorded:
             session.announce(Topic.STEP_ENDS, None)
-        progress.window = StepWindow(progress.window.loss_scale)
+        progress.window = StepWindow()
 
     def _start_again(self) -> None:
         """Some scripts train on one rank before they wrap the model: ranks count from the same step on."""
@@ -134,8 +137,10 @@ class OptimizerSteps(Probe):
         self._sets.clear()
         self._first_s = None
         self._models.forget_optimizers()
+        self._next, self._stepped = 1, lambda: None
         progress = self._session.progress
         progress.step, progress.recorded, progress.digests, progress.window = 0, True, True, StepWindow()
+        progress.loss_scale = None
 
     def _event(
         self, optimizer: Optimizer | None, number: int, step: int, window: StepWindow, reductions: int | None
@@ -150,8 +155,8 @@ class OptimizerSteps(Probe):
             step=step,
             optimizer=number,
             lr=[float(group["lr"]) for group in (optimizer.param_groups if optimizer else ()) if "lr" in group],
-            forwards=window.forwards,
-            synchronized=window.synchronized,
+            forwards=len(window.synchronized),
+            synchronized=list(window.synchronized),
             backwards=window.backwards,
             backwards_unwrapped=window.backwards_unwrapped,
             reductions=reductions,
@@ -162,7 +167,7 @@ class OptimizerSteps(Probe):
             clips_while_scaled=window.clips_while_scaled,
             scheduler_steps=window.scheduler_steps,
             loss=window.loss,
-            loss_scale=window.loss_scale,
+            loss_scale=self._session.progress.loss_scale,
             norm_after_backward=after,
             norm_at_step=before,
             norm_before_clip=window.clipped_norms is not None,
@@ -222,30 +227,35 @@ class OptimizerSteps(Probe):
         )
 
     def _ended(self, optimizer: Optimizer, *_: Any) -> None:
-        frame = id(sys._getframe(_TO_STEP))
-        while self._stepping and self._stepping.pop() != frame:
-            continue
-        if self._stepping:
+        if self._depth > 1:
+            self._depth = _steps_on_stack(sys._getframe(_TO_STEP))
+        self._depth = max(0, self._depth - 1)
+        if self._depth:
             return
-        number, progress = self._number, self._session.progress
-        joins, recorded = self._round and number not in self._round, progress.recorded
-        if joins:
-            self._round.add(number)
-            recorded = is_recorded(progress.step)
-        else:
-            self._round = {number}
+        number, progress, recorded = self._number, self._session.progress, self._session.progress.recorded
+        if number in self._round or not self._round:
+            self._round.clear()
             self._advance(progress.step + 1, recorded=recorded)
+        else:
+            recorded = is_recorded(progress.step)
+        self._round.add(number)
         progress.restored_since_step = False
         if recorded:
             self._session.announce(Topic.STEP_ENDS, optimizer)
-        progress.window = StepWindow(progress.window.loss_scale)
+        progress.window = StepWindow()
 
     def _advance(self, step: int, *, recorded: bool) -> None:
         """Step `step` is done."""
         session, progress = self._session, self._session.progress
         progress.step = step
-        now = time.perf_counter()
         session.sink.beat(step, progress.samples)
+        if recorded:
+            self._next = next_recorded(step)
+        progress.recorded = step + 1 == self._next
+        if not (recorded or progress.recorded):
+            return
+        progress.digests = has_digests(step + 1)
+        now = time.perf_counter()
         if recorded and self._first_s is not None:
             session.emit(
                 StepTiming(
@@ -257,24 +267,27 @@ class OptimizerSteps(Probe):
                 )
             )
         self._last_s = now
-        progress.recorded, progress.digests = is_recorded(step + 1), has_digests(step + 1)
-        if progress.recorded and not recorded:
+        if not recorded:
             self._reductions()  # counts those of the next step from here
 
 
-def _frames_around(frame: FrameType) -> set[int]:
-    """Ids of the frames of steps that are under way around this one, which is that of a step as well."""
-    found, at = set(), frame.f_back
+def _steps_on_stack(frame: FrameType) -> int:
+    """How many steps are under way, those included that one of them takes inside. `frame` is that of the innermost.
+
+    Hooks are not called behind a step that raised an exception, so begun and ended steps cannot be counted against each
+    other once one is not alone.
+    """
+    found, at = 0, cast(FrameType | None, frame)
     while at is not None:
-        if at.f_code is frame.f_code:
-            found.add(id(at))
+        found += at.f_code is frame.f_code
         at = at.f_back
     return found
 
 
 def norms(window: StepWindow, parameters: list[torch.Tensor]) -> tuple[float | None, float | None]:
     """Norm of the gradients of some parameters after the last backward pass, and now."""
-    after = _norm([window.norms[id(each)] for each in parameters if id(each) in window.norms])
+    squares = window.norms or {}
+    after = _norm([squares[id(each)] for each in parameters if id(each) in squares])
     return after, _norm([gradient_square(each.grad) for each in parameters if each.grad is not None])
 
 

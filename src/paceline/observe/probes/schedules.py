@@ -32,9 +32,9 @@ class Schedules(Probe):
                     self,
                     kind,
                     "step",
-                    before=lambda args, _: self._stepping(args[0]),
-                    after=lambda *_: self._stepped(),
-                    raised=lambda *_: self._stepped(),
+                    before=self._stepping,
+                    after=self._stepped,
+                    raised=self._stepped,
                 )
 
     def _made(self, scheduler: Any) -> None:
@@ -42,15 +42,16 @@ class Schedules(Probe):
         horizon = int(found[0]) if found else None
         self._session.emit(SchedulerSeen(kind=type(scheduler).__name__, horizon=horizon, place=user_place()))
 
-    def _stepping(self, scheduler: Any) -> None:
+    def _stepping(self, args: tuple[Any, ...], _: Any) -> None:
         self._depth += 1
         # A chain of schedulers steps its members, and a constructor steps to set the first learning rate.
-        if self._depth == 1 and not getattr(scheduler, "_is_initial", False):
-            self._session.progress.scheduler_steps += 1
-            window = self._session.progress.window
-            window.scheduler_steps += 1
-            if self._session.progress.recorded:
-                window.scheduler_place = user_place()
+        if self._depth == 1 and not getattr(args[0], "_is_initial", False):
+            progress = self._session.progress
+            progress.scheduler_steps += 1
+            progress.window.scheduler_steps += 1
+            if progress.recorded:
+                progress.window.scheduler_place = user_place()
 
-    def _stepped(self) -> None:
-        self._depth = max(0, self._depth - 1)
+    def _stepped(self, *_: Any) -> None:
+        if self._depth:
+            self._depth -= 1

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry, parameters_of
+from paceline.observe.probes.backward_passes import in_backward
 from paceline.observe.schedule import is_recorded
 from paceline.observe.session import Probe, Session
 from paceline.records.observed import Collective
@@ -58,7 +59,7 @@ class ScriptCollectives(Probe):
         """Calls so far."""
         self._gradients: set[int] = set()
         self._parameters: set[int] = set()
-        self._known_at = (-1, -1)
+        self._known_at = (-1, -1, False)
 
     def arm(self, session: Session) -> None:
         """Patch all of them that this torch has."""
@@ -115,8 +116,9 @@ class ScriptCollectives(Probe):
         if not tensors:
             return ""
         progress = self._session.progress
-        if self._known_at != (progress.step, progress.backwards):  # gradients may have moved since
-            self._known_at = (progress.step, progress.backwards)
+        now = (progress.step, progress.backwards, in_backward())
+        if self._known_at != now:  # gradients may have moved since
+            self._known_at = now
             known = [each for _, optimizer in self._models.optimizers() for each in parameters_of(optimizer)]
             known += [each for _, model in self._models.modules() for each in model.parameters()]
             self._parameters = {each.data_ptr() for each in known if each.numel()}

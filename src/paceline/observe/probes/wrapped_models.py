@@ -50,6 +50,7 @@ class WrappedModels(Probe):
         session.patch(self, Join, "__enter__", before=lambda *_: self._join(uneven=True))
         session.patch(self, Join, "__exit__", after=lambda *_: self._join(uneven=False))
         session.listen(self, Topic.STEP_BEGINS, lambda _: self._step_begins())
+        self._listeners = session.listeners(Topic.FORWARD)
 
     def _made(self, _: Any, args: tuple[Any, ...], __: Any) -> None:
         ddp: DistributedDataParallel = args[0]
@@ -111,20 +112,18 @@ class WrappedModels(Probe):
         self._session.progress.uneven = uneven
 
     def _forward(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        ddp, session = args[0], self._session
-        progress = session.progress
+        ddp, progress = args[0], self._session.progress
         if not torch.is_grad_enabled():
             progress.wrapped_forwards += 1
             return
-        session.announce(Topic.FORWARD, ddp)
+        if self._listeners:
+            self._session.announce(Topic.FORWARD, ddp)
         window = progress.window
         if progress.recorded:
             window.forward_place = user_place()
-            if window.forwards < _INPUTS_PER_STEP:
+            if len(window.synchronized) < _INPUTS_PER_STEP:
                 self._note_input(ddp, args[1:], kwargs)
-        window.forwards += 1
-        window.synchronized.append(bool(ddp.require_backward_grad_sync))
-        window.forward_since_backward = True
+        window.synchronized += (bool(ddp.require_backward_grad_sync),)
 
     def _note_input(self, ddp: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         tensors = [each for each in _tensors((args, kwargs)) if each.dim() and each.numel()]
@@ -135,7 +134,7 @@ class WrappedModels(Probe):
         self._session.emit(
             InputSeen(
                 step=progress.step + 1,
-                forward=progress.window.forwards,
+                forward=len(progress.window.synchronized),
                 rows=tensors[0].shape[0],
                 shape=list(tensors[0].shape),
                 digest="".join(sampled_digest(each) for each in tensors[:4]),
