@@ -188,7 +188,60 @@ def test_what_an_iterable_data_set_asks_for_is_not_kept(watched: Watched) -> Non
     for _ in range(8):
         next(iterator)
 
-    assert iterator._paceline_indices is None
+    assert not hasattr(iterator, "_paceline_chosen")
+
+
+def test_a_sampler_may_change_the_list_that_it_gave_out(watched: Watched) -> None:
+    """Its batches are noted as they are received."""
+
+    class Reusing(BatchSampler):
+        def __iter__(self) -> Iterator[list[int]]:
+            batch: list[int] = []
+            for index in self.sampler:
+                batch.append(index)
+                if len(batch) == 2:
+                    yield batch
+                    batch.clear()
+
+    batches = received(DataLoader(Numbers(8), batch_sampler=Reusing(range(8), 2, drop_last=True)))
+
+    assert ledger(watched) == {(0, 0): batches}
+    assert len(batches) == 4
+
+
+def test_indices_of_a_pass_that_was_dropped_are_those_that_were_received(watched: Watched) -> None:
+    """Batches that were not noted before the script dropped the iterator, and one that a worker read ahead."""
+    iterator = iter(DataLoader(Numbers(20), batch_size=2, num_workers=1))
+    batches = [next(iterator).tolist() for _ in range(3)]
+    del iterator
+    gc.collect()
+    watched.ends()
+
+    assert ledger(watched) == {(0, 0): batches}
+
+
+def test_samples_that_are_named_otherwise_are_counted_and_their_names_not_kept(watched: Watched) -> None:
+    """As files by their paths."""
+    names = [f"image-{number}" for number in range(6)]
+    iterator = iter(DataLoader(dict.fromkeys(names, 1), sampler=names, batch_size=2))
+    batches = list(iterator)
+
+    (ended,) = watched.of(LoaderEnded)
+    assert len(batches) == 3
+    assert (ended.samples, ended.order, ended.not_observed) == (6, None, "samples are not named by numbers")
+    assert iterator._paceline_chosen == {}
+
+
+def test_samples_count_for_the_training_where_gradients_were_enabled(watched: Watched) -> None:
+    """Also when that changes within a pass, before its batches were noted."""
+    iterator = iter(DataLoader(Numbers(20), batch_size=2))
+    for enabled in (True, True, False, False, False, True):
+        with torch.set_grad_enabled(enabled):
+            next(iterator)
+    watched.ends()
+
+    (ended,) = watched.of(LoaderEnded)
+    assert (watched.progress.samples, ended.samples, ended.with_gradients) == (6, 12, True)
 
 
 @pytest.mark.parametrize("workers", [0, 1])

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch.utils.data import DataLoader, DistributedSampler, Subset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, Subset
 from torch.utils.data import dataloader as machinery
 
 from paceline.observe.call_site import user_place
@@ -30,7 +30,7 @@ from paceline.records.place import Place
 _AFTER_EVALUATION = 5
 _PLACES = 1000
 _INPUTS_PER_STEP = 4
-_FLUSH_S = 0.1
+_NOTE_S = 0.1
 
 
 class DataLoaders(Probe):
@@ -68,7 +68,7 @@ class DataLoaders(Probe):
         patch(self, DataLoader, "__init__", after=lambda _, args, __: self._constructed(args[0]))
         patch(self, Subset, "__init__", after=lambda _, args, __: self._subset_made(args[0]))
         patch(self, DataLoader, "__iter__", after=lambda made, args, _: self._began(args[0], made))
-        patch(self, iterator, "_reset", after=lambda _, args, __: _share_indices(args[0]))
+        patch(self, iterator, "_reset", after=lambda _, args, __: _keep_choices(args[0]))
         patch(
             self,
             iterator,
@@ -80,7 +80,8 @@ class DataLoaders(Probe):
         patch(self, DistributedSampler, "__init__", after=lambda _, args, __: self._samplers.add(args[0]))
         patch(self, DistributedSampler, "set_epoch", before=self._set_epoch)
         session.listen(self, Topic.SCRIPT_ENDS, self._script_ends)
-        session.undo(self, self._flush_all)
+        session.undo(self, self._note_all)
+        self._listeners = session.listeners(Topic.BATCH_WANTED)
 
     def _set_epoch(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self._epoch = int(args[1] if len(args) > 1 else kwargs["epoch"])
@@ -107,14 +108,16 @@ class DataLoaders(Probe):
             roots=RootIndices(loader.dataset),
             not_observed=_not_observed(loader),
             recorded=self._every_pass or has_digests(pass_number + 1),
+            # Any other sampler may name batches by one list that it changes each time.
+            patience_s=_NOTE_S if type(loader.batch_sampler) is BatchSampler else 0.0,
             step=progress.step,
             backwards=progress.backwards,
             wrapped_forwards=progress.wrapped_forwards,
         )
-        if begun.not_observed:
-            iterator._paceline_indices = None
-        elif isinstance(iterator, machinery._BaseDataLoaderIter) and "_paceline_indices" not in vars(iterator):
-            _share_indices(iterator)
+        if not begun.not_observed and isinstance(iterator, machinery._BaseDataLoaderIter):
+            if "_paceline_chosen" not in vars(iterator):
+                _keep_choices(iterator)
+            begun.chosen = vars(iterator)["_paceline_chosen"]
         iterator._paceline_pass = self._open[number] = begun
         self._session.emit(self._event(loader, begun))
         begun.roots.root = None  # the script may drop its data set
@@ -160,7 +163,7 @@ class DataLoaders(Probe):
         return self._places.get(subset) if subset is not None else None
 
     def _wanted(self, args: tuple[Any, ...], _: Any) -> None:
-        if "_paceline_pass" in args[0].__dict__:
+        if self._listeners and "_paceline_pass" in args[0].__dict__:
             self._session.announce(Topic.BATCH_WANTED, args[0])
 
     def _received(self, batch: Any, args: tuple[Any, ...], _: Any) -> None:
@@ -169,35 +172,54 @@ class DataLoaders(Probe):
             return
         progress = self._session.progress
         position = progress.position = (current.loader, current.number, current.batches)
-        rows: int | None
-        indices = _next_indices(args[0], current)
-        if indices is not None:
-            rows = len(indices)
-            current.fresh.append((current.batches, indices))
-            if (now := time.monotonic()) >= current.flush_s:
-                self._flush(current)
-                current.flush_s = now + _FLUSH_S
-        else:
-            rows = rows_of(batch)
-            current.countable &= rows is not None
-        current.rows = rows
-        current.samples += rows or 0
+        gradients = torch.is_grad_enabled()
+        if gradients is not current.gradients:
+            self._note(current)  # batches that were received under the other mode
+            current.gradients = gradients
+            current.with_gradients |= gradients
         current.batches += 1
-        if torch.is_grad_enabled():
-            current.with_gradients = True
-            progress.samples += rows or 0
-            if not self._models.any_wrapped and progress.recorded and progress.window.inputs < _INPUTS_PER_STEP:
-                progress.window.inputs += 1
-                self._note_input(position, batch)
+        if not current.not_observed and (now := time.monotonic()) >= current.note_s:
+            self._note(current)
+            current.note_s = now + current.patience_s
+        if current.not_observed:
+            current.chosen.clear()
+            self._count(current, rows_of(batch))
+        if progress.recorded and gradients and not self._models.any_wrapped:
+            self._note_input(position, batch)
+
+    def _note(self, current: _Pass) -> None:
+        """Take note of the samples in the batches since the last time: of many at once costs less."""
+        for batch in range(current.noted, 0 if current.not_observed else current.batches):
+            indices = current.take(batch)
+            if indices is None:
+                return
+            self._count(current, len(indices))
+            if current.recorded:
+                self._session.sink.batch(current.loader, current.number, batch, indices)
+
+    def _note_all(self) -> None:
+        for each in self._open.values():
+            self._note(each)
+
+    def _count(self, current: _Pass, rows: int | None) -> None:
+        current.noted += 1
+        current.last_rows = rows
+        current.countable &= rows is not None
+        current.samples += rows or 0
+        self._session.progress.samples += (rows or 0) if current.gradients else 0
 
     def _note_input(self, position: tuple[int, int, int], batch: Any) -> None:
         """Without a wrapped model, whose forward pass says what it is given, the batch itself is looked at."""
+        window = self._session.progress.window
+        if window.inputs >= _INPUTS_PER_STEP:
+            return
+        window.inputs += 1
         tensors = [each for each in _flat(batch) if isinstance(each, torch.Tensor) and each.numel()]
         if tensors:
             self._session.emit(
                 InputSeen(
                     step=self._session.progress.step + 1,
-                    forward=self._session.progress.window.backwards,
+                    forward=window.backwards,
                     rows=tensors[0].shape[0] if tensors[0].dim() else 1,
                     shape=list(tensors[0].shape),
                     digest="".join(sampled_digest(each) for each in tensors[:4]),
@@ -214,19 +236,8 @@ class DataLoaders(Probe):
         self._open.pop(current.loader, None)
         self._end(current, exhausted=isinstance(error, StopIteration))
 
-    def _flush(self, current: _Pass) -> None:
-        for batch, indices in current.fresh:
-            current.note(indices)
-            if current.recorded:
-                self._session.sink.batch(current.loader, current.number, batch, indices)
-        current.fresh.clear()
-
-    def _flush_all(self) -> None:
-        for each in self._open.values():
-            self._flush(each)
-
     def _end(self, current: _Pass, *, exhausted: bool) -> None:
-        self._flush(current)
+        self._note(current)
         progress = self._session.progress
         # Backward passes within compiled code are not seen; optimizer steps are.
         backwards = max(progress.backwards - current.backwards, progress.step - current.step)
@@ -270,49 +281,58 @@ class _Pass:
     step: int
     backwards: int
     wrapped_forwards: int
+    patience_s: float
+    """For how long batches may be received before their samples are noted."""
     batches: int = 0
+    noted: int = 0
+    """Of these, those whose samples are known."""
+    note_s: float = 0.0
+    """When the next ones are noted."""
+    chosen: dict[int, Any] = field(default_factory=dict)
+    """Indices that have not been noted, by batch; also of batches that workers read ahead."""
     samples: int = 0
-    rows: int | None = None
-    """Samples in the last batch."""
+    last_rows: int | None = None
+    """Samples in the last batch that was noted."""
+    gradients: bool = False
+    """They were enabled when the last batch was received."""
     with_gradients: bool = False
     countable: bool = True
     increasing: bool = True
     last: int = -1
     order: Any = field(default_factory=hashlib.sha256)
-    fresh: list[tuple[int, array[int]]] = field(default_factory=list)
-    """Batches, with their indices, that have not been noted yet: many at once cost less."""
-    flush_s: float = 0.0
 
-    def note(self, indices: array[int]) -> None:
-        """Take the indices of a batch that was received."""
+    @property
+    def rows(self) -> int | None:
+        """Samples in the last batch."""
+        index = self.chosen.get(self.batches - 1)
+        return self.last_rows if index is None else len(self.roots.of(index))
+
+    def take(self, batch: int) -> array[int] | None:
+        """Root indices of a batch that was received; None where they are not known."""
+        try:
+            indices = self.roots.of(self.chosen.pop(batch))
+        except (TypeError, ValueError, IndexError, KeyError):
+            self.not_observed = "samples are not named by numbers"
+            self.countable = batch == 0  # noted as soon as it is received, so it can be counted by what it holds
+            return None
         self.order.update(indices.tobytes())
         if self.increasing and indices:
             self.increasing = self.last < indices[0] and sorted(indices) == list(indices)
             self.last = indices[-1]
+        return indices
 
 
-def _share_indices(iterator: Any) -> None:
-    """Give an iterator's sampler a second reader, before the first batch is asked for.
+def _keep_choices(iterator: Any) -> None:
+    """Keep what an iterator's sampler will choose, by batch, from before the first batch is asked for.
 
-    The second reader stays behind the first, so it never makes the sampler draw. The iterator holds it, so that both go
-    when the script drops the iterator.
+    The sampler is read through `map`, which costs no call of Python. Only the iterator holds it, so that it goes when
+    the script drops the iterator.
     """
     vars(iterator).pop("_paceline_pass", None)  # an iterator with persistent workers begins again
-    iterator._sampler_iter, iterator._paceline_indices = itertools.tee(iterator._sampler_iter)
-
-
-def _next_indices(iterator: Any, current: _Pass) -> array[int] | None:
-    """Root indices of the batch that has just come; None where they are not known."""
-    indices = iterator.__dict__.get("_paceline_indices")
-    if indices is None:
-        return None
-    try:
-        return current.roots.of(next(indices))
-    except StopIteration:
-        return None
-    except (TypeError, ValueError, IndexError):
-        current.not_observed, iterator._paceline_indices = "samples are not named by numbers", None
-        return None
+    if iterator._dataset_kind != machinery._DatasetKind.Iterable and getattr(iterator, "_in_order", True):
+        chosen: dict[int, Any] = {}
+        iterator._paceline_chosen = chosen
+        iterator._sampler_iter = map(chosen.setdefault, itertools.count(), iterator._sampler_iter)
 
 
 def _not_observed(loader: Any) -> str:
