@@ -68,9 +68,8 @@ class _Word(enum.IntEnum):
     BEAT_NS = 10
 
 
-_BEAT = struct.Struct("=QQQ")
-"""The last three words: one call writes them, since each step of a training does."""
-_BEAT_AT = 8 * _Word.STEP
+_STEP, _SAMPLES, _BEAT_NS = int(_Word.STEP), int(_Word.SAMPLES), int(_Word.BEAT_NS)
+"""Each step of a training writes these, and members of an enumeration are dear to look up."""
 
 
 class RingWriter:
@@ -133,7 +132,8 @@ class RingWriter:
 
     def beat(self, step: int, samples: int) -> None:
         """Note how far the rank is: steps done, samples used by this rank."""
-        _BEAT.pack_into(self._map, _BEAT_AT, step, samples, time.monotonic_ns())
+        words = self._words
+        words[_STEP], words[_SAMPLES], words[_BEAT_NS] = step, samples, time.monotonic_ns()
 
     def close(self) -> None:
         """Unmap the ring. The file stays for the reader."""
