@@ -12,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 
+from paceline.observe.schedule import is_recorded
 from paceline.records.observed_rank import GradientTaken, NonFinite, ObservedStep
 from tests.observe.watched import Watched, backward, line_of
 
@@ -162,3 +163,33 @@ def test_losses_are_those_of_the_script(watched: Watched) -> None:
         optimizer.step()
 
     assert [each.loss for each in watched.of(ObservedStep)] == expected
+
+
+def test_a_loss_at_a_step_that_is_not_recorded_is_reported_with_that_step(watched: Watched) -> None:
+    """The next step carries it to all ranks, so a later one would name the wrong rank."""
+    model, optimizer = trained()
+    for step in range(1, 56):
+        factor = math.nan if step == 53 else 1.0
+        (model(torch.ones(2, 4)).square().sum() * factor).backward()
+        optimizer.zero_grad()
+        optimizer.step()
+
+    (seen,) = watched.of(NonFinite)
+    assert not is_recorded(53)
+    assert seen.step == 53
+
+
+def test_a_backward_pass_from_many_numbers_has_no_loss(watched: Watched) -> None:
+    """At any step."""
+    model, optimizer = trained()
+    for step in range(1, 60):
+        out = model(torch.ones(2, 4))
+        if step in (2, 53):
+            out.backward(torch.ones(2, 2))
+        else:
+            out.sum().backward()
+        optimizer.step()
+
+    losses = {each.step: each.loss for each in watched.of(ObservedStep)}
+    assert [step for step, loss in losses.items() if loss is None] == [2]
+    assert watched.session.failed == {}

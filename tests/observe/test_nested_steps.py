@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import pytest
@@ -61,3 +62,24 @@ def test_a_step_counts_once_however_it_is_made(kind: Any) -> None:
     assert session.failed == {}
     assert session.progress.step == (3 if kind is torch.optim.SGD else 2)
     assert {each.optimizer for each in sink.of(ObservedStep)} == {0}
+
+
+class Retrying(Outer):
+    """Goes on when the step inside fails."""
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Step once inside."""
+        with contextlib.suppress(ValueError):
+            self.inner.step()
+
+
+def test_a_step_whose_inner_step_failed_counts_and_hides_no_later_one() -> None:
+    """Torch says nothing when a step ends with an exception."""
+    weight = nn.Parameter(torch.ones(2))
+    weight.grad = torch.ones(2)
+    optimizer = Retrying([weight], lr=0.1)
+    with Session(MemorySink(), [OptimizerSteps(ModelRegistry())]) as session:
+        for Derived.fails in (False, True, True, False):
+            optimizer.step()
+
+    assert session.progress.step == 4

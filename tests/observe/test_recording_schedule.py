@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from paceline.observe.schedule import has_digests, is_recorded
+from paceline.observe.schedule import has_digests, is_recorded, next_recorded
 
 STEPS = range(1, 200_001)
 
@@ -39,3 +39,15 @@ def test_the_choice_depends_on_the_step_alone() -> None:
     forwards = [(is_recorded(step), has_digests(step)) for step in range(1000)]
 
     assert [(is_recorded(step), has_digests(step)) for step in reversed(range(1000))] == forwards[::-1]
+
+
+def test_the_next_recorded_step_is_the_first_one_after() -> None:
+    """From every step on, recorded or not; digests are taken at recorded steps only."""
+    expected = None
+    for step in reversed(STEPS):
+        if expected is not None:
+            assert next_recorded(step) == expected
+        if is_recorded(step):
+            expected = step
+        assert is_recorded(step) or not has_digests(step)
+    assert next_recorded(0) == 1

@@ -49,12 +49,9 @@ class Topic(enum.IntEnum):
     SCRIPT_ENDS = enum.auto()
 
 
-@dataclass(init=False)
+@dataclass(slots=True)
 class StepWindow:
-    """Counters since the last optimizer step; see `ObservedStep`.
-
-    Each step makes one, so defaults stay in the class and a new one is empty.
-    """
+    """Counters since the last optimizer step; see `ObservedStep`."""
 
     synchronized: tuple[bool, ...] = ()
     """One for each forward pass of a wrapped model."""
@@ -86,7 +83,7 @@ class StepWindow:
     reentrant_place: Place | None = None
 
 
-@dataclass
+@dataclass(slots=True)
 class Progress:
     """How far the script is, shared by the probes."""
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from collections.abc import Callable
+from math import isfinite
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ class BackwardPasses(Probe):
         self._taken = 0
         self._non_finite = False
         self._searched = False
+        self._always_read = False
 
     def arm(self, session: Session) -> None:
         """Patch the engine's entry.
@@ -108,12 +109,20 @@ class BackwardPasses(Probe):
 
     def _look_at_loss(self, losses: Any, *, recorded: bool) -> None:
         """On an accelerator only for recorded steps, since reading a value waits for it."""
-        loss = losses[0] if isinstance(losses, list | tuple) and losses else None
-        if not isinstance(loss, Tensor) or loss.numel() != 1 or not (recorded or loss.is_cpu):
+        if recorded:
+            loss = losses[0] if isinstance(losses, list | tuple) and losses else None
+            if not isinstance(loss, Tensor) or loss.numel() != 1:
+                self._always_read = False
+                return
+            self._always_read = loss.is_cpu
+        elif not self._always_read:
             return
-        value = loss.item()
+        try:
+            value = losses[0].item()
+        except (AttributeError, RuntimeError):  # no single number, other than at the recorded step before
+            return
         progress = self._session.progress
-        finite = math.isfinite(value)
+        finite = isfinite(value)
         progress.window.loss = value if finite else None
         if not finite and not self._non_finite:
             self._non_finite = True

@@ -11,7 +11,6 @@ import sys
 import time
 import weakref
 from collections.abc import Callable
-from operator import attrgetter
 from types import FrameType
 from typing import Any, cast
 
@@ -33,16 +32,6 @@ _TO_STEP = 2
 """Frames from a guarded hook to the function of torch's that calls it."""
 _EXTRA = 200
 """Steps that are recorded only because their pattern changed, at most."""
-_pattern = attrgetter(
-    "synchronized",
-    "backwards",
-    "backwards_unwrapped",
-    "own_reductions",
-    "own_averages",
-    "clips_before_backward",
-    "clips_while_scaled",
-)
-"""What makes a step worth an event of its own when it changes."""
 
 
 class OptimizerSteps(Probe):
@@ -104,7 +93,15 @@ class OptimizerSteps(Probe):
             return
         window = progress.window
         reductions = self._reductions() if progress.recorded else None
-        pattern = _pattern(window)
+        pattern = (  # what makes a step worth an event of its own when it changes
+            window.synchronized,
+            window.backwards,
+            window.backwards_unwrapped,
+            window.own_reductions,
+            window.own_averages,
+            window.clips_before_backward,
+            window.clips_while_scaled,
+        )
         if not recorded and self._patterns.get(number) == pattern:
             return
         self._extra += not recorded
