@@ -45,7 +45,7 @@ class OptimizerSteps(Probe):
 
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
-        self._round: set[int] = set()
+        self._round: tuple[int, ...] = ()
         self._depth = 0
         self._next = 1  # step that is recorded
         self._stepped: Callable[[], Optimizer | None] = lambda: None  # the last one
@@ -129,7 +129,7 @@ class OptimizerSteps(Probe):
 
     def _start_again(self) -> None:
         """Some scripts train on one rank before they wrap the model: ranks count from the same step on."""
-        self._round.clear()
+        self._round = ()
         self._patterns.clear()
         self._sets.clear()
         self._first_s = None
@@ -231,11 +231,11 @@ class OptimizerSteps(Probe):
             return
         number, progress, recorded = self._number, self._session.progress, self._session.progress.recorded
         if number in self._round or not self._round:
-            self._round.clear()
+            self._round = (number,)
             self._advance(progress.step + 1, recorded=recorded)
         else:
+            self._round += (number,)
             recorded = is_recorded(progress.step)
-        self._round.add(number)
         progress.restored_since_step = False
         if recorded:
             self._session.announce(Topic.STEP_ENDS, optimizer)
