@@ -4,7 +4,8 @@ A recording run writes, below its folder, one folder a rank:
 
     task.json                            the ParityTask, beside the folders
     rank-00000/
-      batches/<loader>-<pass>-<batch>.pt     each training batch as the loop received it
+      batches/<pass>-<batch>.pt              each training batch as the loop received it
+      input-<forward>.pt                     what the first forward passes are given, where no loader gives it
       draws/<name>.pt                        random tensors, see `draw_file`
       loaders/<number>.json                  TrainingLoader, of the loader that was made as the number says
       start.safetensors                      parameters and buffers before the first step
@@ -52,6 +53,12 @@ class ParityTask(msgspec.Struct, frozen=True, kw_only=True):
     """Random tensors that a rank draws outside of forward passes for each micro-batch; to interleave."""
     reverse: bool = False
     """Join batches in the opposite order of ranks: sums come out in another order."""
+    keep_sizes: bool = False
+    """Random numbers have the size of a rank's, where the script asks for that size in one process as well."""
+    alone: int | None = None
+    """Replay the part of this rank alone, to see what its gradient would be; padded as for all."""
+    alone_from: int = 1
+    """The first step of that."""
 
 
 class TrainingLoader(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +89,10 @@ class ParityStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """That this rank took from loaders for it; None where batches come from elsewhere."""
     norm: float | None = None
     """Of the gradients after the last backward pass, before clipping."""
+    early_clips: int = 0
+    """Times that gradients were clipped before the last backward pass."""
+    own_reductions: int = 0
+    """Times that the script reduced gradients itself."""
     place: Place | None = None
 
 
@@ -125,13 +136,19 @@ class ParityEnd(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """How a rank came to its end."""
 
     steps: int
+    discarded: int = 0
+    """Steps before the model was wrapped, which do not count."""
     evaluated: bool
     """An evaluation followed the last step."""
+    closure: bool = False
+    """An optimizer evaluates the loss within its step."""
     exit_code: int = 0
     error: str = ""
     """Traceback of what the script raised."""
     dtypes: list[str] = []
     """Of the trained parameters."""
+    precision: list[str] = []
+    """Types that autocast and the script ask for; "float32" where a GradScaler scales the loss."""
     notes: list[str] = []
     """What keeps the runs from being comparable."""
     nature: list[str] = []
@@ -150,15 +167,37 @@ def step_folder(folder: Path, rank: int, step: int) -> Path:
     return rank_folder(folder, rank) / f"step-{step:06d}"
 
 
-def batch_file(folder: Path, rank: int, position: tuple[int, int, int]) -> Path:
-    """A training batch: of a loader, in one of its passes, by number."""
-    loader, number, batch = position
-    return rank_folder(folder, rank) / "batches" / f"{loader}-{number}-{batch}.pt"
+def batch_file(folder: Path, rank: int, position: tuple[int, int]) -> Path:
+    """A training batch: of a pass over a loader, the passes of a rank counted in order, by number."""
+    number, batch = position
+    return rank_folder(folder, rank) / "batches" / f"{number}-{batch}.pt"
+
+
+def input_file(folder: Path, rank: int, number: int) -> Path:
+    """What a forward pass was given, by number."""
+    return rank_folder(folder, rank) / f"input-{number}.pt"
 
 
 def draw_file(folder: Path, rank: int, name: str) -> Path:
     """A random tensor: `<backward>-<number>` where a forward pass drew it, else its number."""
     return rank_folder(folder, rank) / "draws" / f"{name}.pt"
+
+
+def read_steps(folder: Path, rank: int) -> list[ParityStep]:
+    """Steps of a rank, in order."""
+    path = rank_folder(folder, rank) / "steps.jsonl"
+    if not path.exists():
+        return []
+    return [msgspec.json.decode(line, type=ParityStep) for line in path.read_bytes().splitlines()]
+
+
+def read_end(folder: Path, rank: int) -> ParityEnd:
+    """How a rank ended.
+
+    Raises:
+        OSError: it did not.
+    """
+    return msgspec.json.decode((rank_folder(folder, rank) / "end.json").read_bytes(), type=ParityEnd)
 
 
 class Divergence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -260,6 +299,19 @@ class RankStanding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     function: str = ""
 
 
+class OwnPrecision(msgspec.Struct, frozen=True, kw_only=True):
+    """A short run in the precision that the script asks for: some faults vanish in float64."""
+
+    dtype: str
+    steps: int
+    ranks: float
+    """Largest relative difference of any tensor among ranks."""
+    gradients: float
+    """Relative difference to one process of all gradients of the first step."""
+    tolerance: float
+    """Of that difference."""
+
+
 class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """parity.json: what `paceline verify` found."""
 
@@ -273,6 +325,8 @@ class ParityResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     first_operation: Operation | None = None
     """Of the first forward pass, whose results ranks do not have in parts; None where all agree."""
     compared: Compared | None = None
+    own_precision: OwnPrecision | None = None
+    """Where the script uses autocast, a GradScaler or half precision."""
     tensors: dict[str, float] = {}
     """Largest relative difference of each tensor of the state, over steps and ranks."""
     adjusted: list[str] = []

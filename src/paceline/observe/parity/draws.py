@@ -46,13 +46,19 @@ class DrawReplayer(TorchDispatchMode):
         active: whether draws belong to the training now.
         recorded: the draws, one of each rank, that stand for the next one here.
         note: is told what cannot be replayed.
+        grow: where one process asks for as many numbers as a rank, it receives those of all ranks.
     """
 
     def __init__(
-        self, active: Callable[[], bool], recorded: Callable[[], Sequence[Draw | None]], note: Callable[[str], None]
+        self,
+        active: Callable[[], bool],
+        recorded: Callable[[], Sequence[Draw | None]],
+        note: Callable[[str], None],
+        *,
+        grow: bool = True,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._active, self._recorded, self._note = active, recorded, note
+        self._active, self._recorded, self._note, self._grow = active, recorded, note, grow
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -81,7 +87,7 @@ class DrawReplayer(TorchDispatchMode):
                 return torch.cat(parts, dim)
         if all(each.shape == result.shape and torch.equal(each, parts[0]) for each in parts):
             return parts[0]
-        if not in_place and result.dim() and all(each.shape == result.shape for each in parts):
+        if self._grow and not in_place and result.dim() and all(each.shape == result.shape for each in parts):
             return torch.cat(parts)  # indices that choose a batch, of the size that a rank takes
         self._note("ranks draw random numbers that belong to no sample")
         return parts[0] if parts[0].shape == result.shape else None

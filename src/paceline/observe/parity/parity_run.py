@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import inspect
 import shutil
 import sys
 from pathlib import Path
@@ -26,14 +27,16 @@ from torch.utils.data import dataloader as machinery
 from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry, parameters_of
 from paceline.observe.parity import snapshots
+from paceline.observe.parity.batches import Batches
 from paceline.observe.parity.draws import Draw, DrawRecorder, DrawReplayer
 from paceline.observe.parity.evaluations import EvaluationLog
 from paceline.observe.parity.loader_facts import training_loader
-from paceline.observe.parity.merging import CannotMergeError, in_double, merged
+from paceline.observe.parity.merging import in_double
 from paceline.observe.parity.operations import OperationLog
+from paceline.observe.parity.precision import InDouble, autocast_types
 from paceline.observe.parity.without_effect import watch_without_effect
 from paceline.observe.probes.data_loaders import rows_of
-from paceline.observe.probes.optimizer_steps import norms
+from paceline.observe.probes.optimizer_steps import gradient_squares, norms
 from paceline.observe.session import Probe, Session, Topic
 from paceline.parallel.exit import leave
 from paceline.records.parity import (
@@ -41,9 +44,10 @@ from paceline.records.parity import (
     ParityStep,
     ParityTask,
     TrainingLoader,
-    batch_file,
     draw_file,
     rank_folder,
+    read_end,
+    read_steps,
     step_folder,
 )
 
@@ -51,17 +55,8 @@ _EMPTY_PASSES = 4
 """Passes over training data after the compared steps. They are empty, so that scripts come to their end."""
 _INPUTS = 4
 """Forward passes whose input is compared where it comes from no loader."""
-
-
-def _same_input(parts: list[list[torch.Tensor]], given: list[torch.Tensor]) -> bool:
-    try:
-        joined = merged(parts) if len(parts) > 1 else parts[0]
-    except (CannotMergeError, IndexError):
-        return False
-    return len(joined) == len(given) and all(
-        one.shape == other.shape and torch.allclose(one, other, equal_nan=True)
-        for one, other in zip(joined, given, strict=True)
-    )
+_APART = 10
+"""Ranks that nothing keeps together may train before they wrap a model: so many times the steps that are asked for."""
 
 
 class ParityRun(Probe):
@@ -83,8 +78,7 @@ class ParityRun(Probe):
         self._notes: dict[str, None] = {}
         self._adjusted: dict[str, None] = {}
         self._nature: dict[str, None] = {}
-        self._ended = False
-        self._started = False
+        self._ended = self._started = False
         self._pending = 0
         self._segment = self._within = self._outside = self._depth = self._inputs = 0
         self._fed = False
@@ -96,9 +90,11 @@ class ParityRun(Probe):
         self._operations: OperationLog | None = None
         self._evaluated = False
         self._dtypes: set[str] = set()
+        self._precision: set[str] = set()
         self._natural: dict[int, list[float]] = {}
-        self._ordinals: dict[int, int] = {}
-        self._taken: dict[tuple[int, int], int] = {}
+        self._batches = Batches(task, rank, self._note, self._adjust)
+        self._stepped = self._discarded = self._awaited = 0
+        self._together = self._within_step = self._closure = False
 
     def arm(self, session: Session) -> None:
         """Patch loaders, and listen to the step clock."""
@@ -106,13 +102,15 @@ class ParityRun(Probe):
         self._make_folders()
         if self._task.double:
             torch.set_default_dtype(torch.float64)
+            InDouble(self._asked_for).__enter__()  # type: ignore[no-untyped-call]
         self._replace(machinery._BaseDataLoaderIter, "__next__", self._next)
         self._replace(DataLoader, "__iter__", self._iterate)
         self._replace(DataLoader, "__init__", self._made)
         self._replace(DataLoader, "__len__", self._length)
         self._replace(nn.functional, "batch_norm", self._batch_norm)
         session.patch(self, autograd, "_engine_run_backward", after=lambda *_: self._backward_ended())
-        session.listen(self, Topic.FORWARD, self._forward)
+        session.listen(self, Topic.FORWARD, self._instant)
+        session.listen(self, Topic.FORWARD, self._begin)
         session.listen(self, Topic.BACKWARD_BEGINS, self._backward_begins)
         session.patch(self, DistributedDataParallel, "register_comm_hook", before=lambda *_: self._hook_registered())
         watch_without_effect(session, self, self._adjusted.setdefault, double=self._task.double)
@@ -126,7 +124,10 @@ class ParityRun(Probe):
         session.undo(self, register_module_forward_pre_hook(self._forward_begins).remove)
         session.undo(self, register_module_forward_hook(self._forward_ends, always_call=True).remove)
         if self._task.source:
-            self._draws: TorchDispatchMode = DrawReplayer(self._draws_to_train, self._recorded_draws, self._note)
+            self._awaited = read_end(Path(self._task.source), 0).discarded
+            self._draws: TorchDispatchMode = DrawReplayer(
+                self._draws_to_train, self._recorded_draws, self._note, grow=not self._task.keep_sizes
+            )
         else:
             self._draws = DrawRecorder(self._draws_to_train, self._keep_draw)
         self._draws.__enter__()  # type: ignore[no-untyped-call]
@@ -139,15 +140,21 @@ class ParityRun(Probe):
         self._ended = True
         end = ParityEnd(
             steps=self._session.progress.step,
+            discarded=self._discarded,
+            closure=self._closure,
             evaluated=self._evaluated,
             exit_code=exit_code,
             error=error,
             dtypes=sorted(self._dtypes),
+            precision=sorted(self._precision),
             notes=list(self._notes),
             nature=list(self._nature),
             adjusted=list(self._adjusted),
         )
         (self._own / "end.json").write_bytes(msgspec.json.encode(end))
+
+    def _asked_for(self, dtype: torch.dtype) -> None:
+        self._precision.add(str(dtype).removeprefix("torch."))
 
     def _make_folders(self) -> None:
         for name in ("batches", "draws", "loaders"):
@@ -166,14 +173,22 @@ class ParityRun(Probe):
     def _note(self, text: str) -> None:
         self._notes[text] = None
 
+    def _adjust(self, text: str) -> None:
+        self._adjusted[text] = None
+
     def _trains(self) -> bool:
         """True within the training steps that are compared."""
-        if self._within_loader or self._closed or self._ended:
+        if self._within_loader or self._closed or self._ended or self._waits:
             return False
         if not (self._models.any_optimizer or self._started):  # models are being made
             return False
         modes = [model.training for _, model in self._models.modules()]
         return torch.is_grad_enabled() or any(modes)
+
+    @property
+    def _waits(self) -> bool:
+        """One process takes steps now that the ranks took before they wrapped the model, which do not count."""
+        return self._session.progress.step < self._awaited and not self._models.any_wrapped
 
     def _draws_to_train(self) -> bool:
         """Whether the random number that is drawn now belongs to a training step."""
@@ -202,23 +217,17 @@ class ParityRun(Probe):
             if self._closed <= _EMPTY_PASSES:
                 raise StopIteration
             self._leave_if_all_can()
-        if self._ended:
+        if self._ended or self._waits:
             return self._computed_in(self._aside(original, iterator))
+        key = (current.loader, current.number)
         if self._task.source:
-            return self._replayed(original, iterator, (self._ordinal(current.loader), current.number))
+            return self._replayed(original, iterator, key)
         self._begin()
         self._fed = True
         batch = self._computed_in(self._aside(original, iterator))
-        position = self._session.progress.position
-        if position is not None:
-            path = batch_file(self._folder, self._rank, (self._ordinal(position[0]), *position[1:]))
-            torch.save((batch, current.rows), path)
-            self._samples += current.rows or 0
+        self._samples += current.rows or 0
+        self._batches.keep(key, batch, current.rows)
         return batch
-
-    def _ordinal(self, loader: int) -> int:
-        """The number of a loader among those that train: two scripts may evaluate in another order."""
-        return self._ordinals.setdefault(loader, len(self._ordinals))
 
     def _computed_in(self, batch: Any) -> Any:
         return in_double(batch) if self._task.double else batch
@@ -257,34 +266,25 @@ class ParityRun(Probe):
         return torch.is_grad_enabled() and (any(modes) or not modes)
 
     def _replayed(self, original: Any, iterator: Any, key: tuple[int, int]) -> Any:
+        if not self._batches.replays(key):
+            return self._computed_in(self._aside(original, iterator))
         self._session.announce(Topic.BATCH_WANTED, iterator)
         self._instant()
         self._begin()
         self._fed = True
-        task, source = self._task, Path(self._task.source)
-        taken = self._taken[key] = self._taken.get(key, -1) + 1
-        ranks = range(task.world)
-        if task.interleave:
-            ranks, taken = range(taken % task.world, taken % task.world + 1), taken // task.world
-        paths = [batch_file(source, rank, (*key, taken)) for rank in ranks]
-        present = [path for path in paths if path.exists()]
-        if not present:
-            if taken == 0 and key[1] == 0 and not task.interleave:  # ranks do not train on it
-                return self._aside(original, iterator)
-            raise StopIteration
-        if len(present) < len(paths):
-            self._note("ranks take different numbers of batches")
-        loaded = [torch.load(path, weights_only=False) for path in present]
-        parts, rows = zip(*(reversed(loaded) if task.reverse else loaded), strict=True)
-        try:
-            return merged(parts, rows)
-        except CannotMergeError as error:
-            self._note(f"batches of the ranks cannot be joined: {error}")
-            return parts[0]
+        return self._batches.replay(key, self._alone)
+
+    @property
+    def _alone(self) -> int | None:
+        """The rank whose part alone is replayed; None for all."""
+        return self._task.alone if self._session.progress.step + 1 >= self._task.alone_from else None
 
     # Random numbers
 
     def _backward_ended(self) -> None:
+        progress = self._session.progress
+        if not progress.digests:  # else the probe of backward passes does so
+            progress.window.norms = gradient_squares(self._models)
         if self._trains():
             self._segment += 1
             self._within = 0
@@ -321,6 +321,8 @@ class ParityRun(Probe):
             micro, left = (int(own), 0) if rest else divmod(int(own) - 1, each)
             rank, micro = micro % task.world, micro // task.world
             ranks, name = range(rank, rank + 1), f"{micro}-{rest}" if rest else str(micro * each + left + 1)
+        elif self._alone is not None:
+            ranks = range(self._alone, self._alone + 1)
         paths = [draw_file(source, rank, name) for rank in ranks]
         draws = [torch.load(path, weights_only=False) if path.exists() else None for path in paths]
         return draws[::-1] if task.reverse else draws
@@ -331,6 +333,7 @@ class ParityRun(Probe):
         self._nature["a communication hook of DDP changes the gradients"] = None
 
     def _backward_begins(self) -> None:
+        self._closure |= self._within_step
         self._instant()
         if self._operations is not None:
             self._operations.close()
@@ -351,76 +354,58 @@ class ParityRun(Probe):
         shutil.rmtree(self._own)
         self._make_folders()
         self._started = self._ended = False
+        self._discarded, self._awaited = self._stepped, 0
+        self._batches.start_again()
+        self._models.any_optimizer = False  # of the training, from now on
         self._closed = self._samples = self._pending = self._segment = self._within = self._outside = self._inputs = 0
         self._dtypes.clear()
-        self._ordinals.clear()
 
     def _any_forward(self, args: tuple[Any, ...]) -> None:
         if not torch.is_grad_enabled() or self._segment < self._inputs or self._within_loader or self._ended:
             return
-        if not (self._models.any_wrapped or self._models.any_optimizer):
+        if self._waits or not (self._models.any_wrapped or self._models.any_optimizer):
             return
         if not self._session.progress.stepping:
             self._begin()
+        for dtype in autocast_types():
+            self._asked_for(dtype)
         self._inputs = self._segment + 1
-        if self._fed or self._segment >= _INPUTS:
+        if self._fed or self._within_step or self._segment >= _INPUTS or self._alone is not None:
             return
         tensors = [each.detach() for each in args if isinstance(each, torch.Tensor)]
         if not self._task.source:
-            torch.save(tensors, self._own / f"input-{self._segment}.pt")
-            return
-        task, segment, ranks = self._task, self._segment, range(self._task.world)
-        if task.interleave:
-            ranks, segment = range(segment % task.world, segment % task.world + 1), segment // task.world
-        paths = [rank_folder(Path(task.source), rank) / f"input-{segment}.pt" for rank in ranks]
-        parts = [torch.load(path, weights_only=False) for path in paths if path.exists()]
-        if not _same_input(parts[::-1] if task.reverse else parts, tensors):
+            self._batches.keep_input(self._segment, tensors)
+        elif not self._batches.is_input(self._segment, tensors):
             self._note("one process takes other batches than the ranks, since they come from no DataLoader")
 
-    def _forward(self, _: Any) -> None:
-        self._instant()
-        self._begin()
-
-    def _begin(self) -> None:
+    def _begin(self, *_: Any) -> None:
         """Before the first step: one process starts from the weights of rank 0."""
-        if self._started:
+        if self._started or self._waits:
             return
         self._started = True
         state = snapshots.all_models()
         if self._task.source:
-            self._start_as_recorded(state)
+            path = rank_folder(Path(self._task.source), 0) / "start.safetensors"
+            if snapshots.restore(state, path):
+                self._adjust("one process starts from the weights of rank 0")
         snapshots.write_tensors(self._own / "start.safetensors", state)
         self._operations = OperationLog(self._own / "operations.jsonl", lambda: self._within_loader)
         self._operations.__enter__()  # type: ignore[no-untyped-call]
 
-    def _start_as_recorded(self, state: dict[str, torch.Tensor]) -> None:
-        from safetensors.torch import load_file
-
-        path = rank_folder(Path(self._task.source), 0) / "start.safetensors"
-        if not path.exists():
-            return
-        recorded = load_file(path)
-        differing = {
-            name: each
-            for name, each in state.items()
-            if name in recorded and recorded[name].shape == each.shape and not torch.equal(recorded[name], each.cpu())
-        }
-        with torch.no_grad():
-            for name, each in differing.items():
-                each.copy_(recorded[name])
-        if differing:
-            self._adjusted["one process starts from the weights of rank 0"] = None
-
     def _step_begins(self, optimizer: Optimizer) -> None:
-        step = self._session.progress.stepping
+        window, step = self._session.progress.window, self._session.progress.stepping
+        synchronized = self._models.any_wrapped or self._models.sharded
+        self._together |= bool(synchronized or window.own_reductions or window.own_averages)
         if step > self._session.progress.step:
             self._instant()
         if step > self._task.steps:
             self._leave_if_all_can()
-        if self._ended:
+        self._within_step = True
+        if self._ended or self._waits:
             return
         number = self._models.add_optimizer(optimizer)
-        window = self._session.progress.window
+        for _, sharder in self._models.sharded:
+            self._note(f"no parameter was compared: each rank holds a part of it ({sharder})")
         if window.own_averages:
             self._nature["ranks average parameters themselves, and may train apart between"] = None
         lr = [float(group["lr"]) for group in optimizer.param_groups if "lr" in group]
@@ -428,6 +413,8 @@ class ParityRun(Probe):
         snapshots.write_tensors(
             folder / f"gradients-{number}.safetensors", snapshots.gradients(self._models, optimizer)
         )
+        if window.loss_scale is not None:
+            self._asked_for(torch.float32)
         self._dtypes |= {str(each.dtype).removeprefix("torch.") for each in parameters_of(optimizer)}
         after = window.clipped_norms or norms(window, parameters_of(optimizer)) if window.norms else (None, None)
         line = ParityStep(
@@ -438,6 +425,8 @@ class ParityRun(Probe):
             samples=self._samples or None,
             loss=window.loss,
             norm=after[0],
+            early_clips=window.clips_before_backward,
+            own_reductions=window.own_reductions,
             place=user_place(),
         )
         with (self._own / "steps.jsonl").open("ab") as file:
@@ -448,8 +437,7 @@ class ParityRun(Probe):
     def _use_recorded_rates(self, optimizer: Optimizer, step: int, number: int) -> None:
         """One process steps with the rates of the ranks; the script's own come back after the step."""
         if not hasattr(self, "_recorded"):
-            lines = (rank_folder(Path(self._task.source), 0) / "steps.jsonl").read_bytes().splitlines()
-            steps = [msgspec.json.decode(line, type=ParityStep) for line in lines]
+            steps = read_steps(Path(self._task.source), 0)
             self._recorded = {(each.step, each.optimizer): each for each in steps}
         recorded = self._recorded.get((step, number))
         if recorded is None or len(recorded.lr) != len(optimizer.param_groups):
@@ -460,14 +448,18 @@ class ParityRun(Probe):
                 group["lr"] = lr
 
     def _step_ends(self, optimizer: Optimizer) -> None:
+        self._within_step = False
         number = self._models.add_optimizer(optimizer) if optimizer is not None else -1
         for group, lr in zip(
             optimizer.param_groups if optimizer is not None else (), self._natural.pop(number, []), strict=False
         ):
             group["lr"] = lr
         self._samples = 0
-        if not self._ended:
-            self._pending = self._session.progress.step
+        self._stepped = self._session.progress.step
+        if self._stepped == self._awaited and self._awaited:
+            self._session.announce(Topic.MODEL_WRAPPED)  # one process may not wrap it
+        elif not self._ended and not self._waits:
+            self._pending = self._stepped
 
     def _instant(self, *_: Any) -> None:
         """All of a step has been done: keep what it left."""
@@ -488,23 +480,22 @@ class ParityRun(Probe):
         self._evaluated |= self._session.progress.step >= self._task.steps
 
     def _batch_norm(self, original: Any, input: Any, mean: Any, var: Any, *args: Any, **kwargs: Any) -> Any:
-        given = list(args)
-        trains = kwargs.get("training", given[2] if len(given) > 2 else False)
-        if not trains:
-            return original(input, mean, var, *args, **kwargs)
-        if mean is None:
-            self._note("batch normalization without running statistics depends on the samples of a rank")
-            return original(input, mean, var, *args, **kwargs)
-        self._adjusted["batch normalization uses its running statistics in both runs"] = None
-        if "training" in kwargs:
-            kwargs["training"] = False
-        else:
-            given[2] = False
-        return original(input, mean, var, *given, **kwargs)
+        given = inspect.signature(original).bind(input, mean, var, *args, **kwargs)
+        if given.arguments.get("training", False):
+            if mean is None:
+                self._note("batch normalization without running statistics depends on the samples of a rank")
+            else:
+                self._adjust("batch normalization uses its running statistics in both runs")
+                given.arguments["training"] = False
+        return original(*given.args, **given.kwargs)
 
     def _leave_if_all_can(self) -> None:
         """The steps that are compared are done. A rank that left early would take its peers' connections with it."""
+        if self._waits:
+            return
         self.end()
+        if not self._task.source and not self._together and self._session.progress.step < _APART * self._task.steps:
+            return
         world = 1 if self._task.source else self._task.world
         if all((rank_folder(self._folder, rank) / "end.json").exists() for rank in range(world)):
             sys.stdout.flush()

@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -87,6 +87,20 @@ def gradients(models: ModelRegistry, optimizer: Optimizer) -> dict[str, Tensor]:
         for index, each in enumerate(parameters_of(optimizer))
         if each.grad is not None
     }
+
+
+def restore(tensors: dict[str, Tensor], path: Path) -> bool:
+    """Give tensors the values that a file has under their names. Returns whether any had others."""
+    recorded = load_file(path) if path.exists() else {}
+    differing = {
+        name: each
+        for name, each in tensors.items()
+        if name in recorded and recorded[name].shape == each.shape and not torch.equal(recorded[name], each.cpu())
+    }
+    with torch.no_grad():
+        for name, each in differing.items():
+            each.copy_(recorded[name])
+    return bool(differing)
 
 
 def write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -14,7 +14,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from paceline.observe.call_site import place_around, user_place
 from paceline.observe.model_registry import ModelRegistry
-from paceline.observe.probes.optimizer_steps import gradient_square
+from paceline.observe.probes.optimizer_steps import gradient_squares
 from paceline.observe.session import Probe, Session, Topic
 from paceline.records.observed_rank import GradientTaken, NonFinite
 
@@ -129,12 +129,7 @@ class BackwardPasses(Probe):
             self._session.emit(NonFinite(what="loss", step=progress.step + 1, value=str(value), place=user_place()))
 
     def _note_norms(self) -> None:
-        self._session.progress.window.norms = {
-            id(each): gradient_square(each.grad)
-            for _, model in self._models.modules()
-            for each in model.parameters()
-            if each.grad is not None
-        }
+        self._session.progress.window.norms = gradient_squares(self._models)
 
     def _failed(self, _: BaseException, __: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A backward pass raised an exception, which the script may catch."""

@@ -288,6 +288,12 @@ def norms(window: StepWindow, parameters: list[torch.Tensor]) -> tuple[float | N
     return after, _norm([gradient_square(each.grad) for each in parameters if each.grad is not None])
 
 
+def gradient_squares(models: ModelRegistry) -> dict[int, torch.Tensor]:
+    """Squared norms of the gradients of all known models, by id of the parameter."""
+    parameters = [each for _, model in models.modules() for each in model.parameters()]
+    return {id(each): gradient_square(each.grad) for each in parameters if each.grad is not None}
+
+
 def gradient_square(gradient: torch.Tensor) -> torch.Tensor:
     """Squared norm of a gradient, in float32 or wider, on its device."""
     values = gradient.coalesce().values() if gradient.is_sparse else gradient
