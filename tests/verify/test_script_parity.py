@@ -9,6 +9,7 @@ import pytest
 
 from paceline.observe.parity.script_rank import ScriptJob
 from paceline.records.parity import ParityResult
+from paceline.records.schema import Finding
 from paceline.verify.script_parity import Question, verify_script
 
 SCRIPT = """
@@ -83,16 +84,93 @@ def test_a_summed_loss_fails_by_the_world_size(tmp_path: Path, optimizer: str) -
 
     assert result.verdict == "fail"
     assert "1/2 of those of one process" in result.reason
-    assert "F23" in result.faults
+    assert result.faults == ["F23"]
 
 
 def test_a_loss_times_the_world_size_fails(tmp_path: Path) -> None:
     """DDP divides by it once, so a mean loss must not be multiplied."""
     result = verify(tmp_path, loss="(loss * world)")
 
-    assert result.verdict == "fail"
+    assert (result.verdict, result.faults) == ("fail", ["F24"])
     assert result.first_divergence is not None
     assert result.first_divergence.step == 1
+
+
+def test_a_mean_over_the_items_of_a_rank_fails_with_their_shares(tmp_path: Path) -> None:
+    """Ranks have different numbers of items that count. Clipping the result changes nothing about that."""
+    text = textwrap.dedent(SCRIPT.format(**RIGHT)).replace("y)", "torch.where(x[:, 0] > 0.3, y, -100))")
+    text = text.replace("optimizer.step()", "nn.utils.clip_grad_norm_(model.parameters(), 0.01); optimizer.step()")
+    result = verify(tmp_path, text=text)
+
+    assert (result.verdict, result.faults) == ("fail", ["F22"])
+    assert "all count alike, though they have shares of" in result.reason
+
+
+def test_a_loss_over_pairs_of_samples_fails_as_one_that_does_not_fall_apart(tmp_path: Path) -> None:
+    """Pairs across ranks are missing."""
+    text = textwrap.dedent(SCRIPT.format(**RIGHT)).replace(
+        "nn.functional.cross_entropy(model(x), y)", "torch.pdist(model(x)).mean()"
+    )
+    result = verify(tmp_path, text=text)
+
+    assert (result.verdict, result.faults) == ("fail", ["F31"])
+
+
+def test_steps_before_the_model_is_wrapped_do_not_count(tmp_path: Path) -> None:
+    """Rank 0 pretrains for longer than the steps that are compared, and so does one process."""
+    pretraining = """
+    plain = nn.Linear(6, 3)
+    if dist.get_rank() == 0:
+        first = torch.optim.SGD(plain.parameters(), lr=0.1)
+        for _ in range(9):
+            first.zero_grad()
+            plain(torch.randn(4, 6)).sum().backward()
+            first.step()
+    """
+    text = textwrap.dedent(SCRIPT.format(**RIGHT))
+    text = text.replace("model = DDP", f"{textwrap.dedent(pretraining)}\nmodel = DDP", 1)
+    result = verify(tmp_path, text=text)
+
+    assert result.verdict == "pass", result.reason
+    assert result.compared is not None
+    assert result.compared.steps == 6
+
+
+def test_autocast_is_tried_in_its_own_precision_as_well(tmp_path: Path) -> None:
+    """The reason and the record say so."""
+    text = textwrap.dedent(SCRIPT.format(**RIGHT)).replace("model(x)", "torch.autocast('cpu')(model)(x).float()")
+    result = verify(tmp_path, text=text)
+
+    assert result.verdict == "pass", result.reason
+    assert result.compared is not None
+    assert result.compared.dtype == "float64"
+    assert result.own_precision is not None
+    assert (result.own_precision.dtype, result.own_precision.steps) == ("bfloat16", 5)
+    assert 1e-5 < result.own_precision.gradients < result.own_precision.tolerance
+
+
+def test_a_fault_that_vanishes_in_float64_fails_in_the_precision_of_the_script(tmp_path: Path) -> None:
+    """Rank 1 alone finds an overflow, and skips its step."""
+    skips = "finite = (loss.detach() * 1e5 * dist.get_rank()).half().isfinite()\n    if finite: optimizer.step()"
+    text = textwrap.dedent(SCRIPT.format(**RIGHT)).replace("optimizer.step()", skips)
+    result = verify(tmp_path, text=text)
+
+    assert result.verdict == "fail"
+    assert result.reason == "in float16 ranks take 5, 0 steps, though they take as many in float64"
+
+
+def test_an_error_of_an_audit_fails_what_the_comparison_leaves_open(tmp_path: Path) -> None:
+    """Its findings may come from a run that was audited before."""
+    script = tmp_path / "train.py"
+    script.write_text("import torch")
+    job = ScriptJob(script=str(script), arguments=[], directory=str(tmp_path))
+    finding = Finding(
+        code="DP122", name="identical-batches", severity="error", message="equal batches", advice="", faults=["F02"]
+    )
+    result = verify_script(Question(job, 2, 6, tmp_path / "runs", patience_s=60, findings=[finding]))
+
+    assert (result.verdict, result.faults) == ("fail", ["F02"])
+    assert result.reason == "no optimizer of torch took a step; an audit found an error: equal batches"
 
 
 def test_a_forward_pass_without_the_wrapper_fails_between_ranks(tmp_path: Path) -> None:

@@ -18,11 +18,12 @@ from paceline.records.parity import (
     SavedFile,
     TrainingLoader,
     rank_folder,
+    read_steps,
 )
 from paceline.records.place import Place
 from paceline.verify.divergence import Found, look
 from paceline.verify.evaluations import compare_evaluations, evaluation_change
-from paceline.verify.states import differences, read_steps
+from paceline.verify.states import differences
 
 _EXACT = 1e-6
 """Relative difference of equal learning rates."""

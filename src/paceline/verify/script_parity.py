@@ -5,25 +5,28 @@ from __future__ import annotations
 import hashlib
 import platform
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import msgspec
 
 from paceline import __version__
 from paceline.observe.parity.script_rank import ScriptJob
-from paceline.records.parity import Before, Change, Compared, ParityResult, ParityStep, ParityTask
+from paceline.records.parity import Before, Change, Compared, ParityResult, ParityStep, ParityTask, read_steps
 from paceline.records.schema import Finding
 from paceline.verify.audited_run import audited_run
 from paceline.verify.before import Training, compare_scripts, judge_before
-from paceline.verify.divergence import alone, look, meet_again, with_factor, with_place
+from paceline.verify.divergence import Found, alone, look, meet_again, with_factor, with_place
 from paceline.verify.evaluations import compare_evaluations, evaluation_change
+from paceline.verify.explanation import Explanation, explain
+from paceline.verify.facts import facts_at
 from paceline.verify.hang_evidence import is_hang, words
 from paceline.verify.operations import first_operation
+from paceline.verify.own_precision import HALF, wanted_precision, with_own_precision
 from paceline.verify.script_runs import ScriptRun, read_task, run_script
-from paceline.verify.states import differences, read_steps
-from paceline.verify.verdict import TOLERANCES, Circumstances, give_verdict
+from paceline.verify.states import differences, steps_of
+from paceline.verify.verdict import TOLERANCES, Circumstances, give_verdict, named, with_audits
 
 MOST_STEPS = 50
 _FLOORS = 100.0
@@ -45,6 +48,7 @@ class Question:
         allow_writes: let the script change files; else it writes into a view that is dropped.
         audit: run the script as it is as well, for the audits; they look at scripts only, not at tasks.
         before: the script that ran on one device; it is compared with the ranks as well.
+        findings: of an audited run, where there has been one.
         say: is told what runs now.
     """
 
@@ -56,6 +60,7 @@ class Question:
     allow_writes: bool = False
     audit: bool = True
     before: ScriptJob | None = None
+    findings: Sequence[Finding] | None = None
     say: Callable[[str], None] = field(default=lambda _: None)
 
 
@@ -101,8 +106,11 @@ def verify_script(question: Question) -> ParityResult:
         The result; its verdict is "inconclusive" wherever evidence is missing.
     """
     began = time.monotonic()
-    findings, audits = [], "" if question.job.is_task else "the script was not audited"
-    if question.audit and not question.job.is_task:
+    findings, audits = list(question.findings or ()), ""
+    unseen = question.findings is None and not question.job.is_task
+    if unseen and not question.audit:
+        audits = "the script was not audited"
+    elif unseen:
         question.say(f"{question.world} ranks, as they are")
         audited = audited_run(
             question.job,
@@ -133,11 +141,25 @@ def _verify(evidence: _Evidence) -> ParityResult:
         if evidence.ranks.whole and read_steps(evidence.ranks.folder, 0):
             evidence.one = _replay(evidence)
             if evidence.one.whole:
-                return _judge(evidence, evidence.ranks, evidence.one)
+                return _in_own_precision(evidence, _judge(evidence, evidence.ranks, evidence.one))
         if is_hang(evidence.ranks.where) and None in evidence.ranks.exit_codes:
             break  # another precision would not end it
     assert evidence.ranks is not None
     return _not_run(evidence, evidence.ranks)
+
+
+def _in_own_precision(evidence: _Evidence, result: ParityResult) -> ParityResult:
+    """A pass in float64 is tried in the precision of the script as well, where that is another than float32 alone."""
+    assert evidence.ranks is not None
+    dtype, world = wanted_precision(evidence.ranks), evidence.question.world
+    if result.verdict != "pass" or not evidence.double or not dtype:
+        return result
+    in_double = steps_of(evidence.ranks.folder, world)
+    other = replace(evidence, double=False)
+    ranks = other.ranks = other.run(other.task(), world, f"{world} ranks in {dtype}")
+    one = _replay(other) if ranks.whole else ranks
+    evidence.runs = other.runs
+    return with_own_precision(result, dtype, in_double, ranks, one)
 
 
 def _replay(evidence: _Evidence, *, reverse: bool = False, job: ScriptJob | None = None) -> ScriptRun:
@@ -147,8 +169,12 @@ def _replay(evidence: _Evidence, *, reverse: bool = False, job: ScriptJob | None
     assert ranks is not None
     task = msgspec.structs.replace(evidence.task(), source=str(ranks.folder), reverse=reverse)
     one = evidence.run(task, 1, f"{name}, on the same batches", job)
+    if one.error and any(ranks.folder.glob("rank-*/draws/*.pt")):
+        # Numbers that choose no batch have a size that the script fixes: actions in environments.
+        task = msgspec.structs.replace(task, keep_sizes=True)
+        one = evidence.run(task, 1, f"{name}, with random numbers of the size that it asks for", job)
     theirs, ours = read_steps(ranks.folder, 0), read_steps(one.folder, 0)
-    if theirs and ours and ranks.world > 1 and ours[0].backwards == ranks.world * theirs[0].backwards:
+    if theirs and ours and ranks.world > 1 and 0 < ranks.world * theirs[0].backwards == ours[0].backwards:
         draws = [path for path in (ranks.folder / "rank-00000" / "draws").glob("*.pt") if "-" not in path.stem]
         each = round(len(draws) / max(1, sum(step.backwards for step in theirs)))
         task = msgspec.structs.replace(task, interleave=True, draws_per_batch=max(1, each))
@@ -196,7 +222,7 @@ def _not_run(evidence: _Evidence, ranks: ScriptRun) -> ParityResult:
         why = evidence.one.error if evidence.one is not None else ""
         reason = f"one process cannot be given the batches of {question.world} ranks: {why or 'it does not end'}"
         verdict = "inconclusive"
-    return ParityResult(
+    result = ParityResult(
         verdict=verdict,
         reason=reason,
         command=question.job.command,
@@ -204,6 +230,9 @@ def _not_run(evidence: _Evidence, ranks: ScriptRun) -> ParityResult:
         hang=ranks.where,
         findings=evidence.findings,
     )
+    if verdict == "inconclusive":
+        return with_audits(result, f"{reason};")
+    return msgspec.structs.replace(result, faults=named(result))
 
 
 def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResult:
@@ -232,12 +261,12 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
     rates = [_rates(lines) for lines in (theirs, ours)]
     ends = [each for each in [*ranks.ends, *one.ends] if each is not None]
     notes = list(dict.fromkeys(note for each in ends for note in each.notes))
+    if not evidence.double and (half := wanted_precision(ranks)) in HALF:
+        notes.append(f"the script does not run in float64, and rounding errors of {half} are as large as faults")
     if taken[0] != taken[1]:
         notes.insert(0, f"one process takes {taken[1]} steps where the ranks take {taken[0]}")
-    if not found.any_parameter:
-        others = any("parameter:" in text for text in alone(pairs))
-        why = "one process has others" if others else "ranks hold parts of it (FSDP, tensor parallelism)"
-        notes.insert(0, f"no parameter could be compared: {why}")
+    if not found.any_parameter and not notes:
+        notes.append("no parameter of one process has the name of one of the ranks")
     result = ParityResult(
         verdict="pass",
         reason="",
@@ -263,8 +292,16 @@ def _judge(evidence: _Evidence, ranks: ScriptRun, one: ScriptRun) -> ParityResul
     own = [*_own(ranks), *meet_again(among, tolerance)]
     if apart.first is not None and found.first is not None:
         result = msgspec.structs.replace(result, first_divergence=with_place(apart.first, theirs))
-    around = Circumstances(own, apart.first, uneven=taken[0] != taken[1])
-    result = _with_evaluation(give_verdict(result, found, notes, around, floor))
+    around = Circumstances(
+        own=own,
+        notes=notes,
+        apart=apart.first,
+        uneven=taken[0] != taken[1],
+        floor=floor,
+        closure=_closure(ranks),
+        explain=lambda: _explanation(evidence, found, ranks, one),
+    )
+    result = _with_evaluation(give_verdict(result, found, around))
     return result if apart.first is not None else _with_operation(result, evidence)
 
 
@@ -291,6 +328,25 @@ def _with_evaluation(result: ParityResult) -> ParityResult:
         faults = named[0].faults if named else change.faults
         return msgspec.structs.replace(result, verdict="fail", reason=change.text, faults=faults)
     return msgspec.structs.replace(result, not_compared=[*result.not_compared, change.text])
+
+
+def _explanation(evidence: _Evidence, found: Found, ranks: ScriptRun, one: ScriptRun) -> Explanation:
+    """Why states differ. One process runs on the batches of each rank alone where their gradients tell why."""
+    assert found.first is not None
+    step = found.first.step
+    if found.gradients is not None:
+        step = min(step, found.gradients.step)
+
+    def alone(rank: int, begins: int) -> ScriptRun:
+        source = str(ranks.folder)
+        task = msgspec.structs.replace(evidence.task(), steps=begins, source=source, alone=rank, alone_from=begins)
+        return evidence.run(task, 1, f"one process, on the batches of rank {rank}")
+
+    return explain(found, facts_at(step, ranks, one, alone), closure=_closure(ranks))
+
+
+def _closure(ranks: ScriptRun) -> bool:
+    return any(end is not None and end.closure for end in ranks.ends)
 
 
 def _own(ranks: ScriptRun) -> list[str]:

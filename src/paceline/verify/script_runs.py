@@ -22,7 +22,7 @@ from paceline.pool.processes import Session, Surroundings, fork_server
 from paceline.pool.rank import rank_environment
 from paceline.pool.store import start_store
 from paceline.records.errors import PacelineError
-from paceline.records.parity import PARITY_VARIABLE, ParityEnd, ParityTask, RankStanding, rank_folder
+from paceline.records.parity import PARITY_VARIABLE, ParityEnd, ParityTask, RankStanding, rank_folder, read_end
 from paceline.records.ring import RINGS_VARIABLE, Progress
 from paceline.records.rundir import RunDir
 from paceline.records.schema import AnyEvent, Finding
@@ -163,7 +163,7 @@ def run_script(
                 if ended or any(session.codes.get(pid) for pid in pids):  # the others wait for it
                     deadline = min(deadline, time.monotonic() + _AFTER_END_S)
             codes = [session.codes.get(pid) for pid in pids]
-            ends = [_end(rank_folder(folder, rank) / "end.json") for rank in range(world)]
+            ends = [_end(folder, rank) for rank in range(world)]
             late = None in ends or any(codes)
             where = standings(pids, codes, ends, folder) if late else []
     finally:
@@ -180,8 +180,8 @@ def read_task(folder: Path) -> ParityTask:
     return msgspec.json.decode((folder / "task.json").read_bytes(), type=ParityTask)
 
 
-def _end(path: Path) -> ParityEnd | None:
+def _end(folder: Path, rank: int) -> ParityEnd | None:
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ParityEnd)
+        return read_end(folder, rank)
     except OSError:
         return None

@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 from numpy.typing import NDArray
 from safetensors.torch import load_file
 
-from paceline.records.parity import ParityStep, rank_folder, step_folder
+from paceline.records.parity import rank_folder, read_steps, step_folder
 from paceline.verify.compare import Comparison, compare
 from paceline.verify.names import renaming
 
@@ -42,12 +41,9 @@ def read_state(path: Path) -> State:
     }
 
 
-def read_steps(folder: Path, rank: int) -> list[ParityStep]:
-    """Steps of a rank, in order."""
-    path = rank_folder(folder, rank) / "steps.jsonl"
-    if not path.exists():
-        return []
-    return [msgspec.json.decode(line, type=ParityStep) for line in path.read_bytes().splitlines()]
+def steps_of(folder: Path, world: int) -> list[int]:
+    """The last step of each rank."""
+    return [max((each.step for each in read_steps(folder, rank)), default=0) for rank in range(world)]
 
 
 def differences(
