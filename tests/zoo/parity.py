@@ -17,18 +17,27 @@ from paceline.pool.processes import close_fork_server
 from paceline.records.parity import ParityResult
 from paceline.verify.script_parity import Question, verify_script
 from tests.zoo.catalog import Script
-from tests.zoo.run import chosen
+from tests.zoo.run import chosen, run_script
 
 STEPS = 12
+AUDITS = "under paceline run (default), on forked ranks, or none: 15, 5 and 2 s a script"
 
 
-def verified(script: Script, steps: int) -> ParityResult:
-    """The result of one script, in an empty working directory."""
+def verified(script: Script, steps: int, audits: str = "run") -> ParityResult:
+    """The result of one script, in an empty working directory.
+
+    Args:
+        script: of the zoo.
+        steps: to compare.
+        audits: "run" as `paceline verify` does, "warm" on forked ranks, which takes a third of the time, or "none".
+    """
     with tempfile.TemporaryDirectory(prefix="zoo-") as folder:
         directory = Path(folder) / "cwd"
         directory.mkdir()
+        findings = run_script(script, Path(folder)).findings if audits == "warm" else None
         job = ScriptJob(script=str(script.path), arguments=list(script.args), directory=str(directory))
-        return verify_script(Question(job, script.world, steps, Path(folder) / "runs"))
+        runs = Path(folder) / "runs"
+        return verify_script(Question(job, script.world, steps, runs, audit=audits == "run", findings=findings))
 
 
 def row(script: Script, result: ParityResult) -> dict:
@@ -40,7 +49,9 @@ def row(script: Script, result: ParityResult) -> dict:
         "faults": script.faults,
         "verdict": result.verdict,
         "reason": result.reason,
+        "given": result.faults,
         "named": bool({*result.faults, *named} & set(script.faults)),
+        "audited": sorted(set(named)),
         "seconds": result.seconds,
         "worst": result.compared.worst if result.compared else None,
     }
@@ -66,6 +77,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="slugs or fault ids; all scripts by default")
     parser.add_argument("--quick", action="store_true", help="every third script")
+    parser.add_argument("--audits", default="run", choices=["run", "warm", "none"], help=AUDITS)
     parser.add_argument("--steps", type=int, default=STEPS)
     parser.add_argument("--record", type=Path, help="JSON lines of results; scripts that are in it are not run again")
     args = parser.parse_args()
@@ -76,7 +88,7 @@ def main() -> int:
     for script in chosen(args.names, args.quick):
         found = done.get(script.slug)
         if found is None:
-            found = row(script, verified(script, args.steps))
+            found = row(script, verified(script, args.steps, args.audits))
             if args.record:
                 with args.record.open("ab") as file:
                     file.write(msgspec.json.encode(found) + b"\n")
