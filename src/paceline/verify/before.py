@@ -145,8 +145,7 @@ def _states(new: Training, replay: Training, precision: Compared) -> tuple[Compa
     """Compare each rank of NEW with OLD, which was given the batches of all ranks."""
     steps = min(max((each.step for each in run.steps), default=0) for run in (new, replay))
     pairs = [
-        (rank, "OLD", list(differences((new.folder, rank), (replay.folder, 0), steps, renamed=True)))
-        for rank in range(new.world)
+        (rank, "OLD", list(differences((new.folder, rank), (replay.folder, 0), steps))) for rank in range(new.world)
     ]
     found = look(pairs, precision.tolerance)
     compared = msgspec.structs.replace(precision, steps=steps, tensors=len(found.tensors), worst=found.worst)

@@ -46,15 +46,14 @@ def steps_of(folder: Path, world: int) -> list[int]:
     return [max((each.step for each in read_steps(folder, rank)), default=0) for rank in range(world)]
 
 
-def differences(
-    one: tuple[Path, int], other: tuple[Path, int], steps: int, *, renamed: bool = False
-) -> Iterator[Difference]:
+def differences(one: tuple[Path, int], other: tuple[Path, int], steps: int) -> Iterator[Difference]:
     """Two ranks, of the same or of different runs, at the start and at each step, in the order of time.
+
+    Runs may give the same tensor another name: one wraps a model that the other does not.
 
     Args:
         one, other: folder of a run, and a rank in it. The other is the reference.
         steps: that both have.
-        renamed: they are of different scripts, which name their models in their own way.
     """
     names: dict[str, str] = {}
     for step in range(steps + 1):
@@ -63,7 +62,7 @@ def differences(
             if not (here / path.name).exists():
                 continue
             ours, reference = read_state(here / path.name), read_state(path)
-            if renamed and step:
+            if step and one[0] != other[0]:
                 names = names or _names((one, other), steps)
                 reference = {names.get(name, name): each for name, each in reference.items()}
             what = path.stem.partition("-")[0]

@@ -413,7 +413,7 @@ class ParityRun(Probe):
         snapshots.write_tensors(
             folder / f"gradients-{number}.safetensors", snapshots.gradients(self._models, optimizer)
         )
-        if window.loss_scale is not None:
+        if self._session.progress.loss_scale is not None:
             self._asked_for(torch.float32)
         self._dtypes |= {str(each.dtype).removeprefix("torch.") for each in parameters_of(optimizer)}
         after = window.clipped_norms or norms(window, parameters_of(optimizer)) if window.norms else (None, None)

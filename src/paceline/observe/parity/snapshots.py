@@ -14,18 +14,10 @@ from torch.optim import Optimizer
 from paceline.observe.model_registry import ModelRegistry, is_ready, is_shard, parameters_of
 
 
-def _only_prefix(models: ModelRegistry) -> str:
-    """The prefix of a single model that nothing wraps: on ranks, where it is wrapped, it has none."""
-    prefixes = [prefix for prefix, _ in models.modules()]
-    return prefixes[0] if len(prefixes) == 1 else ""
-
-
 def model_state(models: ModelRegistry) -> dict[str, Tensor]:
     """Parameters and buffers of all known models, by name."""
     found: dict[str, Tensor] = {}
-    only = _only_prefix(models)
     for prefix, model in models.modules():
-        prefix = prefix.removeprefix(only)
         found |= {f"parameter:{prefix}{name}": each for name, each in model.named_parameters()}
         found |= {f"buffer:{prefix}{name}": each for name, each in model.named_buffers()}
     found |= {f"parameter:{name}": each for name, each in models.loose()}
@@ -63,14 +55,9 @@ def unwrapped(module: nn.Module) -> nn.Module:
     return module
 
 
-def _names(models: ModelRegistry) -> dict[int, str]:
-    only = _only_prefix(models)
-    return {key: name.removeprefix(only) for key, name in models.names().items()}
-
-
 def optimizer_state(models: ModelRegistry) -> dict[str, Tensor]:
     """What optimizers keep for each parameter, by name."""
-    names, found = _names(models), {}
+    names, found = models.names(), {}
     for number, optimizer in models.optimizers():
         for index, parameter in enumerate(parameters_of(optimizer)):
             for key, value in optimizer.state.get(parameter, {}).items():
@@ -81,7 +68,7 @@ def optimizer_state(models: ModelRegistry) -> dict[str, Tensor]:
 
 def gradients(models: ModelRegistry, optimizer: Optimizer) -> dict[str, Tensor]:
     """Gradients of an optimizer's parameters, by name."""
-    names = _names(models)
+    names = models.names()
     return {
         f"gradient:{names.get(id(each), f'#{index}')}": each.grad
         for index, each in enumerate(parameters_of(optimizer))
