@@ -105,6 +105,8 @@ class EvaluationSeen(msgspec.Struct, frozen=True, kw_only=True):
     printed_from: int
     printed_to: int
     """Bytes of the rank's stdout, from its first batch until training goes on."""
+    progress: list[tuple[int, int]] = []
+    """Those between batches of a pass: what is printed there is of the rank's own samples so far."""
     random: bool = False
     """Random numbers were drawn meanwhile: what is printed may depend on them."""
 

@@ -68,10 +68,12 @@ def read_evaluations(folder: Path, rank: int) -> dict[tuple[int, int], Evaluatio
 
 
 def _text(folder: Path, seen: EvaluationSeen) -> str:
-    """What rank 0 prints during an evaluation."""
-    with (folder / "0" / "stdout.log").open("rb") as file:
-        file.seek(seen.printed_from)
-        return file.read(seen.printed_to - seen.printed_from).decode(errors="replace")
+    """What rank 0 prints during an evaluation, without progress: that is of its own samples."""
+    printed, at = b"", seen.printed_from
+    log = (folder / "0" / "stdout.log").read_bytes()
+    for start, end in [*seen.progress, (seen.printed_to, seen.printed_to)]:
+        printed, at = printed + log[at:start], end
+    return printed.decode(errors="replace")
 
 
 def _compare_text(theirs: str, ours: str) -> tuple[int, list[PrintedNumber]]:

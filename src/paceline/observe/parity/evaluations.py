@@ -28,11 +28,34 @@ class EvaluationLog:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._open: EvaluationSeen | None = None
+        self._pass: Any = None
+        self._batch_at = 0
 
-    def batch(self, step: int, samples: int) -> None:
-        """A batch is evaluated after a step; what is printed from here on belongs to the evaluation."""
+    def batch(self, step: int, samples: int, taken_from: Any) -> None:
+        """A batch is evaluated after a step; what is printed from here on belongs to the evaluation.
+
+        Args:
+            step: of the training.
+            samples: in the batch.
+            taken_from: the pass over a loader.
+        """
+        if self._pass is taken_from:
+            self._progress()
         seen = self._open or EvaluationSeen(step=step, samples=0, printed_from=_printed(), printed_to=0)
         self._open = msgspec.structs.replace(seen, samples=seen.samples + samples)
+        self._pass, self._batch_at = taken_from, _printed()
+
+    def pass_ends(self) -> None:
+        """The loader has no further batch."""
+        if self._pass is not None:
+            self._progress()
+        self._pass = None
+
+    def _progress(self) -> None:
+        """What was printed since the last batch tells of the samples so far."""
+        now = _printed()
+        if self._open is not None and now > self._batch_at:
+            self._open = msgspec.structs.replace(self._open, progress=[*self._open.progress, (self._batch_at, now)])
 
     def draw(self) -> None:
         """A random number is drawn that belongs to no training step."""
@@ -43,7 +66,7 @@ class EvaluationLog:
         """Training goes on, or the script ends."""
         if self._open is not None:
             self._append("evaluations.jsonl", msgspec.structs.replace(self._open, printed_to=_printed()))
-            self._open = None
+            self._open = self._pass = None
 
     def saved(self, step: int, saved: Any, path: Any) -> None:
         """`torch.save` is called."""

@@ -205,8 +205,12 @@ class ParityRun(Probe):
         if current is None:
             return self._computed_in(self._aside(original, iterator))
         if not self._is_training():
-            batch = self._computed_in(self._aside(original, iterator))
-            self._evaluations.batch(self._session.progress.step, rows_of(batch) or 0)
+            try:
+                batch = self._computed_in(self._aside(original, iterator))
+            except StopIteration:
+                self._evaluations.pass_ends()
+                raise
+            self._evaluations.batch(self._session.progress.step, rows_of(batch) or 0, current)
             return batch
         self._evaluations.close()
         if self._session.progress.step >= self._task.steps:

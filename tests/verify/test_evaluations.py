@@ -1,0 +1,91 @@
+"""Evaluations of the same weights are compared by what is printed about all samples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from paceline.observe.parity import evaluations as observed
+from paceline.observe.parity.evaluations import EvaluationLog
+from paceline.records.parity import Evaluation, rank_folder
+from paceline.verify.evaluations import compare_evaluations, evaluation_change
+
+
+class Script:
+    """A rank that evaluates: its stdout and its log."""
+
+    def __init__(self, folder: Path, rank: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.text = ""
+        self.log = EvaluationLog(rank_folder(folder, rank))
+        self._stdout = folder / str(rank) / "stdout.log"
+        self._monkeypatch = monkeypatch
+
+    def evaluate(self, batches: Sequence[int], *, progress: str = "", result: str = "", step: int = 1) -> None:
+        """Print progress after each batch, and a result after the pass."""
+        self._monkeypatch.setattr(observed, "_printed", lambda: len(self.text))
+        loader = object()
+        for samples in batches:
+            self.log.batch(step, samples, loader)
+            self.text += progress
+        self.log.pass_ends()
+        self.text += result
+
+    def end(self) -> None:
+        """Keep what was printed."""
+        self._monkeypatch.setattr(observed, "_printed", lambda: len(self.text))
+        self.log.close()
+        self._stdout.parent.mkdir(parents=True)
+        self._stdout.write_text(self.text)
+
+
+def compared(ranks: Path, one: Path) -> Evaluation:
+    """As `compare_evaluations`, of two ranks."""
+    found = compare_evaluations(ranks, 2, one)
+    assert found is not None
+    return found
+
+
+def test_progress_of_a_rank_is_no_result(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A meter that is printed within the pass knows the rank's own samples alone."""
+    for folder, rank, batches, progress in (
+        ("ranks", 0, [5], "test acc 0.8\n"),
+        ("ranks", 1, [5], ""),
+        ("one", 0, [5, 5], "test acc 0.6\n"),
+    ):
+        script = Script(tmp_path / folder, rank, monkeypatch)
+        script.evaluate(batches, progress=progress, result="test acc 0.7\n" if rank == 0 else "")
+        script.end()
+
+    found = compared(tmp_path / "ranks", tmp_path / "one")
+    assert (found.equal_numbers, found.differing) == (1, [])
+    assert evaluation_change(found, "one process") is None
+
+
+def test_results_between_two_passes_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation and test data, each with its line."""
+    for folder, rank in (("ranks", 0), ("ranks", 1), ("one", 0)):
+        script = Script(tmp_path / folder, rank, monkeypatch)
+        script.evaluate([4], result="val acc 0.50\n" if folder == "one" else "val acc 0.75\n")
+        script.evaluate([4], result="test acc 0.25\n")
+        script.end()
+
+    found = compared(tmp_path / "ranks", tmp_path / "one")
+    assert [each.line for each in found.differing] == ["val acc 0.75"]
+    assert found.equal_numbers == 1
+
+
+@pytest.mark.parametrize(("samples", "faults"), [((6, 6), ["F70"]), ((5, 5), ["F71", "F72"])], ids=["padded", "whole"])
+def test_a_padded_evaluation_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: tuple[int, int], faults: list[str]
+) -> None:
+    """Where ranks take more samples than there are, and results differ."""
+    for folder, rank, count in (("ranks", 0, samples[0]), ("ranks", 1, samples[1]), ("one", 0, 10)):
+        script = Script(tmp_path / folder, rank, monkeypatch)
+        script.evaluate([count], result=f"accuracy {count / 16:.4f}\n")
+        script.end()
+
+    change = evaluation_change(compared(tmp_path / "ranks", tmp_path / "one"), "OLD")
+    assert change is not None
+    assert (change.verdict, change.faults) == ("fail", faults)
