@@ -85,9 +85,34 @@ class DrawReplayer(TorchDispatchMode):
             around = {tuple(each.shape[:dim] + each.shape[dim + 1 :]) for each in [*parts, result]}
             if len(around) == 1 and sum(each.shape[dim] for each in parts) == result.shape[dim]:
                 return torch.cat(parts, dim)
+        if (padded := _padded(parts, result)) is not None:
+            return padded
         if all(each.shape == result.shape and torch.equal(each, parts[0]) for each in parts):
             return parts[0]
         if self._grow and not in_place and result.dim() and all(each.shape == result.shape for each in parts):
             return torch.cat(parts)  # indices that choose a batch, of the size that a rank takes
         self._note("ranks draw random numbers that belong to no sample")
         return parts[0] if parts[0].shape == result.shape else None
+
+
+def _padded(parts: list[Tensor], result: Tensor) -> Tensor | None:
+    """The numbers of ranks whose batches are padded to different lengths; numbers for further padding stay new ones.
+
+    Returns:
+        None where the parts together are not as many samples as the result.
+    """
+    if any(each.dim() != result.dim() for each in parts):
+        return None
+    for along in range(result.dim()):
+        others = [[size for dim, size in enumerate(each.shape) if dim != along] for each in [*parts, result]]
+        longest = [max(sizes) for sizes in zip(*others[:-1], strict=True)]
+        if sum(each.shape[along] for each in parts) != result.shape[along] or longest != others[-1]:
+            continue
+        joined, begin = result.clone(), 0
+        for each in parts:
+            place = [slice(size) for size in each.shape]
+            place[along] = slice(begin, begin + each.shape[along])
+            joined[tuple(place)] = each.to(result.dtype)
+            begin += each.shape[along]
+        return joined
+    return None
