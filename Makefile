@@ -18,7 +18,7 @@ JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 export OMP_NUM_THREADS := 1
 
 .PHONY: demo course course-quick course-soak test test-course lint test-dist test-parallel test-serial test-slow test-gpu bench bench-throughput bench-accuracy bench-interruptions bench-stops \
-	zoo zoo-quick zoo-parity bench-observer bench-allocator bench-start-up bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
+	zoo zoo-quick zoo-parity zoo-pairs bench-observer bench-allocator bench-start-up bench-against bench-regimes bench-ladder bench-minima bench-landscape bench-noise \
 	bench-plan-speed bench-curves bench-plan clean
 
 demo: $(READY)
@@ -67,6 +67,11 @@ zoo-quick: $(READY)
 # The same scripts under paceline verify (about half an hour); goes on where it was stopped.
 zoo-parity: $(READY)
 	$(BIN)/python -m tests.zoo.parity --record zoo-parity.jsonl
+
+# Scripts before and after they were made distributed, right and wrong, under paceline verify --before (a quarter of an
+# hour); goes on where it was stopped.
+zoo-pairs: $(READY)
+	$(BIN)/python -m tests.zoo.pairs_run --record zoo-pairs.jsonl
 
 course: $(READY)
 	$(BIN)/python -m course.tests.proof.exercises --notebooks
