@@ -5,7 +5,7 @@ import os
 
 import torch
 import torch.nn as nn
-from torch.distributed import destroy_process_group, init_process_group
+from torch.distributed import all_reduce, destroy_process_group, init_process_group
 from torch.nn import functional as F
 from torch.nn.parallel import DistributedDataParallel as DDP
 
@@ -69,7 +69,9 @@ def estimate_loss():
     out = {}
     model.eval()
     for split in ["train", "val"]:
-        out[split] = torch.tensor([raw_model(*get_batch(split)).item() for _ in range(eval_iters)]).mean()
+        losses = torch.tensor([raw_model(*get_batch(split)).item() for _ in range(eval_iters)]).mean()
+        all_reduce(losses)
+        out[split] = losses / ddp_world_size
     model.train()
     return out
 
@@ -88,8 +90,9 @@ X, Y = get_batch("train")
 for iter_num in range(max_iters + 1):
     for param_group in optimizer.param_groups:
         param_group["lr"] = get_lr(iter_num)
-    if iter_num % eval_interval == 0 and master_process:
+    if iter_num % eval_interval == 0:
         losses = estimate_loss()
+    if iter_num % eval_interval == 0 and master_process:
         print(f"step {iter_num}: train loss {losses['train']:.4f}, val loss {losses['val']:.4f}")
         if iter_num > 0:
             torch.save({"model": raw_model.state_dict(), "optimizer": optimizer.state_dict()}, "ckpt.pt")
