@@ -76,6 +76,30 @@ def test_results_between_two_passes_count(tmp_path: Path, monkeypatch: pytest.Mo
     assert found.equal_numbers == 1
 
 
+@pytest.mark.parametrize(
+    ("line", "differs"),
+    [
+        ("epoch 1: accuracy {} loss 0.5", True),
+        ("epoch 1: accuracy 0.5 loss {}", False),
+        ("epoch 1: accuracy 0.5, train loss {}", False),
+        ("epoch 1: accuracy 0.5, val_loss {}", True),
+        ("Test: Acc@1 0.5 loss {}", True),
+        ("epoch 1: test {} samples/s", False),
+        ("epoch 1: test 0.5 took {} s", False),
+    ],
+)
+def test_a_loss_that_may_be_of_the_training_is_no_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, differs: bool
+) -> None:
+    """Rank 0 prints that of its own batches, as right scripts do."""
+    for folder, rank in (("ranks", 0), ("ranks", 1), ("one", 0)):
+        script = Script(tmp_path / folder, rank, monkeypatch)
+        script.evaluate([4], result=line.format(0.25 if folder == "one" else 0.75) + "\n")
+        script.end()
+
+    assert bool(compared(tmp_path / "ranks", tmp_path / "one").differing) is differs
+
+
 @pytest.mark.parametrize(("samples", "faults"), [((6, 6), ["F70"]), ((5, 5), ["F71", "F72"])], ids=["padded", "whole"])
 def test_a_padded_evaluation_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, samples: tuple[int, int], faults: list[str]

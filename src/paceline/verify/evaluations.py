@@ -15,6 +15,11 @@ _UNIT = re.compile(r"\s*(?:s|ms|us|sec|seconds|min|[kmg]i?b|\w+/s)\b", re.IGNORE
 _RESULT = re.compile(
     r"val|test|eval|\bdev\b|acc|top|f1|ppl|perplex|bleu|auc|\bm?ap\b|iou|score|correct|err", re.IGNORECASE
 )
+_HEADER = re.compile(r"^\W*(?:val|test|eval|dev)\w*\s*:", re.IGNORECASE)
+"""A line that is about an evaluation as a whole."""
+_LOSS = re.compile(r"loss", re.IGNORECASE)
+"""Without a further word, it may be that of the training."""
+_EVALUATED = re.compile(r"val|test|eval|\bdev\b", re.IGNORECASE)
 _OTHER = re.compile(
     r"time|took|elapsed|\beta\b|speed|throughput|/s\b|mem|\blr\b|rate|rank|world|train|worker", re.IGNORECASE
 )
@@ -108,6 +113,8 @@ def _results(line: str) -> list[str]:
         before = line[numbers[number - 1].end() if number else 0 : match.start()]
         after = line[match.end() : numbers[number + 1].start() if number + 1 < len(numbers) else None]
         named = _RESULT.search(line[: match.start()]) or _RESULT.match(after.strip())
+        if _LOSS.search(before):
+            named = _EVALUATED.search(before) or _HEADER.match(line)
         if named and not _OTHER.search(before) and not _UNIT.match(after):
             found.append(match.group())
     return found
