@@ -29,6 +29,7 @@ PASSED = ParityResult(verdict="pass", reason="", command=["new.py"], world=2)
 def training(folder: Path, world: int, **facts: Any) -> Training:
     """A recorded run: two steps, a loader, and a file that rank 0 saved."""
     facts = {
+        "drops_last": False,
         "samples": 16 // world,
         "rates": [0.1, 0.05],
         "pass_": 100 // world,
@@ -44,7 +45,11 @@ def training(folder: Path, world: int, **facts: Any) -> Training:
         ]
         (own / "steps.jsonl").write_bytes(b"\n".join(map(msgspec.json.encode, steps)))
         loader = TrainingLoader(
-            batches=9, samples=facts["pass_"], shuffles=facts["shuffles"], place=Place(path="new.py", line=7)
+            batches=9,
+            samples=facts["pass_"],
+            drops_last=facts["drops_last"],
+            shuffles=facts["shuffles"],
+            place=Place(path="new.py", line=7),
         )
         (own / "loaders" / "0.json").write_bytes(msgspec.json.encode(loader))
     saved = SavedFile(step=1, path=f"/somewhere/{world}/model.pt", names=facts["names"])
@@ -67,16 +72,27 @@ def test_equal_facts_are_no_change(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("facts", "verdict", "text", "faults"),
     [
-        ({"rates": [0.2, 0.1]}, "fail", "the learning rate of step 1 is 0.2, 2 times where OLD has 0.1", ["F32"]),
-        ({"rates": [0.1, 0.025]}, "fail", "step 2 is 0.025, 0.5 times", ["F33"]),
+        ({"rates": [0.2, 0.1]}, "fail", "the learning rate of NEW is 0.2, that of OLD 0.1: 2 times", ["F32"]),
+        ({"rates": [0.1, 0.025]}, "fail", "at step 2 the learning rate of NEW is 0.025, that of OLD 0.05", ["F33"]),
         ({"samples": 16}, "inconclusive", "takes 32 samples on 2 ranks, one of OLD 16", ["F16"]),
         ({"pass_": 48}, "fail", "has 96 samples on 2 ranks, one of OLD 100: NEW drops samples", ["F15"]),
         ({"pass_": 100}, "fail", "has 200 samples on 2 ranks, one of OLD 100: NEW repeats samples", ["F01"]),
         ({"shuffles": False}, "fail", "OLD shuffles its training data, NEW does not", ["F05"]),
         ({"names": ["model/module.weight"]}, "fail", "saved from the wrapped model", ["F96"]),
-        ({"names": ["model/weight", "ema/weight"]}, "fail", "holds other tensors than OLD's: ema/weight", []),
+        ({"names": ["ema/weight"]}, "fail", "holds other tensors than OLD's: no model/weight, ema/weight", []),
+        ({"names": ["model/weight", "ema/weight"]}, "inconclusive", "holds other tensors than OLD's: ema/weight", []),
     ],
-    ids=["rate", "schedule", "global batch", "dropped", "repeated", "order", "wrapped", "other tensors"],
+    ids=[
+        "rate",
+        "schedule",
+        "global batch",
+        "dropped",
+        "repeated",
+        "order",
+        "wrapped",
+        "other tensors",
+        "more tensors",
+    ],
 )
 def test_a_change_is_named(tmp_path: Path, facts: dict[str, Any], verdict: str, text: str, faults: list[str]) -> None:
     """With its verdict and the id of its fault."""
@@ -93,6 +109,28 @@ def test_a_sampler_may_pad_by_less_than_the_ranks(tmp_path: Path) -> None:
     new = training(tmp_path / "new", 2, pass_=51)
 
     assert compare_scripts(Before(command=[], script_sha256=""), new, old, old, None).changes == []
+
+
+def test_padding_may_fill_a_batch_that_old_drops(tmp_path: Path) -> None:
+    """127 samples make 7 batches of 16 in one process, and 8 of 8 on each of two ranks."""
+    old = training(tmp_path / "old", 1, pass_=112, drops_last=True)
+    new = training(tmp_path / "new", 2, pass_=64, drops_last=True)
+    keeps = training(tmp_path / "keeps", 2, pass_=63)
+    before = Before(command=[], script_sha256="")
+
+    assert compare_scripts(before, new, old, old, None).changes == []
+    change, *_ = compare_scripts(before, keeps, old, old, None).changes
+    assert (change.verdict, change.faults) == ("fail", [])
+    assert change.text.endswith("NEW keeps the last batch")
+
+
+def test_learning_rates_may_depend_on_results(tmp_path: Path) -> None:
+    """As with ReduceLROnPlateau: OLD has the same ones where it is given the same batches."""
+    old = training(tmp_path / "old", 1)
+    replay = training(tmp_path / "replay", 1, rates=[0.1, 0.1])
+    new = training(tmp_path / "new", 2, rates=[0.1, 0.1])
+
+    assert compare_scripts(Before(command=[], script_sha256=""), new, old, replay, None).changes == []
 
 
 def test_learning_rates_of_other_batches_are_not_compared(tmp_path: Path) -> None:
@@ -203,7 +241,7 @@ def test_a_scaled_learning_rate_fails(tmp_path: Path) -> None:
 
     assert result.verdict == "fail"
     assert result.faults == ["F32"]
-    assert "2 times where OLD has 0.1" in result.reason
+    assert "that of OLD 0.1: 2 times as large" in result.reason
 
 
 def test_a_padded_evaluation_fails(tmp_path: Path) -> None:

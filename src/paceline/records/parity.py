@@ -68,6 +68,8 @@ class TrainingLoader(msgspec.Struct, frozen=True, kw_only=True):
     """In a pass."""
     samples: int | None
     """In a pass; None where its sampler has no length."""
+    drops_last: bool = False
+    """It leaves out a last batch that is not full."""
     shuffles: bool | None
     """None for a sampler that does not say so."""
     place: Place | None = None

@@ -25,7 +25,13 @@ def training_loader(loader: Any) -> TrainingLoader:
     size = getattr(loader.batch_sampler, "batch_size", loader.batch_size)
     if samples is not None and isinstance(size, int):
         samples = min(samples, batches * size)  # drop_last
-    return TrainingLoader(batches=batches, samples=samples, shuffles=_shuffles(sampler), place=user_place())
+    return TrainingLoader(
+        batches=batches,
+        samples=samples,
+        drops_last=bool(getattr(loader.batch_sampler, "drop_last", loader.drop_last)),
+        shuffles=_shuffles(sampler),
+        place=user_place(),
+    )
 
 
 def _shuffles(sampler: Any) -> bool | None:
