@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
+import torch
+from torch import nn
 
 from paceline.observe.parity import evaluations as observed
 from paceline.observe.parity.evaluations import EvaluationLog
@@ -74,6 +76,24 @@ def test_results_between_two_passes_count(tmp_path: Path, monkeypatch: pytest.Mo
     found = compared(tmp_path / "ranks", tmp_path / "one")
     assert [each.line for each in found.differing] == ["val acc 0.75"]
     assert found.equal_numbers == 1
+
+
+def test_an_average_of_weights_that_moves_on_one_rank_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Both ranks evaluate theirs, so that the result is of neither."""
+    average = nn.Linear(2, 1)
+    monkeypatch.setattr(observed.snapshots, "all_models", lambda: {"Linear [(1, 2)] 1: weight": average.weight})
+    for folder, rank, weight in (("ranks", 0, 2.0), ("ranks", 1, 1.0), ("one", 0, 2.0)):
+        script = Script(tmp_path / folder, rank, monkeypatch)
+        own = rank_folder(tmp_path / folder, rank)
+        observed.snapshots.write_tensors(own / "start.safetensors", {"Linear [(1, 2)] 1: weight": torch.ones(1, 2)})
+        nn.init.constant_(average.weight, weight)
+        script.evaluate([4], result="accuracy 0.50\n" if folder == "one" else "accuracy 0.40\n")
+        script.end()
+
+    change = evaluation_change(compared(tmp_path / "ranks", tmp_path / "one"), "one process")
+    assert change is not None
+    assert change.faults == ["F61"]
+    assert change.text.endswith("weight of a Linear differs between ranks")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ A recording run writes, below its folder, one folder a rank:
       input-<forward>.pt                     what the first forward passes are given, where no loader gives it
       draws/<name>.pt                        random tensors, see `draw_file`
       loaders/<number>.json                  TrainingLoader, of the loader that was made as the number says
-      start.safetensors                      parameters and buffers before the first step
+      start.safetensors                      parameters and buffers of all models before the first step
+      evaluated.safetensors                  those at the beginning of the last evaluation
       step-000001/gradients-<optimizer>.safetensors   as the optimizer receives them
       step-000001/state.safetensors          parameters, buffers and optimizer state after it
       steps.jsonl                            one ParityStep for each step of each optimizer
@@ -260,6 +261,8 @@ class Evaluation(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     differing: list[PrintedNumber] = []
     random: bool = False
     """Random numbers were drawn meanwhile: results are not compared."""
+    apart: str = ""
+    """A tensor that ranks hold in different ways though they began with the same: of a model that is evaluated."""
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

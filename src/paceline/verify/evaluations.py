@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
+import numpy as np
 
 from paceline.records.parity import Change, Evaluation, EvaluationSeen, PrintedNumber, rank_folder
+from paceline.verify.states import State, read_state
 
 _NUMBER = re.compile(r"(?<![\w.])[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|nan|inf)(?![\w.]*\w)", re.IGNORECASE)
 _UNIT = re.compile(r"\s*(?:s|ms|us|sec|seconds|min|[kmg]i?b|\w+/s)\b", re.IGNORECASE)
@@ -27,6 +30,7 @@ _OTHER = re.compile(
 _EXACT = 1e-6
 """Relative difference of equal numbers: some scripts sum in float32."""
 _SHOWN = 5
+_MOMENTS = ("start", "evaluated")
 
 
 def compare_evaluations(ranks: Path, world: int, one: Path) -> Evaluation | None:
@@ -58,7 +62,27 @@ def compare_evaluations(ranks: Path, world: int, one: Path) -> Evaluation | None
         equal_numbers=equal,
         random=any(ours[key].random or any(rank[key].random for rank in theirs if key in rank) for key in both),
         differing=differing[:_SHOWN],
+        apart=_apart(ranks, world) if differing else "",
     )
+
+
+def _apart(ranks: Path, world: int) -> str:
+    """A tensor in which models of ranks went different ways until the last evaluation, trained or not."""
+    paths = [[rank_folder(ranks, rank) / f"{moment}.safetensors" for rank in range(world)] for moment in _MOMENTS]
+    if not all(path.exists() for moment in paths for path in moment):
+        return ""
+    start, end = ([read_state(path) for path in moment] for moment in paths)
+    for name in end[0]:
+        present = all(name in each for each in [*start, *end])
+        if present and _equal(start, name) and not _equal(end, name):
+            kind, _, tensor = name.partition(": ")
+            return f"{tensor} of a {kind.partition(' ')[0]}"
+    return ""
+
+
+def _equal(states: Sequence[State], name: str) -> bool:
+    first = states[0][name]
+    return all(first.shape == each[name].shape and np.allclose(first, each[name], rtol=_EXACT) for each in states)
 
 
 def read_evaluations(folder: Path, rank: int) -> dict[tuple[int, int], EvaluationSeen]:
@@ -147,6 +171,8 @@ def evaluation_change(evaluation: Evaluation, against: str) -> Change | None:
     if evaluation.differing:
         first = evaluation.differing[0]
         text = f'evaluations of the same weights, of {seen}, differ: "{first.line}", but {first.one:g} in {against}'
+        if evaluation.apart:
+            return Change(verdict="fail", text=f"{text}; {evaluation.apart} differs between ranks", faults=["F61"])
         padded = reference < sum(counts) and max(counts) < reference
         return Change(verdict="fail", text=text, faults=["F70"] if padded else ["F71", "F72"])
     whole = all(each in (0, reference) for each in counts)

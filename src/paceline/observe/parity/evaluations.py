@@ -12,6 +12,7 @@ import msgspec
 import torch
 
 from paceline.observe.call_site import user_place
+from paceline.observe.parity import snapshots
 from paceline.records.parity import EvaluationSeen, SavedFile
 
 _NAMES = 5000
@@ -41,6 +42,8 @@ class EvaluationLog:
         """
         if self._pass is taken_from:
             self._progress()
+        if self._open is None:
+            snapshots.write_tensors(self._folder / "evaluated.safetensors", snapshots.all_models())
         seen = self._open or EvaluationSeen(step=step, samples=0, printed_from=_printed(), printed_to=0)
         self._open = msgspec.structs.replace(seen, samples=seen.samples + samples)
         self._pass, self._batch_at = taken_from, _printed()
