@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import inspect
 import shutil
 import sys
 from pathlib import Path
@@ -27,6 +26,7 @@ from torch.utils.data import dataloader as machinery
 from paceline.observe.call_site import user_place
 from paceline.observe.model_registry import ModelRegistry, parameters_of
 from paceline.observe.parity import snapshots
+from paceline.observe.parity.batch_norm import with_running_statistics
 from paceline.observe.parity.batches import Batches
 from paceline.observe.parity.draws import Draw, DrawRecorder, DrawReplayer
 from paceline.observe.parity.evaluations import EvaluationLog
@@ -107,13 +107,13 @@ class ParityRun(Probe):
         self._replace(DataLoader, "__iter__", self._iterate)
         self._replace(DataLoader, "__init__", self._made)
         self._replace(DataLoader, "__len__", self._length)
-        self._replace(nn.functional, "batch_norm", self._batch_norm)
+        self._replace(nn.functional, "batch_norm", with_running_statistics(self._note, self._adjust))
         session.patch(self, autograd, "_engine_run_backward", after=lambda *_: self._backward_ended())
         session.listen(self, Topic.FORWARD, self._instant)
         session.listen(self, Topic.FORWARD, self._begin)
         session.listen(self, Topic.BACKWARD_BEGINS, self._backward_begins)
         session.patch(self, DistributedDataParallel, "register_comm_hook", before=lambda *_: self._hook_registered())
-        watch_without_effect(session, self, self._adjusted.setdefault, double=self._task.double)
+        watch_without_effect(session, self, self._adjust, double=self._task.double)
         session.listen(self, Topic.STEP_BEGINS, self._step_begins)
         session.listen(self, Topic.STEP_ENDS, self._step_ends)
         session.listen(self, Topic.EVALUATION_BEGINS, self._evaluation)
@@ -482,16 +482,6 @@ class ParityRun(Probe):
     def _evaluation(self) -> None:
         self._instant()
         self._evaluated |= self._session.progress.step >= self._task.steps
-
-    def _batch_norm(self, original: Any, input: Any, mean: Any, var: Any, *args: Any, **kwargs: Any) -> Any:
-        given = inspect.signature(original).bind(input, mean, var, *args, **kwargs)
-        if given.arguments.get("training", False):
-            if mean is None:
-                self._note("batch normalization without running statistics depends on the samples of a rank")
-            else:
-                self._adjust("batch normalization uses its running statistics in both runs")
-                given.arguments["training"] = False
-        return original(*given.args, **given.kwargs)
 
     def _leave_if_all_can(self) -> None:
         """The steps that are compared are done. A rank that left early would take its peers' connections with it."""
