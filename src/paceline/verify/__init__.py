@@ -1,1 +1,1 @@
-"""Proof that several ranks train what one process would: the oracle, and what ranks have to have in common."""
+"""Proof that several ranks train what one process would, and what the script before did."""

@@ -25,7 +25,7 @@ _END_S = 20.0
 
 @dataclass(frozen=True)
 class AuditedRun:
-    """What was seen of an unchanged run.
+    """An unchanged run, as the audits saw it.
 
     Attributes:
         run: its records.

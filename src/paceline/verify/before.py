@@ -43,7 +43,7 @@ class Training:
 
     @property
     def steps(self) -> list[ParityStep]:
-        """Of rank 0."""
+        """Steps of rank 0."""
         return read_steps(self.folder, 0)
 
     def samples_per_step(self) -> int | None:

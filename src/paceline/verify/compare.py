@@ -43,7 +43,7 @@ class Comparison:
         return max(self.relative.items(), key=lambda item: item[1], default=("", 0.0))
 
     def first_off(self, tolerance: float) -> tuple[str, float] | None:
-        """What to name: the parameter, else the buffer, else any tensor that is farthest off; None within tolerance."""
+        """The tensor to name: the parameter, else the buffer, else any tensor that is farthest off; None within tolerance."""
         off = {name: value for name, value in self.relative.items() if not value <= tolerance}
         for kind in ("parameter:", "buffer:", ""):
             if found := {name: value for name, value in off.items() if name.startswith(kind)}:
@@ -51,7 +51,7 @@ class Comparison:
         return None
 
     def equal(self, tolerance: float = TOLERANCE) -> bool:
-        """Whether both have the same tensors, each within the tolerance."""
+        """True if both have the same tensors, each within the tolerance."""
         return not self.missing and not self.extra and self.worst[1] <= tolerance
 
 

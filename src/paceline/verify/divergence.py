@@ -24,7 +24,7 @@ class Found:
 
     @property
     def any_parameter(self) -> bool:
-        """Whether a parameter was compared: counters of an optimizer prove nothing."""
+        """True if a parameter was compared: counters of an optimizer prove nothing."""
         return any(name.startswith("parameter:") for name in self.tensors)
 
 
@@ -73,7 +73,7 @@ def alone(pairs: Pairs) -> list[str]:
 
 
 def meet_again(among: Pairs, tolerance: float) -> list[str]:
-    """Whether ranks hold different parameters for some steps and the same ones later: local SGD."""
+    """Notes that ranks hold different parameters for some steps and the same ones later: local SGD."""
     for _, _, found in among:
         differ = False
         for each in (one for one in found if one.what == "state"):

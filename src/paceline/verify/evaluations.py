@@ -26,7 +26,7 @@ _EVALUATED = re.compile(r"val|test|eval|\bdev\b", re.IGNORECASE)
 _OTHER = re.compile(
     r"time|took|elapsed|\beta\b|speed|throughput|/s\b|mem|\blr\b|rate|rank|world|train|worker", re.IGNORECASE
 )
-"""What is of one rank or of one run by nature."""
+"""Words before numbers that belong to one rank or one run."""
 _EXACT = 1e-6
 """Relative difference of equal numbers: some scripts sum in float32."""
 _SHOWN = 5
@@ -97,7 +97,7 @@ def read_evaluations(folder: Path, rank: int) -> dict[tuple[int, int], Evaluatio
 
 
 def _text(folder: Path, seen: EvaluationSeen) -> str:
-    """What rank 0 prints during an evaluation, without progress: that is of its own samples."""
+    """Output of rank 0 during an evaluation. Progress lines, which are about its own samples, are left out."""
     printed, at = b"", seen.printed_from
     log = (folder / "0" / "stdout.log").read_bytes()
     for start, end in [*seen.progress, (seen.printed_to, seen.printed_to)]:
@@ -155,7 +155,7 @@ def _same(one: str, two: str) -> bool:
 
 
 def evaluation_change(evaluation: Evaluation, against: str) -> Change | None:
-    """What evaluations of the same weights disagree in.
+    """The difference of two evaluations of the same weights, if there is one.
 
     Numbers of samples alone prove nothing: some scripts drop what a sampler has padded before they compute a result.
 

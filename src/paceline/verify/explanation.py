@@ -18,7 +18,7 @@ _EXACT = 1e-6
 
 @dataclass(frozen=True)
 class Explanation:
-    """What makes ranks and one process differ.
+    """The reason why ranks and one process differ.
 
     Attributes:
         text: in words.
@@ -33,7 +33,7 @@ class Explanation:
 
 @dataclass(frozen=True)
 class Taken:
-    """What an optimizer receives at a step.
+    """Gradients that an optimizer receives at a step.
 
     Attributes:
         gradients: as they are before clipping.
@@ -46,7 +46,7 @@ class Taken:
 
 @dataclass(frozen=True)
 class Facts:
-    """What else is known of the step at which gradients differ first.
+    """Further facts of the step at which gradients differ first.
 
     Attributes:
         theirs: of each rank.

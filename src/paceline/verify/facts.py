@@ -59,7 +59,7 @@ def facts_at(step: int, ranks: ScriptRun, one: ScriptRun, alone: Alone) -> Facts
 
 
 def _taken(folder: Path, step: int, optimizer: int) -> Taken | None:
-    """What the optimizer of the first rank takes, as it was after the last backward pass: clipping scales it."""
+    """Gradients that rank 0 receives, as they were after the last backward pass: clipping scales them."""
     line = _line(folder, 0, step, optimizer)
     if line is None:
         return None
@@ -80,7 +80,7 @@ def _line(folder: Path, rank: int, step: int, optimizer: int) -> ParityStep | No
 
 
 def _gathers(folder: Path, step: int) -> bool:
-    """Whether ranks gather tensors before a step, after the one before it."""
+    """True if ranks gather tensors before a step, after the one before it."""
     path = RunDir(folder / "run").events(0)
     return path.exists() and any(
         isinstance(each, Collective) and each.op.startswith(_GATHERS) and each.step == step - 1

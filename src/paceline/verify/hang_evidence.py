@@ -111,7 +111,7 @@ def _collective(stack: str) -> str:
 
 
 def _idle(pids: Sequence[int]) -> dict[int, bool]:
-    """Whether each of these processes, with those that it started, uses no processor for a moment."""
+    """True if each of these processes, with those that it started, uses no processor for a moment."""
     before = {pid: _processor_s(pid) for pid in pids}
     time.sleep(_LOOK_S if pids else 0)
     return {pid: _processor_s(pid) - before[pid] < _BUSY_SHARE * _LOOK_S for pid in pids}

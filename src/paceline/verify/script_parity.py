@@ -37,7 +37,7 @@ _FEW = 5
 
 @dataclass(frozen=True)
 class Question:
-    """What is verified.
+    """A question to `verify_script`.
 
     Attributes:
         job: the script.
@@ -66,7 +66,7 @@ class Question:
 
 @dataclass
 class _Evidence:
-    """What has been run so far."""
+    """All runs so far."""
 
     question: Question
     findings: list[Finding]
@@ -78,7 +78,7 @@ class _Evidence:
     runs: int = 0
 
     def task(self) -> ParityTask:
-        """Of the ranks that record."""
+        """The task of the ranks that record."""
         steps = self.question.steps if self.double else min(self.question.steps, _FEW)
         return ParityTask(folder="", steps=steps, double=self.double, world=self.question.world)
 

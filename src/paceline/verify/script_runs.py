@@ -176,7 +176,7 @@ def run_script(
 
 
 def read_task(folder: Path) -> ParityTask:
-    """What the ranks of a run were asked to do."""
+    """The task of the ranks of a run."""
     return msgspec.json.decode((folder / "task.json").read_bytes(), type=ParityTask)
 
 

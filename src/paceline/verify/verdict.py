@@ -20,7 +20,7 @@ _MOST = 4
 
 @dataclass(frozen=True)
 class Circumstances:
-    """What else a verdict depends on.
+    """Further facts that a verdict depends on.
 
     Attributes:
         own: why the method itself gives another result on several ranks.

@@ -1,4 +1,4 @@
-"""What a rank does between training steps: how many samples it evaluates, what it prints meanwhile, what it saves."""
+"""Evaluations of a rank: samples, output, and the files that it saves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a script asks of torch to be faster, and what has no effect in a parity run: the result says so."""
+"""Notes uses of torch.compile and autocast, which have no effect in a parity run."""
 
 from __future__ import annotations
 
