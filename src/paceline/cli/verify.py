@@ -172,7 +172,7 @@ def _check_task(given: argparse.Namespace) -> None:
 
 
 def parity_card(result: ParityResult, path: Path, width: int | None = None) -> str:
-    """The card of a result.
+    """The card of a result. Paths below the working directory are relative to it.
 
     Args:
         result: what was found.
@@ -209,7 +209,9 @@ def parity_card(result: ParityResult, path: Path, width: int | None = None) -> s
         rows.append(("audits" if number == 0 else "", f"{each.severity} {each.code} {each.name}: {each.message}"))
     rows.append(("record", str(path)))
     title = f"paceline verify: {' '.join(result.command)} on {result.world} ranks and in one process"
-    return text_card(title, rows, label=14, width=width)
+    here = f"{os.getcwd()}/"  # noqa: PTH109
+    shown = [(label, text.replace(here, "")) for label, text in rows]
+    return text_card(title.replace(here, ""), shown, label=14, width=width)
 
 
 def _before_rows(result: ParityResult) -> list[tuple[str, str]]:
