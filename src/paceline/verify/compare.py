@@ -43,7 +43,7 @@ class Comparison:
         return max(self.relative.items(), key=lambda item: item[1], default=("", 0.0))
 
     def first_off(self, tolerance: float) -> tuple[str, float] | None:
-        """The tensor to name: the parameter, else the buffer, else any tensor that is farthest off; None within tolerance."""
+        """The parameter that is farthest off, else the buffer, else any tensor; None within tolerance."""
         off = {name: value for name, value in self.relative.items() if not value <= tolerance}
         for kind in ("parameter:", "buffer:", ""):
             if found := {name: value for name, value in off.items() if name.startswith(kind)}:
