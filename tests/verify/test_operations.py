@@ -6,7 +6,9 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import torch
 
+from paceline.observe.parity.operations import OperationLog
 from paceline.records.parity import Operation, rank_folder
 from paceline.records.place import Place
 from paceline.verify.operations import first_operation
@@ -64,3 +66,17 @@ def test_operations_that_only_one_side_has_are_left_out(tmp_path: Path) -> None:
 def test_missing_records_prove_nothing(tmp_path: Path) -> None:
     """A rank may end before its first backward pass."""
     assert first_operation(tmp_path, 2, tmp_path, double=True) is None
+
+
+def test_operations_that_compute_nothing_are_not_noted(tmp_path: Path) -> None:
+    """Views and fresh memory differ between runs, though nothing is wrong."""
+    path, x = tmp_path / "operations.jsonl", torch.ones(4, 2)
+    log = OperationLog(path, aside=lambda: False)
+    log.__enter__()  # `close` leaves it
+    torch.empty_like(x).mul_(0.0)
+    x[0].sum()
+    log.close()
+    names = [msgspec.json.decode(line, type=Operation).name for line in path.read_bytes().splitlines()]
+
+    assert [name for name in names if name.partition(".")[0] in ("empty_like", "select")] == []
+    assert "sum.default" in names

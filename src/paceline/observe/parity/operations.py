@@ -17,6 +17,8 @@ from paceline.observe.call_site import user_place
 from paceline.records.parity import Operation
 
 _MOST = 5000
+_UNDEFINED = ("aten.empty", "aten.new_empty")
+"""Operations that give memory as it is."""
 
 
 class OperationLog(TorchDispatchMode):
@@ -39,8 +41,9 @@ class OperationLog(TorchDispatchMode):
         """Call the operation."""
         result = func(*args, **(kwargs or {}))
         first = result[0] if isinstance(result, tuple) and result else result
-        counts = self._open and func.namespace == "aten" and not func.is_view  # a view of one sample computes nothing
-        if counts and len(self._found) < _MOST and not self._aside() and _dense(first):
+        counts = func.namespace == "aten" and not func.is_view  # a view of one sample computes nothing
+        counts = counts and not str(func).startswith(_UNDEFINED)
+        if self._open and counts and len(self._found) < _MOST and not self._aside() and _dense(first):
             wide = first.detach().double()
             sums = torch.stack([wide.sum(), wide.abs().sum()])
             self._found.append((str(func), list(first.shape), sums, user_place()))
