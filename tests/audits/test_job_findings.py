@@ -50,7 +50,7 @@ def test_each_failed_attempt_is_a_finding_with_rank_line_and_evidence() -> None:
     assert (first.code, first.name, first.severity, first.rank) == ("DP180", "rank-failed", "error", 1)
     assert (first.path, first.line) == ("train.py", 7)
     assert (first.message, first.advice) == ("rank 1 failed first: ValueError: boom", "read")
-    assert first.evidence == {"source": "run", "attempt": 1, "rows": ROWS}
+    assert first.evidence == {"source": "run", "attempt": 1, "rows": ROWS, "finished": False}
     assert (second.path, second.line, second.evidence["attempt"]) == (None, None, 2)
 
 

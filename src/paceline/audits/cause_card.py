@@ -35,6 +35,7 @@ def as_record(cause: RootCause) -> Cause:
         rows=[*_rows(cause), *_other_rows(cause), ("next", _next_step(cause))],
         place=None if cause.first.raised is None else cause.first.raised.at,
         sure=cause.sure,
+        finished=cause.kind == "failed" and cause.first.aborted_after_success,
     )
 
 

@@ -41,5 +41,5 @@ def _finding(attempt: Attempt, cause: Cause) -> Finding:
         path=cause.place.path if cause.place is not None else None,
         line=cause.place.line if cause.place is not None else None,
         rank=cause.rank,
-        evidence={"source": "run", "attempt": attempt.attempt, "rows": cause.rows},
+        evidence={"source": "run", "attempt": attempt.attempt, "rows": cause.rows, "finished": cause.finished},
     )

@@ -39,6 +39,8 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The line of the user's code that raised; None when not known."""
     sure: bool = True
     """False where the evidence allows another cause."""
+    finished: bool = False
+    """The rank had done its work: gloo sometimes aborts a process at its exit."""
 
 
 class Attempt(Event, frozen=True, kw_only=True, tag="attempt"):

@@ -68,8 +68,11 @@ def give_verdict(result: ParityResult, found: Found, around: Circumstances) -> P
 
 
 def with_audits(result: ParityResult, before: str) -> ParityResult:
-    """The same result, which fails where an audit of the unchanged run found an error."""
-    errors = [each for each in result.findings if each.severity == "error"]
+    """The same result, which fails where an audit of the unchanged run found an error.
+
+    A process that is aborted at its exit has done its work.
+    """
+    errors = [each for each in result.findings if each.severity == "error" and not each.evidence.get("finished")]
     if not errors:
         return result
     reason = f"{before} an audit found an error: {errors[0].message}"
