@@ -96,9 +96,9 @@ class Progress:
     digests: bool = True
     """State is digested before and after it."""
     samples: int = 0
-    """That this rank took from loaders it trains on; up to the last time that their batches were noted."""
+    """Samples taken from training loaders, as of the last time that batches were noted."""
     loss_scale: float | None = None
-    """Of a GradScaler; NaN where it was not looked at."""
+    """Scale of the GradScaler; NaN if it was not read."""
     scheduler_steps: int = 0
     backwards: int = 0
     """Backward passes, one that is under way included."""

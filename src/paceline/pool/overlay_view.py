@@ -161,5 +161,5 @@ def _inside(folder: Path) -> list[Path]:
 
 
 def _escaped(folder: Path) -> str:
-    """As an option of a mount."""
+    """Escape a path for a mount option."""
     return re.sub(r"([\\:,])", r"\\\1", str(folder))

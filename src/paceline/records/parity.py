@@ -89,7 +89,7 @@ class ParityStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     loss: float | None = None
     """Where the last of them began."""
     samples: int | None = None
-    """That this rank took from loaders for it; None where batches come from elsewhere."""
+    """Samples that this rank took from loaders for the step; None where batches come from elsewhere."""
     norm: float | None = None
     """Of the gradients after the last backward pass, before clipping."""
     early_clips: int = 0

@@ -71,7 +71,7 @@ def audited_run(job: ScriptJob, world: int, folder: Path, patience_s: float, *, 
         try:
             ranks.wait(patience_s)
         except subprocess.TimeoutExpired:
-            pass
+            pass  # findings so far are kept
         finally:
             _end(ranks)
     observed = read_observation(RunDir(folder))

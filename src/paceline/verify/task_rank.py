@@ -157,7 +157,7 @@ def _train_as_rank(job: ScriptJob, task: ParityTask, trace: _Trace) -> None:
         train(built)
         trace.stepped()  # the training is shorter
     except _EnoughSteps:
-        pass
+        pass  # all steps that are compared are recorded
     built.recorder.close()
 
 

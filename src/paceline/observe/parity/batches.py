@@ -46,7 +46,7 @@ class Batches:
         torch.save((batch, rows), batch_file(Path(self._task.folder), self._rank, (number, self._next(number))))
 
     def replays(self, key: Pass) -> bool:
-        """Whether ranks trained on this pass."""
+        """True if ranks trained on this pass."""
         if key not in self._numbers:
             number = sum(each is not None for each in self._numbers.values())
             there = any(batch_file(self._source, rank, (number, 0)).exists() for rank in range(self._task.world))
@@ -92,7 +92,7 @@ class Batches:
         torch.save(tensors, input_file(Path(self._task.folder), self._rank, number))
 
     def is_input(self, number: int, tensors: list[Tensor]) -> bool:
-        """Whether a forward pass is given what ranks were given."""
+        """True if a forward pass gets the inputs that ranks got."""
         task, ranks = self._task, range(self._task.world)
         if task.interleave:
             ranks, number = range(number % task.world, number % task.world + 1), number // task.world

@@ -55,7 +55,7 @@ class EvaluationLog:
         self._pass = None
 
     def _progress(self) -> None:
-        """What was printed since the last batch tells of the samples so far."""
+        """Count output since the last batch as progress."""
         now = _printed()
         if self._open is not None and now > self._batch_at:
             self._open = msgspec.structs.replace(self._open, progress=[*self._open.progress, (self._batch_at, now)])

@@ -191,7 +191,7 @@ class ParityRun(Probe):
         return self._session.progress.step < self._awaited and not self._models.any_wrapped
 
     def _draws_to_train(self) -> bool:
-        """Whether the random number that is drawn now belongs to a training step."""
+        """True if the current random draw belongs to a training step."""
         if self._trains():
             return True
         if not self._within_loader:

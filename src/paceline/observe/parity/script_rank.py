@@ -36,7 +36,7 @@ class ScriptJob(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def command(self) -> list[str]:
-        """As it follows the name of a launcher."""
+        """Arguments for a launcher such as torchrun: the script and its own arguments."""
         before = ["--task"] if self.is_task else ["-m"] if self.module else []
         return [*before, self.script, *self.arguments]
 

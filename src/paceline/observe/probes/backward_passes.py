@@ -151,7 +151,7 @@ class BackwardPasses(Probe):
 
 
 def in_backward() -> bool:
-    """Whether the autograd engine calls this code."""
+    """True within a backward pass of the autograd engine."""
     return torch._C._current_graph_task_id() != -1
 
 
