@@ -1,9 +1,9 @@
 """The training that bench/observer.py times: DDP on synthetic data, in blocks with and without the observer."""
 
+import itertools
 import json
 import random
 import resource
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,22 +38,24 @@ def run(given: bytes) -> int:
     session = None
     if job["observe"]:
         from paceline.observe.attach import attach_to_rank
-        from paceline.observe.probes.data_loaders import DataLoaders
 
         session = attach_to_rank().session
-        loaders = next(probe for probe in session.probes if isinstance(probe, DataLoaders))
-        loaders._every_pass = True  # blocks are short passes: record the indices of each, as in a first epoch
-    training = _training(job["step_ms"], job["steps"])
-    for _ in range(-(-WARM_UP // job["steps"])):
-        next(training)
+    training = _Training(job["step_ms"], WARM_UP + len(KINDS) * job["rounds"] * job["steps"])
+    # Two long passes over the loader, one of which begins under observation.
+    watched = iter(training.loader)
+    training.block(watched, WARM_UP)
+    if session is not None:
+        session.disarm()
+    plain = iter(training.loader)
     found: dict[str, Any] = {kind: {"step_s": [], "cpu_s": [], "recorded": []} for kind in KINDS}
     order = random.Random(0)  # all ranks choose the same order
     for _ in range(job["rounds"]):
         for kind in order.sample(KINDS, len(KINDS)):
+            observed = kind == "observed"
             if session is not None:
-                (session.arm if kind == "observed" else session.disarm)()
+                (session.arm if observed else session.disarm)()
             first = session.progress.step if session is not None else 0
-            block = next(training)
+            block = training.block(watched if observed else plain, job["steps"])
             for number, name in enumerate(("step_s", "cpu_s")):
                 found[kind][name].append([each[number] for each in block])
             # The first step of a block is not timed.
@@ -66,30 +68,34 @@ def run(given: bytes) -> int:
     return 0
 
 
-def _training(step_ms: int, steps: int) -> Iterator[list[tuple[float, float]]]:
-    """Train an epoch at each `next`. Yields seconds and processor time of each step but the first."""
-    torch.manual_seed(0)
-    width, samples = WIDTHS[step_ms], BATCH * dist.get_world_size() * steps
-    data = TensorDataset(torch.randn(samples, 32), torch.randint(0, 10, (samples,)))
-    sampler = DistributedSampler(data)
-    loader = DataLoader(data, batch_size=BATCH, sampler=sampler)
-    model = DistributedDataParallel(
-        nn.Sequential(
-            nn.Linear(32, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(),
-            nn.Linear(width, 10),
-        )
-    )  # fmt: skip
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1000)
-    for epoch in range(sys.maxsize):
-        sampler.set_epoch(epoch)
+class _Training:
+    """DDP on synthetic data, `steps` at most in a pass over `loader`."""
+
+    def __init__(self, step_ms: int, steps: int) -> None:
+        torch.manual_seed(0)
+        width, samples, features = WIDTHS[step_ms], BATCH * dist.get_world_size() * steps, 32
+        # Windows over one row of numbers: as many samples as the pass needs, without their memory.
+        inputs = torch.randn(samples + features).as_strided((samples, features), (1, 1))
+        data = TensorDataset(inputs, torch.randint(0, 10, (samples,)))
+        self.loader = DataLoader(data, batch_size=BATCH, sampler=DistributedSampler(data))
+        self._model = DistributedDataParallel(
+            nn.Sequential(
+                nn.Linear(features, width), nn.ReLU(), nn.Linear(width, width), nn.ReLU(), nn.Linear(width, width),
+                nn.ReLU(), nn.Linear(width, 10),
+            )
+        )  # fmt: skip
+        self._optimizer = torch.optim.SGD(self._model.parameters(), lr=0.01, momentum=0.9)
+        self._scheduler = torch.optim.lr_scheduler.StepLR(self._optimizer, 1000)
+
+    def block(self, batches: Iterator[Any], steps: int) -> list[tuple[float, float]]:
+        """Train on the next batches. Returns seconds and processor time of each step but the first."""
         dist.barrier()
         clock: list[tuple[float, float]] = []
-        for x, y in loader:
-            loss = nn.functional.cross_entropy(model(x), y)
-            optimizer.zero_grad()
+        for x, y in itertools.islice(batches, steps):
+            loss = nn.functional.cross_entropy(self._model(x), y)
+            self._optimizer.zero_grad()
             loss.backward()
-            optimizer.step()
-            scheduler.step()
+            self._optimizer.step()
+            self._scheduler.step()
             clock.append((time.perf_counter(), time.process_time()))
-        yield [(wall - last, used - spent) for (wall, used), (last, spent) in zip(clock[1:], clock, strict=False)]
+        return [(after[0] - before[0], after[1] - before[1]) for before, after in itertools.pairwise(clock)]

@@ -136,8 +136,7 @@ def write_run(
                 events.write(event)
     writer = LedgerWriter(run)
     for (loader, number, rank), batches in (ledger or {}).items():
-        for index, batch in enumerate(batches):
-            writer.add(rank, 1, (loader, number, index), array("q", batch))
+        writer.add(rank, 1, (loader, number), [(index, array("q", batch)) for index, batch in enumerate(batches)])
     if found is not None:
         write_observation(run, found)
     return path

@@ -106,7 +106,7 @@ def test_of_a_job_that_was_started_again_the_last_attempt_is_counted(tmp_path):
     run = RunDir(write_run(tmp_path / "train", {0: [begun()]}, world=1))
     writer = LedgerWriter(run)
     for attempt, batch, indices in [(1, 0, [0, 1]), (1, 1, [2, 3]), (2, 0, [4, 5]), (2, 1, [6, 7])]:
-        writer.add(0, attempt, (0, 0, batch), array("q", indices))
+        writer.add(0, attempt, (0, 0), [(batch, array("q", indices))])
 
     (one,) = ledger_maps(run, observed_job(run), 1)
 

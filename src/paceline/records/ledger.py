@@ -10,8 +10,9 @@ import itertools
 import os
 import re
 import struct
+import sys
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,20 +36,21 @@ class LedgerWriter:
         self._run = run
         self._rows: dict[Path, int] = {}
 
-    def add(self, rank: int, attempt: int, at: tuple[int, int, int], indices: array[int]) -> None:
-        """Add the indices of one batch; `at` is its loader, its pass, and the batch in it."""
-        loader, number, batch = at
+    def add(self, rank: int, attempt: int, at: tuple[int, int], batches: Iterable[tuple[int, array[int]]]) -> None:
+        """Add batches of one pass, each its number and its indices; `at` is the loader and the pass."""
+        loader, number = at
         path = self._run.ledger(loader, number, rank, attempt)
         new = path not in self._rows
         if new:
             make_dirs(path.parent)
-        rows = self._rows.get(path, 0) + len(indices)
+        content = b"".join(_rows(batch, indices) for batch, indices in batches)
+        rows = self._rows.get(path, 0) + len(content) // _ROW.size
         with path.open("wb" if new else "r+b") as file:
             if new:
                 file.write(self._header(0))
             # The header names the rows only when they are there: a full disk leaves an array without them.
             file.seek(0, os.SEEK_END)
-            file.write(b"".join(_ROW.pack(batch, index) for index in indices))
+            file.write(content)
             file.flush()
             file.seek(0)
             file.write(self._header(rows))
@@ -59,6 +61,15 @@ class LedgerWriter:
         text = f"{{'descr': [('batch', '<i8'), ('index', '<i8')], 'fortran_order': False, 'shape': ({rows},), }}"
         length = _HEADER_BYTES - 10
         return b"\x93NUMPY\x01\x00" + struct.pack("<H", length) + text.ljust(length - 1).encode() + b"\n"
+
+
+def _rows(batch: int, indices: array[int]) -> bytes:
+    rows = array("q", bytes(_ROW.size * len(indices)))
+    rows[::2] = array("q", [batch]) * len(indices)
+    rows[1::2] = indices
+    if sys.byteorder == "big":
+        rows.byteswap()
+    return rows.tobytes()
 
 
 class LedgerFile(NamedTuple):

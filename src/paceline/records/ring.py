@@ -28,7 +28,7 @@ OBSERVE_VARIABLE = "PACELINE_OBSERVE"
 """Set to 0 by a user who wants plain torchrun."""
 
 CAPACITY = 4 << 20
-"""Bytes of data. The launcher reads every 0.1 s, so a rank can write 40 MB/s."""
+"""Bytes of data. The launcher reads every 0.25 s, so a rank can write 16 MB/s."""
 _MAGIC = int.from_bytes(b"PLRING01", "little")
 _HEADER_BYTES = 128
 _PREFIX = struct.Struct("=IB")
