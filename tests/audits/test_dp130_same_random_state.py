@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from paceline.audits.dp130_same_random_state import SameRandomState
-from tests.audits.loader_events import drawn, judged
+from tests.audits.loader_events import begun, drawn, judged
 
 DROPOUT = {"dropout": 2}
 
@@ -61,6 +61,24 @@ def test_states_of_their_own_are_right():
 def test_equal_states_do_not_matter_without_dropout():
     """Nothing of the model draws from them."""
     assert judged(SameRandomState, [[drawn(step, torch=f"s{step}") for step in (1, 2)] for _ in range(2)]) == []
+
+
+def test_equal_states_that_change_within_a_pass_give_equal_noise():
+    """The training loop draws timesteps or noise from them."""
+    ranks = [[begun(step=0), *(drawn(step, torch=f"s{step}") for step in (1, 2))] for _ in range(2)]
+
+    (found,) = judged(SameRandomState, ranks)
+
+    assert (found.severity, found.faults) == ("info", ["F64"])
+    assert "training steps draw from it" in found.message
+
+
+@pytest.mark.parametrize("step", [1, 2])
+def test_a_state_that_changes_between_passes_was_changed_by_the_loader(step):
+    """Each pass draws a seed for its workers and its order."""
+    ranks = [[begun(step=0), drawn(1, torch="a"), begun(step=step), drawn(2, torch="b")] for _ in range(2)]
+
+    assert judged(SameRandomState, ranks) == []
 
 
 def test_a_generator_that_is_not_used_does_not_matter():

@@ -5,7 +5,9 @@ What it finds:
     machine.
 
 Why it matters:
-    Dropout masks and augmentations are the same on all ranks, so a batch has less variety than its size says.
+    Dropout masks, noise and augmentations are the same on all ranks, so a batch has less variety than its size says.
+    torch's own generators count where the model has dropout, or where their state changes between two steps of one pass
+    over a loader: a loader draws from them itself, once a pass.
 
 Repair:
     Build the model with a common seed, then `torch.manual_seed(seed + rank)` (and NumPy's and Python's generators)
@@ -23,6 +25,7 @@ References:
 
 from __future__ import annotations
 
+import itertools
 from collections import defaultdict
 
 from paceline.audits.across_ranks import AcrossRanks
@@ -30,6 +33,7 @@ from paceline.audits.audit import Audit
 from paceline.audits.run_state import RunState
 from paceline.records.event import Event, attempt_of
 from paceline.records.observed import Fingerprint
+from paceline.records.observed_rank import LoaderBegun
 from paceline.records.schema import Finding
 
 _PREFIX = "random:"
@@ -51,8 +55,12 @@ class SameRandomState(Audit):
         self._prints: AcrossRanks[dict[str, str]] = AcrossRanks()
         self._states: dict[str, dict[int, dict[int, str]]] = defaultdict(dict)
         """By generator and step, the digest on each rank."""
+        self._begun: set[int] = set()
+        """Steps after which a rank began a pass over a loader."""
 
     def feed(self, rank: int, event: Event) -> None:
+        if isinstance(event, LoaderBegun):
+            self._begun.add(event.step)
         if not isinstance(event, Fingerprint) or event.moment != "state":
             return
         states = {name: value for name, value in event.digests.items() if name.startswith(_PREFIX)}
@@ -80,7 +88,17 @@ class SameRandomState(Audit):
         return f"random states after {len(steps)} steps" if steps else ""
 
     def _matters(self, name: str) -> bool:
-        return not _is_mask(name) or self.run.parallel.dropout > 0
+        return not _is_mask(name) or self.run.parallel.dropout > 0 or self._drawn_in_a_pass(name)
+
+    def _drawn_in_a_pass(self, name: str) -> bool:
+        """The state of the first rank changed between steps of one pass over a loader."""
+        states = {step: ranks[min(ranks)] for step, ranks in self._states[name].items()}
+        return any(
+            states[before] != states[after]
+            and min(self._begun, default=after) < before
+            and not any(before <= step <= after for step in self._begun)
+            for before, after in itertools.pairwise(sorted(states))
+        )
 
     def _same(self, name: str, *, per_host: bool) -> bool:
         """Equal at all compared steps, and used between them."""
@@ -105,9 +123,10 @@ class SameRandomState(Audit):
     def _found(self, names: list[str], who: str, seed: str, faults: tuple[str, ...]) -> Finding:
         steps = sorted(self._states[names[0]])
         generators = " and ".join(_NAMES.get(name, name) for name in names)
-        effect = (
-            f"; dropout masks are the same ({self.run.parallel.dropout} layers)" if any(map(_is_mask, names)) else ""
-        )
+        effect = ""
+        if any(map(_is_mask, names)):
+            layers = self.run.parallel.dropout
+            effect = f"; dropout masks are the same ({layers} layers)" if layers else "; training steps draw from it"
         return self.finding(
             "info",
             f"{who} have the same random state of {generators} after steps {steps[0]} to {steps[-1]}{effect}",
