@@ -39,7 +39,7 @@ _CPP_LINES = 4
 
 
 def consequence_of(raised: Raised | None) -> Consequence | None:
-    """What an exception, or an earlier one of its chain, says about a peer; None when it is a failure of its own."""
+    """Name the failure of a peer that caused an exception or one of its chain; None for a failure of its own."""
     if raised is None:
         return None
     for text in (f"{raised.summary}\n{raised.detail}", *raised.earlier):

@@ -67,7 +67,7 @@ class ParametersOutsideWrapper(ReplicaAudit):
         return [self._found(seen, None)] if any(map(_outside, seen.outside)) else []
 
     def _covered(self, seen: OptimizerSeen) -> bool:
-        """Whether fingerprints have them; while none was compared after a step, evidence may still come."""
+        """True if fingerprints have them; while none was compared after a step, evidence may still come."""
         stepped = any(moment in ("state", "end") for _, moment in self.replicas.compared)
         return not stepped or self.replicas.covers([name for name in seen.outside if _outside(name)])
 

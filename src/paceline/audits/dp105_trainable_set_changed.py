@@ -95,7 +95,7 @@ class TrainableSetChanged(ReplicaAudit):
 
 
 def _named(change: TrainableChanged) -> list[str]:
-    """As fingerprints name them."""
+    """Names in the form that fingerprints use."""
     prefix = f"{change.number}/" if change.number else ""
     names = change.added or change.removed
     return [name if "/" in name else f"{prefix}{name}" for name in names]

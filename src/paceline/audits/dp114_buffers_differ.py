@@ -175,6 +175,6 @@ def _differing(ranks: dict[int, Window], *, any_model: bool) -> list[str]:
 
 
 def _together(ranks: dict[int, Window]) -> bool:
-    """Whether the ranks make one metric: each evaluates a part, or they reduce."""
+    """True if the ranks make one metric: each evaluates a part, or they reduce."""
     orders = {each.ended.order for each in ranks.values() if each.ended}
     return len(orders) > 1 or any(each.sharded or each.reduced for each in ranks.values())

@@ -103,7 +103,7 @@ class IdenticalBatches(Audit):
         return ("F02", "F01") if loader.sampler in TORCH_SAMPLERS and not loader.sampler_facts else ("F02",)
 
     def _indices_differ(self, found: Identical) -> bool:
-        """Whether the ranks were given other samples by their samplers."""
+        """True if samplers gave the ranks different samples."""
         keys = [_pass(found, rank) for rank in found.ranks[:2]]
         indices = [self._indices.get((key, found.first.batch or 0)) for key in keys]
         if None not in indices:

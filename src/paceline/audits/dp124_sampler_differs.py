@@ -105,7 +105,7 @@ def _key(begun: dict[int, LoaderBegun]) -> tuple[tuple[int, int, int], ...]:
 
 
 def _differing(begun: dict[int, LoaderBegun], world: int) -> str | None:
-    """Of samplers that are made for all ranks of the job, what differs and must not."""
+    """Return settings that differ between ranks, of samplers that are made for all ranks of the job."""
     facts = [one.sampler_facts for one in begun.values()]
     if not any(one.get("num_replicas") == world for one in facts):
         return None
@@ -120,7 +120,7 @@ def _differing(begun: dict[int, LoaderBegun], world: int) -> str | None:
 
 
 def _counted(each: SharedPass | None) -> tuple[str, dict[str, Any]]:
-    """What the ledger says of the pass: samples that two ranks read, and those that none did."""
+    """Count samples of the pass in the ledger: those that two ranks read, and those that none did."""
     bits = each.bits if each is not None and each.exhausted else None
     samples = each.first.root_samples if each is not None else None
     if bits is None or not samples or each is None or each.first.subset is not None:

@@ -149,6 +149,6 @@ class DataSetDiffers(Audit):
 
 
 def _loop(begun: LoaderBegun) -> _Loop:
-    """What a loader has in common on all ranks even where its data differ."""
+    """Identify a loader on all ranks, also where its data differ."""
     where = (begun.place.path, begun.place.line) if begun.place else begun.loader
     return attempt_of(begun), where, begun.dataset, begun.batch_size, begun.loader_class, begun.iterable

@@ -78,7 +78,7 @@ class SharedPass:
 
     @property
     def first(self) -> LoaderBegun:
-        """As rank 0 began it, or the lowest rank that did."""
+        """The event of rank 0, or of the lowest rank that began the pass."""
         return self.begun[min(self.begun)]
 
     @property
@@ -199,7 +199,7 @@ class LoaderPasses:
         self._bytes += found.indices.size_bytes - before
 
     def _late(self, rank: int, found: RankPass) -> bool:
-        """Whether the pass is known to be one of those whose indices are not kept."""
+        """True if the pass is known to be one of those whose indices are not kept."""
         if found.begun is None:
             return False
         passes = self._series[series_of(found.begun)][rank]
@@ -213,7 +213,7 @@ def _all(values: dict[int, T | None]) -> dict[int, T]:
 
 
 def series_of(begun: LoaderBegun) -> Series:
-    """What the passes of one loop over one kind of loader have in common on all ranks."""
+    """Identify the passes of one loop over one kind of loader on all ranks."""
     where = (begun.place.path, begun.place.line) if begun.place else begun.loader
     kind = (begun.dataset, begun.samples, begun.batch_size, begun.sampler, begun.loader_class, begun.iterable)
     return (attempt_of(begun), where, *kind)
@@ -226,7 +226,7 @@ def replicas_of(begun: LoaderBegun) -> int:
 
 
 def same_data(begun: Iterable[LoaderBegun]) -> bool | None:
-    """Whether ranks hold the same root data set; None where the events do not say.
+    """True if ranks hold the same root data set; None where the events do not say.
 
     Equal attributes prove nothing: a data set may draw its samples at random.
     """

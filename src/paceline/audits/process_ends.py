@@ -49,7 +49,7 @@ def ending(exit_code: int | None) -> str:
 
 
 def advice(exit_code: int | None) -> str:
-    """What to do about an end without an exception."""
+    """Advise on an end without an exception."""
     name = signal_name(exit_code)
     if name:
         return _ADVICE.get(name, "the end of the log may say more")

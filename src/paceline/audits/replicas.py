@@ -33,7 +33,7 @@ def any_name(name: str) -> bool:
 
 
 def of_wrapped(name: str) -> bool:
-    """Whether a tensor's name is that of a wrapped model: `fc.weight`, `1/fc.weight`, but not `Loss/weight`."""
+    """True if a tensor's name is that of a wrapped model: `fc.weight`, `1/fc.weight`, but not `Loss/weight`."""
     prefix, slash, _ = name.partition("/")
     return not slash or prefix.isdigit()
 
@@ -128,7 +128,7 @@ class Replicas:
         return trained_on and over and not later and not self.on_purpose
 
     def covers(self, names: list[str]) -> bool:
-        """Whether fingerprints that were compared after a step have all these parameters."""
+        """True if fingerprints that were compared after a step have all these parameters."""
         named = {name.removeprefix("parameter:") for name in self._named}
         named |= {name.rpartition("/")[2] for name in named}
         return any(moment in ("state", "end") for _, moment in self.compared) and named.issuperset(names)
@@ -212,7 +212,7 @@ def effect(difference: Difference) -> str:
 
 
 def evidence(difference: Difference | None) -> dict[str, Any]:
-    """What a finding keeps of a difference."""
+    """Return the evidence of a difference for a finding."""
     if difference is None:
         return {}
     return {

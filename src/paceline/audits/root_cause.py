@@ -40,7 +40,7 @@ _TEARDOWN_S = 30.0
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a rank left behind.
+    """The records that a rank left.
 
     Attributes:
         folder: the directory of its logs; None when there is none.
@@ -207,14 +207,14 @@ def _kind(
 
 
 def _stopped(end: RankExit, code: int, *, alone: bool) -> bool:
-    """Whether the launcher ended the rank. If that was not recorded, SIGTERM among failures counts."""
+    """True if the launcher ended the rank. If that was not recorded, SIGTERM among failures counts."""
     if end.stopped is None or end.after_s is None:
         return not alone and code in (-signal.SIGTERM, 128 + signal.SIGTERM)
     return end.stopped and (code < 0 or code in (128 + signal.SIGTERM, 128 + signal.SIGINT))
 
 
 def _recorded(error: dict[str, Any] | None) -> Raised | None:
-    """What `@record` wrote: {"message": {"message": str, "extraInfo": {"py_callstack": str, ...}}} or a text."""
+    """The file of `@record`: {"message": {"message": str, "extraInfo": {"py_callstack": str, ...}}} or a text."""
     message = (error or {}).get("message")
     if isinstance(message, str):
         return Raised(message.strip().splitlines()[0] if message.strip() else message)

@@ -107,7 +107,7 @@ class RunJudge:
                 self.steps = max(self.steps, event.step)
 
     def findings(self) -> list[Finding]:
-        """What is wrong so far: errors first, then by code.
+        """Return the findings so far: errors first, then by code.
 
         That ranks diverge (DP101) is left out where another finding says why.
         """
@@ -126,7 +126,7 @@ class RunJudge:
         return sorted(found, key=lambda one: (by_severity(one), one.code))
 
     def looked_at(self) -> dict[str, list[str]]:
-        """What was judged, by topic, without repetitions; a topic without data has an empty list."""
+        """List the judged data by topic, without repetitions; a topic without data has an empty list."""
         found: dict[str, list[str]] = {topic: [] for topic in TOPICS}
         for audit in self.audits:
             if audit.code not in self.failed and (text := audit.looked_at()) and text not in found[audit.topic]:
@@ -134,7 +134,7 @@ class RunJudge:
         return found
 
     def not_observed(self) -> list[NotObserved]:
-        """What was not observed, and why: in the words of probes, then ranks, topics and audits without data."""
+        """List signals that were not observed, with reasons: of probes, then ranks, topics and audits without data."""
         found = []
         for what, (why, ranks) in self._missing.items():
             where = "" if ranks >= self.ranks else f" ({ranks_text(sorted(ranks))})"

@@ -66,7 +66,7 @@ def parse_trace(text: str) -> Raised | None:
 
 
 def _begins(line: str) -> bool:
-    """Whether a traceback begins here; a progress bar may stand in the same line before it."""
+    """True if a traceback begins here; a progress bar may stand in the same line before it."""
     return line.endswith(_HEADER)
 
 

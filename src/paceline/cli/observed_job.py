@@ -17,7 +17,7 @@ from paceline.records.schema import Finding
 
 
 class Observation:
-    """What was observed of a job, and what was not.
+    """The observation of a job: findings, card and record.
 
     Args:
         run: its directory.

@@ -64,7 +64,7 @@ def exit_code(stop: KeyboardInterrupt) -> int:
 
 
 def words(stop: KeyboardInterrupt) -> str:
-    """What happened, in one line."""
+    """Describe the signal in one line."""
     return _STOPS.get(stop.args[0] if stop.args else signal.SIGINT, "interrupted")
 
 

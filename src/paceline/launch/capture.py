@@ -109,7 +109,7 @@ class CapturedLogs(DefaultLogsSpecs):
 
 
 class Channel:
-    """What one worker's stream is written into: a terminal where `stream` is one, else a pipe.
+    """The target of one worker's stream: a terminal where `stream` is one, else a pipe.
 
     Args:
         log: where a copy of all bytes is kept.
@@ -246,7 +246,7 @@ def shower(stream: TextIO) -> Show:
 
 
 def _same_place() -> bool:
-    """Whether our stdout and stderr are the same open terminal, pipe or file."""
+    """True if our stdout and stderr are the same open terminal, pipe or file."""
     try:
         out, err = os.fstat(sys.stdout.fileno()), os.fstat(sys.stderr.fileno())
     except (OSError, ValueError):
@@ -266,7 +266,7 @@ def _may_open_terminals() -> bool:
 
 
 def _like_terminal(slave: int, stream: TextIO) -> None:
-    """As wide as ours, and passing bytes on unchanged: the real terminal adds its own carriage returns."""
+    """Make a terminal as wide as ours that passes bytes on unchanged: the real one adds its own carriage returns."""
     with contextlib.suppress(OSError, termios.error, ValueError):
         mode = termios.tcgetattr(slave)
         mode[1] &= ~termios.OPOST

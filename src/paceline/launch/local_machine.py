@@ -15,7 +15,7 @@ _DEVICES = ("nvidiactl", "nvidia0", "nvgpu", "nvhost-ctrl-gpu", "kfd", "dxg")
 
 
 def may_have_cuda(env: Mapping[str, str] = os.environ, devices: Path = Path("/dev")) -> bool:
-    """Whether this machine may have CUDA devices. False is certain; True means that torch has to count them."""
+    """True if this machine may have CUDA devices: torch has to count them. False is certain."""
     if env.get("CUDA_VISIBLE_DEVICES", "0").strip() in ("", "-1"):
         return False
     return any((devices / name).exists() for name in _DEVICES)

@@ -50,7 +50,7 @@ class RunningRanks:
         self._thread.start()
 
     def ends(self) -> Ends:
-        """What is known so far."""
+        """Return the ends that are known so far."""
         return dict(self._ends)
 
     def exits(self, codes: Mapping[int, int | None]) -> list[RankExit]:

@@ -79,7 +79,7 @@ def observed_environment(rings: Path, environment: Mapping[str, str]) -> dict[st
 
 
 def observation_off(environment: Mapping[str, str]) -> bool:
-    """Whether the user asked for plain torchrun."""
+    """True if the user asked for plain torchrun."""
     return environment.get(OBSERVE_VARIABLE, "") == "0"
 
 

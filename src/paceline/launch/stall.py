@@ -83,7 +83,7 @@ class RankSeen:
 
 @dataclass(frozen=True)
 class Script:
-    """What the text of the user's script says.
+    """Facts from the text of the user's script.
 
     Attributes:
         path: as on the command line.

@@ -120,7 +120,7 @@ def _check_script(args: argparse.Namespace) -> None:
 
 
 def _check_port(args: argparse.Namespace) -> None:
-    """Whether the port that this machine is to serve is free. Elsewhere torch finds out."""
+    """Check that the port that this machine is to serve is free. Elsewhere torch finds out."""
     endpoint = args.rdzv_endpoint
     if args.rdzv_backend == "static" and not endpoint:
         endpoint = f"{args.master_addr}:{args.master_port or _TORCHRUN_PORT}"
@@ -142,7 +142,7 @@ def _check_port(args: argparse.Namespace) -> None:
 
 @contextmanager
 def one_message(what: str, *, exit_code: int = Exit.USAGE) -> Iterator[None]:
-    """What torch refuses, as one message instead of a traceback."""
+    """Turn a refusal of torch into one message instead of a traceback."""
     try:
         yield
     except (ChildFailedError, SignalException):

@@ -63,7 +63,7 @@ def cpu_settings(
     system: str = sys.platform,
     libc: str | None = None,
 ) -> tuple[Setting, ...]:
-    """What to add to the environment of workers on CPUs; nothing that the user has set is ever changed.
+    """Return variables to add to the environment of workers on CPUs; a variable that the user has set stays as it is.
 
     Args:
         environment: the user's.

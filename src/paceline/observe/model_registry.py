@@ -69,7 +69,7 @@ class ModelRegistry:
         return (each for each in self._wrapped if each.wrapper() is not None)
 
     def find(self, wrapper: nn.Module) -> Wrapped | None:
-        """What is known of a wrapping module."""
+        """Return the entry of a wrapping module."""
         return next((each for each in self._wrapped if each.wrapper() is wrapper), None)
 
     def add_optimizer(self, optimizer: Optimizer) -> int:
@@ -154,13 +154,13 @@ def parameters_of(optimizer: Optimizer) -> list[Tensor]:
 
 
 def is_shard(tensor: Tensor) -> bool:
-    """Whether this rank may hold only a part of it, as with `fully_shard` and tensor parallelism."""
+    """True if this rank may hold only a part of it, as with `fully_shard` and tensor parallelism."""
     module: Any = sys.modules.get("torch.distributed.tensor")  # importing it takes a second
     return module is not None and isinstance(tensor, module.DTensor)
 
 
 def sharder_of(model: nn.Module) -> str:
-    """What keeps only a part of each parameter of a model on a rank; empty where nothing does."""
+    """Name the method that keeps only a part of each parameter on a rank; empty where there is none."""
     for each in model.modules():
         for kind in type(each).__mro__:
             if kind.__name__ in _SHARDERS:

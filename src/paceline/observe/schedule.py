@@ -8,7 +8,7 @@ _EVERY = 50
 
 
 def is_recorded(step: int) -> bool:
-    """Whether a step is written down: each of the first 50, then 25 to 50 in each doubling and those with digests."""
+    """True for steps that are written down: the first 50, then 25 to 50 in each doubling, and those with digests."""
     if step <= _EVERY:
         return True
     return step % (1 << (step // _EVERY).bit_length()) == 0 or step in _FIBONACCI
@@ -22,7 +22,7 @@ def next_recorded(step: int) -> int:
 
 
 def has_digests(step: int) -> bool:
-    """Whether state is digested after a step: Fibonacci numbers, so about 1.6 times as late each time."""
+    """True for steps after which state is digested: Fibonacci numbers, each about 1.6 times as late as the last."""
     return step in _FIBONACCI
 
 

@@ -30,7 +30,7 @@ their frames, so that a warning of torch still names the line of the script."""
 
 
 class Topic(enum.IntEnum):
-    """What probes tell each other, with the arguments of the listeners. Numbered, since each step looks some up."""
+    """Announcements between probes, with the arguments of the listeners. Numbered, since each step looks some up."""
 
     BATCH_WANTED = enum.auto()
     """(loader): the script asks a loader for the next batch."""
@@ -377,7 +377,7 @@ def _text(error: BaseException) -> str:
 
 
 def _from_a_handler(error: BaseException) -> bool:
-    """Whether an exception went through a handler of a signal, which is called with the frame that it interrupts.
+    """True if an exception went through a handler of a signal, which is called with the frame that it interrupts.
 
     Code of the user's that a probe calls, as `__len__` of a data set, is no handler: what it raises is ours to keep.
     """

@@ -27,7 +27,7 @@ _CHUNK = 1 << 20
 
 @dataclass(frozen=True)
 class Answer:
-    """What a rank sends back: a result, or what it raised."""
+    """The answer of a rank: a result, or the exception that it raised."""
 
     at_s: float
     """`time.monotonic()`, one clock for all processes of a machine: tells which rank failed first. Of a plain answer,
@@ -43,7 +43,7 @@ class Answer:
 
 @dataclass(frozen=True)
 class RankUse:
-    """What a rank was seen to use, from outside.
+    """Resources of a rank, measured from outside.
 
     Attributes:
         rank: which one.
@@ -57,7 +57,7 @@ class RankUse:
 
 
 class Unreadable(Exception):  # noqa: N818
-    """What came is no plain answer."""
+    """The bytes are no plain answer."""
 
 
 class _Wire(msgspec.Struct, frozen=True):

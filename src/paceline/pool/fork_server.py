@@ -90,7 +90,7 @@ def unsafe() -> str:
 
 
 def _holds_device() -> bool:
-    """Whether this process has opened a GPU driver. Counting devices does so, and torch still reports no CUDA."""
+    """True if this process has opened a GPU driver. Counting devices does so, and torch still reports no CUDA."""
     with contextlib.suppress(OSError):
         opened = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if entry.is_symlink()]  # noqa: PTH115
         return any(each.startswith(DEVICE_FILES) for each in opened)
@@ -236,7 +236,7 @@ class Server:
 
 
 def _keeps_ends() -> bool:
-    """Whether Python can see that a process has ended without reaping it. A reaped process frees its number."""
+    """True if Python can see that a process has ended without reaping it. A reaped process frees its number."""
     return hasattr(os, "waitid")  # Python has none on macOS before 3.13
 
 

@@ -70,7 +70,7 @@ def closed(paths: Iterable[Path]) -> dict[Path, list[Path]]:
 
 @cache
 def can_enclose() -> bool:
-    """Whether this process can create a mount namespace. A child process tries it."""
+    """True if this process can create a mount namespace. A child process tries it."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return False
     return _works(own_view)
@@ -125,7 +125,7 @@ def mount(source: str, target: Path, kind: str | None, flags: int, options: str 
 
 @dataclass(frozen=True)
 class Room:
-    """What can be written to inside.
+    """The part of the view that can be written to.
 
     Attributes:
         scratch: a folder whose content lives in memory and is gone in the end.

@@ -30,7 +30,7 @@ _PATIENCE_S = 10.0
 
 
 class _Holding(msgspec.Struct, frozen=True):
-    """What the holder is asked for."""
+    """A request to the holder."""
 
     scratch: str
     """A folder that stays as it is: what is written there is seen outside."""

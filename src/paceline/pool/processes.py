@@ -50,7 +50,7 @@ class ServerGone(PacelineError):  # noqa: N818
 
 @dataclass(frozen=True)
 class Surroundings:
-    """What a new process finds around it.
+    """The environment, directory and module path of a new process.
 
     Attributes:
         env: the whole environment; None for this process's.

@@ -113,7 +113,7 @@ def rank_environment(rank: int, world: int, port: int) -> dict[str, str]:
 
 
 def _answer(job: Job) -> Answer:
-    """What to send back."""
+    """Return the answer to send back."""
     try:
         _join(job)
         function = load_function(job.module, job.path, job.qualname)

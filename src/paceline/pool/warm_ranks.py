@@ -283,7 +283,7 @@ def _take(waiting: dict[int, _Rank], answers: dict[int, Answer], stacks: str) ->
 
 
 def _answer_of(each: _Rank) -> Answer | None:
-    """What it says, if it does."""
+    """Return its answer, if there is one."""
     if each.plain is not None:
         return each.plain.read()
     if not each.channel.poll():
@@ -293,7 +293,7 @@ def _answer_of(each: _Rank) -> Answer | None:
 
 
 def _use(each: _Rank, answer: Answer | None, began: float) -> RankUse:
-    """What a rank has used so far: fields 14 to 17 of its line in /proc, with those of its children that have ended."""
+    """Processor time of a rank so far: fields 14 to 17 of its line in /proc, children that have ended included."""
     cpu_s = None
     with contextlib.suppress(OSError):
         fields = Path(f"/proc/{each.pid}/stat").read_text().rpartition(")")[2].split()
@@ -352,7 +352,7 @@ def _stack(each: _Rank, stacks: str) -> str:
 
 
 def _written(stack: Path) -> str:
-    """What a rank wrote into its file; empty where it had not come so far."""
+    """Read the file of a rank; empty where it had not come so far."""
     try:
         with stack.open(errors="replace") as file:
             return file.read(_STACK_CHARACTERS)

@@ -57,7 +57,7 @@ class LedgerWriter:
         self._rows[path] = rows
 
     def _header(self, rows: int) -> bytes:
-        """Of version 1.0 of numpy's format, padded so that it never grows."""
+        """A header of version 1.0 of numpy's format, padded so that it never grows."""
         text = f"{{'descr': [('batch', '<i8'), ('index', '<i8')], 'fortran_order': False, 'shape': ({rows},), }}"
         length = _HEADER_BYTES - 10
         return b"\x93NUMPY\x01\x00" + struct.pack("<H", length) + text.ljust(length - 1).encode() + b"\n"

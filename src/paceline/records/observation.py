@@ -49,7 +49,7 @@ class ObservedRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def encode_observation(observed: ObservedRun) -> bytes:
-    """As one JSON document."""
+    """Encode an observation as one JSON document."""
     return msgspec.json.format(msgspec.json.encode(observed), indent=2) + b"\n"
 
 
@@ -63,7 +63,7 @@ def write_observation(run: RunDir, observed: ObservedRun) -> None:
 
 
 def read_observation(run: RunDir) -> ObservedRun | None:
-    """What observation.json holds; None where there is none.
+    """Read observation.json; None where there is none.
 
     Raises:
         PacelineError: it is damaged.

@@ -118,7 +118,7 @@ class OptimizerSeen(Event, frozen=True, kw_only=True, tag="optimizer_seen"):
 
 
 class ObservedStep(Event, frozen=True, kw_only=True, tag="observed_step"):
-    """What happened since the step before; written for the steps that `schedule` names and when the pattern changes."""
+    """Events since the step before; written for the steps that `schedule` names and when the pattern changes."""
 
     step: int
     optimizer: int
@@ -263,7 +263,7 @@ class LedgerBatch(Event, frozen=True, kw_only=True, tag="ledger_batch"):
 
 
 class InputSeen(Event, frozen=True, kw_only=True, tag="input_seen"):
-    """What a model was given in a forward pass that was trained on."""
+    """The input of a model in a forward pass that was trained on."""
 
     step: int
     """The step that it leads to."""
@@ -370,7 +370,7 @@ class OutputRepeated(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OutputCompared(Event, frozen=True, kw_only=True, tag="output_compared"):
-    """What the launcher found when it compared the ranks' output."""
+    """The launcher's comparison of the ranks' output."""
 
     lines: int
     """Printed by rank 0."""

@@ -36,7 +36,7 @@ PARITY_VARIABLE = "PACELINE_PARITY"
 
 
 class ParityTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What the ranks of one run do."""
+    """The task of the ranks of one run."""
 
     folder: str
     """Where they write."""
@@ -179,7 +179,7 @@ def batch_file(folder: Path, rank: int, position: tuple[int, int]) -> Path:
 
 
 def input_file(folder: Path, rank: int, number: int) -> Path:
-    """What a forward pass was given, by number."""
+    """Path of the input of a forward pass, by number."""
     return rank_folder(folder, rank) / f"input-{number}.pt"
 
 
@@ -226,7 +226,7 @@ class Divergence(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Compared(msgspec.Struct, frozen=True, kw_only=True):
-    """What a verdict rests on."""
+    """The comparison that a verdict rests on."""
 
     steps: int
     tensors: int
@@ -360,7 +360,7 @@ RESULT_FILE = "parity.json"
 
 
 def encode_parity(result: ParityResult) -> bytes:
-    """As one JSON document, in which an infinite difference is null."""
+    """Encode a result as one JSON document, in which an infinite difference is null."""
     return msgspec.json.format(msgspec.json.encode(result), indent=2) + b"\n"
 
 

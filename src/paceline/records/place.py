@@ -41,7 +41,7 @@ class Place(msgspec.Struct, frozen=True, kw_only=True):
 
 @cache
 def is_library(path: str) -> bool:
-    """Whether a file is a library's, Python's own or Paceline's: not where a user would look first for a mistake."""
+    """True if a file belongs to a library, to Python or to Paceline: users look elsewhere first for a mistake."""
     if path.startswith("<"):
         return not path.startswith(_CELL)
     if any(part in _LIBRARIES for part in Path(path).parts):

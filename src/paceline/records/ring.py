@@ -35,7 +35,7 @@ _PREFIX = struct.Struct("=IB")
 
 
 class Kind(enum.IntEnum):
-    """What a payload is."""
+    """Kinds of payload."""
 
     EVENT = 0
     """One event as JSON, without the newline."""
@@ -196,7 +196,7 @@ class RingReader:
 
     @property
     def progress(self) -> Progress:
-        """What the rank last reported with `beat`."""
+        """The progress that the rank last reported with `beat`."""
         words = self._words
         return Progress(int(words[_Word.STEP]), int(words[_Word.SAMPLES]), words[_Word.BEAT_NS] / 1e9)
 
@@ -226,6 +226,6 @@ def pack_batch(loader: int, number: int, batch: int, indices: bytes) -> bytes:
 
 
 def unpack_batch(payload: bytes) -> tuple[int, int, int, bytes]:
-    """What `pack_batch` was given."""
+    """Return the arguments of `pack_batch`."""
     loader, number, batch = _BATCH.unpack_from(payload)
     return loader, number, batch, payload[_BATCH.size :]

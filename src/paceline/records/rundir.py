@@ -68,7 +68,7 @@ class RunDir:
         return self.path / "ledger" / f"loader-{loader}" / f"epoch-{number:04d}" / f"rank-{rank:05d}{restart}.npy"
 
     def exists(self) -> bool:
-        """Whether a run was ever started here."""
+        """True if a run was ever started here."""
         return self.info.exists()
 
 
@@ -191,7 +191,7 @@ def read_info(path: Path | str) -> RunInfo:
 
 
 def decode_record(path: Path, raw: bytes, kind: type[T], *, schema: int, hint: str = "") -> T:
-    """What a JSON file with a schema number holds.
+    """Decode a JSON file with a schema number.
 
     Args:
         path: named in messages.
@@ -226,7 +226,7 @@ def _lock(handle: int) -> None:
 
 
 def is_live(run: RunDir) -> bool | None:
-    """Whether a process holds the run's lock; None where there is no lock, or it cannot be asked."""
+    """True if a process holds the run's lock; None where there is no lock, or it cannot be asked."""
     try:
         handle = os.open(run.lock_file, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

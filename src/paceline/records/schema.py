@@ -64,7 +64,7 @@ class Git(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class TaskFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What was trained, in numbers."""
+    """Numbers of the trained model and its data."""
 
     name: str
     parameters: int
@@ -274,7 +274,7 @@ AnyEvent = (
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What a judge says about records or code. Codes are permanent: DP0xx static, DP1xx run time."""
+    """A judgement of records or code. Codes are permanent: DP0xx static, DP1xx run time."""
 
     code: str
     name: str

@@ -19,12 +19,12 @@ class Target(msgspec.Struct, frozen=True, kw_only=True):
     patience: int = 1
 
     def reached(self, value: float) -> bool:
-        """Whether one measured `value` is as good; NaN never is."""
+        """True if one measured `value` is as good; NaN never is."""
         return value <= self.value if less_is_better(self.metric) else value >= self.value
 
 
 def less_is_better(metric: str) -> bool:
-    """Whether the metric counts down: a loss or an error, by the words of its name."""
+    """True if the metric counts down: a loss or an error, by the words of its name."""
     return not _LESS_IS_BETTER.isdisjoint(metric.lower().replace("-", "_").split("_"))
 
 

@@ -33,7 +33,7 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, path: Path) -> Refusal | None:
-        """What a process left at `path`; None where it left nothing, or was killed while it wrote."""
+        """Read the file of a process at `path`; None where it left nothing, or was killed while it wrote."""
         try:
             return msgspec.json.decode(path.read_bytes(), type=cls)
         except (OSError, msgspec.MsgspecError):

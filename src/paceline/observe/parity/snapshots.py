@@ -56,7 +56,7 @@ def unwrapped(module: nn.Module) -> nn.Module:
 
 
 def optimizer_state(models: ModelRegistry) -> dict[str, Tensor]:
-    """What optimizers keep for each parameter, by name."""
+    """Return the state that optimizers keep for each parameter, by name."""
     names, found = models.names(), {}
     for number, optimizer in models.optimizers():
         for index, parameter in enumerate(parameters_of(optimizer)):

@@ -156,6 +156,6 @@ def in_backward() -> bool:
 
 
 def _compiles() -> bool:
-    """Whether torch.compile has compiled anything: forward passes within compiled code are not seen."""
+    """True if torch.compile has compiled anything: forward passes within compiled code are not seen."""
     utils: Any = sys.modules.get("torch._dynamo.utils")
     return utils is not None and bool(utils.counters["stats"])

@@ -112,7 +112,7 @@ class ScriptCollectives(Probe):
         self._depth = max(0, self._depth - 1)
 
     def _what(self, tensors: list[Tensor]) -> str:
-        """Whether tensors are gradients, or share memory with parameters; by address, so views of them count."""
+        """Tell if tensors are gradients, or share memory with parameters; by address, so views of them count."""
         if not tensors:
             return ""
         progress = self._session.progress
