@@ -64,7 +64,7 @@ zoo: $(READY)
 zoo-quick: $(READY)
 	$(BIN)/python -m tests.zoo.run --quick
 
-# The same scripts under paceline verify (about half an hour); goes on where it was stopped.
+# The same scripts under paceline verify (three quarters of an hour); goes on where it was stopped.
 zoo-parity: $(READY)
 	$(BIN)/python -m tests.zoo.parity --record zoo-parity.jsonl
 

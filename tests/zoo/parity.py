@@ -20,7 +20,7 @@ from tests.zoo.catalog import Script
 from tests.zoo.run import chosen, run_script
 
 STEPS = 12
-AUDITS = "under paceline run (default), on forked ranks, or none: 15, 5 and 2 s a script"
+AUDITS = "under paceline run (default, slowest), on forked ranks, or none (fastest)"
 
 
 def verified(script: Script, steps: int, audits: str = "run") -> ParityResult:
