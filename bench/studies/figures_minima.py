@@ -6,18 +6,19 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bench.studies.cell import final
 from bench.studies.contrasts import Records, of_setting
 from bench.studies.minima import PAIRS, TITLES, TRAINED
-from bench.studies.pages import COLOURS, as_svg, figure
+from bench.studies.pages import COLOURS, figure
 from bench.studies.readings import EIGENVALUE, WEIGHTED_EIGENVALUE, curve, density
 
 SETTING_COLOURS = dict(zip(TRAINED, (COLOURS["first"], COLOURS["second"], COLOURS["third"]), strict=True))
 Curve = Callable[[Mapping[str, Any]], tuple[list[float], list[float]] | None]
 
 
-def sharpness_figure(records: Records) -> bytes:
+def sharpness_figure(records: Records) -> Figure:
     """A dot a run: the largest eigenvalue, plain and weighted, against test accuracy."""
     made, axes = figure(width=9.6, columns=2)
     for one, reading in zip(axes, (EIGENVALUE, WEIGHTED_EIGENVALUE), strict=True):
@@ -35,20 +36,20 @@ def sharpness_figure(records: Records) -> bytes:
     axes[0].set_ylabel("test accuracy, %")
     axes[0].set_title("Plain")
     axes[1].set_title("Reparametrisation-aware")
-    return as_svg(made)
+    return made
 
 
-def density_figure(records: Records) -> bytes | None:
+def density_figure(records: Records) -> Figure | None:
     """One curve a run, None where no density was measured."""
     return _curves(records, density, "eigenvalue", "density", log=True)
 
 
-def slices_figure(records: Records) -> bytes | None:
+def slices_figure(records: Records) -> Figure | None:
     """Loss along a filter-normalised direction; None where no line was measured."""
     return _curves(records, curve, "distance along a filter-normalised direction", "training loss", log=False)
 
 
-def _curves(records: Records, read: Curve, across: str, up: str, *, log: bool) -> bytes | None:
+def _curves(records: Records, read: Curve, across: str, up: str, *, log: bool) -> Figure | None:
     made, (axes,) = figure()
     drawn = [
         _draw(axes, of_setting(records, f"{setting}-sharpness"), read, SETTING_COLOURS[setting], title)
@@ -60,7 +61,7 @@ def _curves(records: Records, read: Curve, across: str, up: str, *, log: bool) -
     axes.set_xlabel(across)
     axes.set_ylabel(up)
     axes.legend()
-    return as_svg(made) if any(drawn) else None
+    return made if any(drawn) else None
 
 
 def _draw(axes: Axes, runs: Records, read: Curve, colour: str, title: str) -> int:
@@ -72,7 +73,7 @@ def _draw(axes: Axes, runs: Records, read: Curve, colour: str, title: str) -> in
     return len(found)
 
 
-def interpolation_figure(records: Records) -> bytes | None:
+def interpolation_figure(records: Records) -> Figure | None:
     """Loss on the straight lines between minima, a curve a seed; None where none was measured."""
     made, (axes,) = figure()
     drawn = [
@@ -82,4 +83,4 @@ def interpolation_figure(records: Records) -> bytes | None:
     axes.set_xlabel("part of the way")
     axes.set_ylabel("training loss")
     axes.legend()
-    return as_svg(made) if any(drawn) else None
+    return made if any(drawn) else None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bench.studies.cell import final
 from bench.studies.compare import mean_interval
-from bench.studies.pages import COLOURS, as_svg, figure
+from bench.studies.pages import COLOURS, figure
 from bench.studies.regimes import BASE_BATCH, BATCHES, CUT_OFF, LENGTH, RULES, TARGET, reached
 from bench.studies.regimes_rows import LABELS, Rows, to_target
 
@@ -16,7 +17,7 @@ ERROR_TICKS = (5, 6, 7, 7.5, 8, 8.5, 9, 10, 12, 15, 20, 30, 50, 90)
 COARSE_TICKS = (5, 7, 10, 15, 20, 30, 50, 90)
 
 
-def steps_figure(rows: Rows) -> bytes:
+def steps_figure(rows: Rows) -> Figure:
     """Log-log; every run that arrived is a dot; the line of perfect scaling goes through the median of batch 128."""
     made, (axes,) = figure()
     for rule in RULES:
@@ -32,7 +33,7 @@ def steps_figure(rows: Rows) -> bytes:
     axes.set_ylabel(f"steps to {TARGET:.2f} test accuracy")
     axes.set_title(f"Steps to {TARGET:.2f} (dots: runs; open: cut off at {CUT_OFF} epochs)")
     axes.legend()
-    return as_svg(made)
+    return made
 
 
 def _steps_of(axes: Axes, rows: Rows, rule: str) -> None:
@@ -56,7 +57,7 @@ def _steps_of(axes: Axes, rows: Rows, rule: str) -> None:
     axes.plot([b for b, _ in line], [s for _, s in line], marker=marker, color=colour, label=label)
 
 
-def error_figure(rows: Rows) -> bytes:
+def error_figure(rows: Rows) -> Figure:
     """100 % less accuracy, so that both 7 and 70 can be read; means with 95 % intervals where there are 3 seeds."""
     made, (axes,) = figure()
     seen: list[float] = []
@@ -87,7 +88,7 @@ def error_figure(rows: Rows) -> bytes:
     axes.set_ylabel("test error, %")
     axes.set_title(f"Test error after {LENGTH} epochs (every seed a dot; bars: 95 % interval of the mean)")
     axes.legend()
-    return as_svg(made)
+    return made
 
 
 def _batch_axis(axes: Axes) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bench.studies.ladder import sentence
 from bench.studies.pages import (
@@ -13,7 +14,6 @@ from bench.studies.pages import (
     GENERATED,
     Page,
     as_cell_command,
-    as_svg,
     figure,
     hardware,
     mean_text,
@@ -159,14 +159,14 @@ def _limits(search: Result) -> list[str]:
     ]
 
 
-def search_figure(search: Result) -> bytes:
+def search_figure(search: Result) -> Figure:
     """Every full cell as a dot, screens as small crosses, and the best so far as a line."""
     made, axes = figure(width=9.6, columns=2)
     for one, (name, label) in zip(axes, SIDE_LABELS.items(), strict=True):
         _climb_of(one, search[name], SIDE_COLOURS[name])
         one.set_title(f"{label}: held-out accuracy, n = 1 a cell")
     axes[0].set_ylabel("held-out accuracy, %")
-    return as_svg(made)
+    return made
 
 
 def _climb_of(axes: Axes, side: Mapping[str, Any], colour: str) -> None:
@@ -189,7 +189,7 @@ def _climb_of(axes: Axes, side: Mapping[str, Any], colour: str) -> None:
     axes.legend(loc="lower right")
 
 
-def confirm_figure(confirm: Result) -> bytes:
+def confirm_figure(confirm: Result) -> Figure:
     """Every run as a dot, and the difference with its interval beside the margin."""
     made, (runs, difference) = figure(width=9.6, height=3.6, columns=2)
     for number, name in enumerate(SIDE_LABELS):
@@ -213,4 +213,4 @@ def confirm_figure(confirm: Result) -> bytes:
     difference.set_xlabel("points of accuracy, large less baseline")
     difference.set_title("Difference with its 95 % interval")
     difference.legend(loc="upper right")
-    return as_svg(made)
+    return made

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.figure import Figure
 
 from bench.speed_coverage import KINDS, Row, wilson
 from bench.studies.cells import read_json
-from bench.studies.pages import COLOURS, GENERATED, Page, as_svg, figure
+from bench.studies.pages import COLOURS, GENERATED, Page, figure
 
 NAME = "plan"
 Result = Mapping[str, Any]
@@ -92,7 +93,7 @@ def newest(root: Path, name: str) -> Path | None:
 def render(root: Path) -> Page | None:
     """The page of those records that are there; None without any."""
     sections: list[str] = []
-    figures: dict[str, bytes] = {}
+    figures: dict[str, Figure] = {}
     for part in PARTS:
         record = newest(root, part.record)
         if record is None:
@@ -124,7 +125,7 @@ def _made_by(record: Path, result: Result) -> str:
     return f"`{' '.join(result['command'])}` on {facts['cpu']}, {facts['cores']} cores; record {record.name}."
 
 
-def _steps_figure(result: Result) -> bytes:
+def _steps_figure(result: Result) -> Figure:
     made, (axes,) = figure()
     for row in result["rows"]:
         axes.plot([row["batch"]] * len(row["measured"]), row["measured"], ".", color=COLOURS["second"])
@@ -141,19 +142,18 @@ def _steps_figure(result: Result) -> bytes:
     axes.set_xlabel("batch (samples a step)")
     axes.set_ylabel("steps to the target")
     axes.legend()
-    return as_svg(made)
+    return made
 
 
-def _curves_figure(result: Result) -> bytes:
+def _curves_figure(result: Result) -> Figure:
     cases = result["cases"]
     made, axes = figure(width=10.0, height=6.0, columns=len(cases)) if len(cases) < 3 else _grid(len(cases))
     for place, case in zip(axes, cases, strict=False):
         _curve(place, case)
-    return as_svg(made)
+    return made
 
 
 def _grid(count: int) -> tuple[Any, list[Axes]]:
-    from matplotlib.figure import Figure
 
     made = Figure(figsize=(10.0, 6.4), layout="constrained")
     axes = list(made.subplots(2, -(-count // 2), squeeze=False).flat)
@@ -179,13 +179,13 @@ def _curve(axes: Axes, case: Result) -> None:
     axes.set_xlabel("training samples")
 
 
-def _times_figure(result: Result) -> bytes:
+def _times_figure(result: Result) -> Figure:
     kind = next(name for name in ("unseen", "first", "calibration") if name in result["sets"])
     rows: Sequence[Row] = result["sets"][kind]
     made, (times, coverage) = figure(width=10.0, columns=2)
     _predicted_times(times, rows)
     _coverage(coverage, rows)
-    return as_svg(made)
+    return made
 
 
 def _predicted_times(axes: Axes, rows: Sequence[Row]) -> None:

@@ -46,12 +46,12 @@ class Page:
     Attributes:
         name: of the Markdown file, without its ending.
         text: Markdown.
-        figures: file name -> SVG.
+        figures: by file name; drawn when they are written.
     """
 
     name: str
     text: str
-    figures: Mapping[str, bytes] = field(default_factory=dict)
+    figures: Mapping[str, Figure] = field(default_factory=dict)
 
 
 def figure(width: float = 7.2, height: float = 4.0, columns: int = 1) -> tuple[Figure, list[Axes]]:

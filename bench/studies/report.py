@@ -14,7 +14,7 @@ from bench.harness import BENCH, RECORDS
 from bench.studies import ladder, minima, page_ladder, page_minima, page_plan, page_regimes, regimes
 from bench.studies.cells import read_all, read_json
 from bench.studies.command import finish
-from bench.studies.pages import Page
+from bench.studies.pages import Page, as_svg
 from paceline.records.rundir import write_atomic
 
 DOCS = BENCH.parent / "docs" / "studies"
@@ -51,7 +51,10 @@ def write(found: list[Page], docs: Path = DOCS) -> list[Path]:
     """Write every page with its figures; returns what was written."""
     written = []
     for page in found:
-        files = {f"{page.name}.md": page.text.encode() + b"\n", **page.figures}
+        files = {
+            f"{page.name}.md": page.text.encode() + b"\n",
+            **{name: as_svg(figure) for name, figure in page.figures.items()},
+        }
         for name, content in files.items():
             write_atomic(docs / name, content)
             written.append(docs / name)

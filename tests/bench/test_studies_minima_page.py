@@ -6,6 +6,7 @@ import pytest
 from bench.studies import minima, page_minima
 from bench.studies.contrasts import HIGHER, LOWER, NO_MINIMUM_ABOVE, OPEN, Contrast, minima_of
 from bench.studies.minima import TITLES
+from bench.studies.pages import as_svg
 from bench.studies.readings import AWARE, GRADIENT, LOSS, PLAIN, WITH_ERROR, at, barrier, curve, density
 
 from tests.bench.invented import (
@@ -252,5 +253,5 @@ def test_the_figures_count_the_curves_that_they_draw():
 
     page = page_minima.render(records)
 
-    assert f"{TITLES[SMALL]} (n = 1)" in page.figures["minima-density.svg"].decode()
-    assert f"{TITLES[SMALL]} (n = 2)" in page.figures["minima-slices.svg"].decode()
+    assert f"{TITLES[SMALL]} (n = 1)" in as_svg(page.figures["minima-density.svg"]).decode()
+    assert f"{TITLES[SMALL]} (n = 2)" in as_svg(page.figures["minima-slices.svg"]).decode()
