@@ -1,26 +1,34 @@
 """Find the rank that a hanging job waits for, and its line.
 
 A collective ends when every rank of its group has called it. So when a job hangs, either some rank has not reached the
-call in which the others wait, or the ranks wait in different calls, or one is busy elsewhere. Two records distinguish
-these: the collectives that each rank has issued (`paceline.observe.probes.group_collectives`), and the stack of each
-rank, which works even where collectives are not observed. All functions are pure.
+call in which the others wait, or the ranks wait in different calls, or one is busy elsewhere. Two kinds of evidence
+distinguish these. Stacks say where each rank stands, also in calls that DDP makes itself (`judge_standings`, for
+`paceline run`). Traces say which collectives each rank has issued (`diagnose`, for the course, whose probe
+`group_collectives` sees them all). All functions are pure, but for reading the line that a rank stands at.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+import msgspec
+
+from paceline.audits.source_text import text_at
 from paceline.audits.wording import ranks_text
+from paceline.records.launched import HangOver, HangSeen
 from paceline.records.observed import Collective
 from paceline.records.place import Place, place_in_stacks
-from paceline.records.wrap import ordinal, text_card
+from paceline.records.schema import Finding
+from paceline.records.standing import TO_ONE, RankStanding, standing_in, standing_text
+from paceline.records.wrap import text_card
 
-_TO_ONE = ("send", "recv")
-"""Operations that involve two ranks of a group only."""
-_TEXTS = {
+Kind = Literal["missing", "mismatch", "busy", "network", "stopped"]
+_ROOTED = ("broadcast", "scatter", "gather", "reduce")
+"""Collectives that scripts call in different lines on the root and elsewhere."""
+_TEXTS: dict[Kind, tuple[str, str, str]] = {
     "missing": (
         "hang: {who} did not come to a collective",
         "a collective ends when every rank of the group has called it",
@@ -41,8 +49,34 @@ _TEXTS = {
         "no collective is known in which it waits: a loop without end, or a wait for something else",
         "look at the line above; more time, if it is only slow",
     ),
+    "stopped": (
+        "hang: {who} {are} stopped",
+        "the process gets no processor time, so its rank comes to no collective",
+        "look for a debugger, Ctrl-Z or a job manager that stopped it; kill -CONT PID lets it go on",
+    ),
 }
 """Title, reason and advice for each kind."""
+_ELSEWHERE = (
+    "all ranks of this machine have called it, and the job has ranks elsewhere: one of those did not come, or the "
+    "network is blocked"
+)
+_INSIDE = {
+    "threading": "a lock, an event or a thread: look for who should release it, and for two locks in opposite order",
+    "queue": "a queue that nobody fills: look at the thread or process that should",
+    "subprocess": "a program that does not end: give it a timeout, and look at what it waits for",
+    "socket": "a server that does not answer: give the request a timeout",
+    "ssl": "a server that does not answer: give the request a timeout",
+    "re": "a regular expression that backtracks: simplify nested repetitions such as (a+)+",
+    "pdb": "a debugger that waits for input",
+}
+"""The usual cause, by the module of the standard library in which the line is."""
+_CODES = {
+    "missing": ("DP401", "rank-missing-in-collective", ["F78"]),
+    "mismatch": ("DP402", "different-collectives", ["F78"]),
+    "network": ("DP403", "collective-without-end", []),
+    "stopped": ("DP404", "process-stopped", []),
+    "busy": ("DP405", "no-progress", []),
+}
 
 
 @dataclass(frozen=True)
@@ -61,37 +95,38 @@ class Seen:
     done: frozenset[int] = frozenset()
     ended: bool = False
 
-    @property
-    def place(self) -> Place | None:
-        """The user's line that it executes."""
-        return None if self.ended else place_in_stacks(self.stack)
-
 
 @dataclass(frozen=True)
 class Hang:
     """Why a job makes no progress.
 
     Attributes:
-        kind: `missing`: some ranks never reached the collective in which the others wait. `mismatch`: all wait, but in
-            different calls. `busy`: the culprits are not known to wait for a collective, and have not ended.
-            `network`: all wait in the same call.
+        kind: see `HangSeen.kind`.
         culprits: the ranks to look at, lowest first.
-        where: the user's line that each rank executes, where known.
-        waiting: the collective in which each waiting rank waits.
-        issued: how many collectives of that group each rank has issued; empty without traces.
-        ended: ranks that had ended.
+        ranks: where each rank stands.
+        why: in place of the usual reason.
+        advice: in place of the usual one.
     """
 
-    kind: Literal["missing", "mismatch", "busy", "network"]
+    kind: Kind
     culprits: tuple[int, ...]
-    where: Mapping[int, Place]
-    waiting: Mapping[int, Collective]
-    issued: Mapping[int, int]
-    ended: tuple[int, ...] = ()
+    ranks: tuple[RankStanding, ...]
+    why: str = ""
+    advice: str = ""
+
+    @property
+    def text(self) -> tuple[str, str, str]:
+        """Title, reason and advice."""
+        several = len(self.culprits) > 1
+        title, why, advice = _TEXTS[self.kind]
+        title = title.format(
+            who=ranks_text(self.culprits), have="have" if several else "has", are="are" if several else "is"
+        )
+        return title, self.why or why, self.advice or advice
 
 
 def diagnose(ranks: Mapping[int, Seen]) -> Hang:
-    """Find the culprit.
+    """Find the culprit by the collectives that ranks have issued, or by their stacks if these were not traced.
 
     Args:
         ranks: every rank of the job.
@@ -101,23 +136,63 @@ def diagnose(ranks: Mapping[int, Seen]) -> Hang:
     """
     if not ranks or all(each.ended for each in ranks.values()):
         raise ValueError("a job of which every rank has ended does not hang")
-    where = {rank: place for rank, seen in ranks.items() if (place := seen.place) is not None}
-    ended = tuple(sorted(rank for rank, seen in ranks.items() if seen.ended))
-    waiting = {rank: call for rank, seen in ranks.items() if not seen.ended and (call := _pending(seen)) is not None}
-    alive = sorted(rank for rank, seen in ranks.items() if not seen.ended)
-    if not waiting:
-        return Hang("busy", tuple(alive), where, {}, {}, ended)
-    group = next(iter(waiting.values())).group
-    issued = {rank: _issued(seen, group) for rank, seen in ranks.items() if seen.calls is not None}
-    least, most = min(issued.values()), max(issued.values())
-    if least < most:
-        return Hang("missing", _of(issued, least), where, waiting, issued, ended)
-    if idle := [rank for rank in alive if rank not in waiting]:
+    pending = {rank: call for rank, seen in ranks.items() if not seen.ended and (call := _pending(seen)) is not None}
+    group = next(iter(pending.values())).group if pending else None
+    standings = tuple(_traced(rank, seen, pending.get(rank), group) for rank, seen in sorted(ranks.items()))
+    if not pending:
+        return judge_standings(standings, len(ranks))
+    numbers = {each.rank: each.number for each in standings if each.number is not None}
+    if len(set(numbers.values())) > 1:
+        return Hang("missing", _least(numbers), standings)
+    if idle := tuple(each.rank for each in standings if not each.gone and each.rank not in pending):
         # They have done as many as the others, and yet are not in the call: it is complete for them.
-        return Hang("busy", tuple(idle), where, waiting, issued, ended)
-    kinds = {(call.op, call.bytes, call.dtype, call.root) for call in waiting.values()}
-    kind: Literal["mismatch", "network"] = "mismatch" if len(kinds) > 1 else "network"
-    return Hang(kind, tuple(sorted(waiting)), where, waiting, issued, ended)
+        why = "the collective that others wait in is complete for it, so it is busy with something else"
+        return Hang("busy", idle, standings, why)
+    kinds = {(call.op, call.bytes, call.dtype, call.root) for call in pending.values()}
+    return Hang("mismatch" if len(kinds) > 1 else "network", tuple(sorted(pending)), standings)
+
+
+def judge_standings(ranks: Sequence[RankStanding], world: int) -> Hang:
+    """Find the culprit by the lines at which ranks stand, and by the number of collectives that their script called.
+
+    A rank that waits for no other is the one that others wait for. Only where all wait do numbers matter, since scripts
+    may call collectives of some ranks.
+
+    Args:
+        ranks: of this machine.
+        world: ranks of the job.
+    """
+    standings = tuple(sorted((_in_wait(each) for each in ranks), key=lambda each: each.rank))
+    waiting = [each for each in standings if each.waits_for_ranks]
+    others = [each for each in standings if not each.waits_for_ranks and not each.gone]
+    if stopped := [each for each in others if each.state in ("stopped", "blocked")]:
+        blocked = all(each.state == "blocked" for each in stopped)
+        advice = "look at the disk or the network file system that it uses" if blocked else ""
+        return Hang("stopped", _ranks(stopped), standings, advice=advice)
+    if others or world == 1:
+        advice = next((text for each in others if (text := _usual_cause(each))), "")
+        return Hang("missing" if waiting and others else "busy", _ranks(others or waiting), standings, advice=advice)
+    if gone := [each for each in standings if each.gone]:
+        return Hang("missing", _ranks(gone), standings)
+    if len({_meeting(each) for each in waiting}) > 1:
+        return Hang("mismatch", _ranks(waiting), standings)
+    numbers = {each.rank: each.number for each in waiting if each.number is not None}
+    if len(set(numbers.values())) > 1:
+        return Hang("missing", _least(numbers), standings)
+    return Hang("network", _ranks(waiting), standings, why=_ELSEWHERE if world > len(standings) else "")
+
+
+def hang_event(ranks: Sequence[RankStanding], world: int) -> HangSeen:
+    """The judgement as a record; the launcher adds when it was.
+
+    Args:
+        ranks, world: as for `judge_standings`.
+    """
+    hang = judge_standings(ranks, world)
+    title, why, advice = hang.text
+    return HangSeen(
+        kind=hang.kind, title=title, why=why, advice=advice, culprits=list(hang.culprits), ranks=list(hang.ranks)
+    )
 
 
 def card(hang: Hang, timeout_s: float | None = None, root: Path | None = None) -> str:
@@ -128,49 +203,117 @@ def card(hang: Hang, timeout_s: float | None = None, root: Path | None = None) -
         timeout_s: how long was waited.
         root: paths below it are shown relative to it.
     """
-    rows: list[tuple[str, str]] = []
-    for rank in sorted({*hang.where, *hang.waiting, *hang.ended}):
-        rows.append((f"rank {rank}", _standing(hang, rank, root)))
-    title, why, advice = _TEXTS[hang.kind]
-    if hang.kind == "busy" and hang.waiting:
-        why = "the collective that others wait in is complete for it, so it is busy with something else"
-    rows += [("why", why), ("next", advice)]
+    title, why, advice = hang.text
     after = f" after {timeout_s:g} s" if timeout_s is not None else ""
-    have = "have" if len(hang.culprits) > 1 else "has"
-    return text_card(f"{title.format(who=ranks_text(hang.culprits), have=have)}{after}", rows, label=9)
+    return text_card(f"{title}{after}", _rows(hang.ranks, why, advice, root), label=9)
+
+
+def event_card(hang: HangSeen, root: Path | None = None, width: int | None = None) -> str:
+    """The card that `paceline run` shows.
+
+    Args:
+        hang: as recorded.
+        root: paths below it are shown relative to it.
+        width: of the terminal; None does not wrap.
+    """
+    step = f"after step {hang.step:,}" if hang.step else "and no step was done"
+    since = f"no rank has advanced for {hang.still_s:.0f} s, {step}"
+    rows = [*_rows(hang.ranks, hang.why, hang.advice, root), ("since", since)]
+    return text_card(f"paceline: {hang.title}", rows, label=9, width=width)
+
+
+def hang_findings(events: Iterable[HangSeen | HangOver], root: Path | None = None) -> list[Finding]:
+    """One finding for each hang: an error, or an information if the job went on by itself.
+
+    Args:
+        events: of one job, in order.
+        root: paths below it are shown relative to it in messages.
+    """
+    found: list[Finding] = []
+    for event in events:
+        if isinstance(event, HangSeen):
+            found.append(_finding(event, root))
+        elif found:
+            went_on = f"{found[-1].message}; it went on after {event.still_s:.0f} s"
+            found[-1] = msgspec.structs.replace(found[-1], severity="info", message=went_on)
+    return found
+
+
+def _finding(hang: HangSeen, root: Path | None) -> Finding:
+    code, name, faults = _CODES.get(hang.kind, _CODES["busy"])
+    culprits = [each for each in hang.ranks if each.rank in hang.culprits]
+    first = next((each for each in culprits if each.line is not None), culprits[0] if culprits else None)
+    standings = "; ".join(f"rank {each.rank} {standing_text(each, root)}" for each in hang.ranks)
+    return Finding(
+        code=code,
+        name=name,
+        severity="error",
+        message=f"{hang.title.partition(': ')[2]}: {standings}",
+        advice=hang.advice,
+        faults=faults,
+        path=first.path if first is not None else None,
+        line=first.line if first is not None else None,
+        rank=first.rank if first is not None else None,
+        step=hang.step,
+        evidence={"source": "run", "culprits": hang.culprits, "still_s": hang.still_s, "patience_s": hang.patience_s},
+    )
+
+
+def _rows(ranks: Iterable[RankStanding], why: str, advice: str, root: Path | None) -> list[tuple[str, str]]:
+    rows = [(f"rank {each.rank}", standing_text(each, root)) for each in ranks]
+    return [*rows, ("why", why), ("next", advice)]
+
+
+def _traced(rank: int, seen: Seen, call: Collective | None, group: str | None) -> RankStanding:
+    number = _issued(seen, group) if group is not None and seen.calls is not None else None
+    if seen.ended:
+        return RankStanding(rank=rank, state="ended", number=number)
+    if number is None:
+        return standing_in(rank, seen.stack, state="waits")
+    place = place_in_stacks(seen.stack) or (call.place if call is not None else None)
+    standing = RankStanding(rank=rank, state="waits", number=number).at(place)
+    return standing if call is None else msgspec.structs.replace(standing, call=call.op, bytes=call.bytes)
 
 
 def _pending(seen: Seen) -> Collective | None:
     """The newest collective that is not complete."""
-    calls = [call for call in seen.calls or () if call.op not in _TO_ONE and call.seq not in seen.done]
+    calls = [call for call in seen.calls or () if call.op not in TO_ONE and call.seq not in seen.done]
     return calls[-1] if calls else None
 
 
 def _issued(seen: Seen, group: str) -> int:
-    return sum(call.group == group and call.op not in _TO_ONE for call in seen.calls or ())
+    return sum(call.group == group and call.op not in TO_ONE for call in seen.calls or ())
 
 
-def _of(counts: Mapping[int, int], value: int) -> tuple[int, ...]:
-    return tuple(sorted(rank for rank, count in counts.items() if count == value))
+def _least(counts: Mapping[int, int]) -> tuple[int, ...]:
+    return tuple(sorted(rank for rank, count in counts.items() if count == min(counts.values())))
 
 
-def _standing(hang: Hang, rank: int, root: Path | None) -> str:
-    if rank in hang.ended:
-        count = f", after {_count(hang.issued[rank])}" if rank in hang.issued else ""
-        return f"has ended{count}"
-    parts = []
-    if rank in hang.waiting:
-        call = hang.waiting[rank]
-        parts.append(f"waits in {call.op} of {call.bytes:,} bytes")
-        if rank in hang.issued:
-            parts.append(f"its {ordinal(hang.issued[rank])} collective")
-    elif rank in hang.issued:
-        parts.append(f"has called {_count(hang.issued[rank])}")
-    place = hang.where.get(rank) or (hang.waiting[rank].place if rank in hang.waiting else None)
-    if place is not None:
-        parts.append(f"stands at {place if root is None else place.below(root)}")
-    return ", ".join(parts)
+def _ranks(standings: Iterable[RankStanding]) -> tuple[int, ...]:
+    return tuple(sorted(each.rank for each in standings))
 
 
-def _count(number: int) -> str:
-    return f"{number:,} collective{'' if number == 1 else 's'}"
+def _in_wait(one: RankStanding) -> RankStanding:
+    """Waiting for an asynchronous operation has no frame of its own: only the line says so."""
+    if one.state != "waits" or one.call or one.inside or one.worker is not None:
+        return one
+    place: Place | None = one.place
+    return msgspec.structs.replace(one, call="Work.wait") if ".wait(" in (text_at(place) or "") else one
+
+
+def _meeting(one: RankStanding) -> tuple[str, str | None, int | None]:
+    """Equal for ranks that wait in the same call; by its line too where all ranks have one line for it."""
+    anywhere = one.call.startswith(_ROOTED)
+    return one.call, None if anywhere else one.path, None if anywhere else one.line
+
+
+def _usual_cause(one: RankStanding) -> str:
+    if one.worker is not None:
+        return "the line is that of the data set in a loader worker: a file, a lock or a loop there"
+    if one.call in TO_ONE:
+        return "compare the source and the destination: each receive needs a send of its peer, to it and with its tag"
+    if text := _INSIDE.get(one.inside.rpartition(" of ")[2]):
+        return text
+    if one.state == "runs":
+        return f"rank {one.rank} computes at its line: a loop without end, or work that it does alone and that is slow"
+    return f"rank {one.rank} waits at its line for something that does not come, or sleeps" if one.path else ""

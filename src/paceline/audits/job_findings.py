@@ -25,7 +25,8 @@ def job_findings(attempts: Iterable[Attempt]) -> list[Finding]:
 
     A cause that the records prove is an error, a probable one a warning.
     """
-    return [_finding(each, each.cause) for each in attempts if each.cause is not None]
+    causes = [(each, each.cause) for each in attempts if each.cause is not None]
+    return [_finding(each, cause) for each, cause in causes if cause.kind != "hang"]  # `hang_findings` says more
 
 
 def _finding(attempt: Attempt, cause: Cause) -> Finding:

@@ -40,7 +40,7 @@ def audit(
     written, notes = read_findings(RunDir(run).findings)
     for note in notes:
         sys.stderr.write(f"paceline: {note}\n")
-    findings = [*(each for each in written if each.code.startswith("DP18")), *judge.findings()]
+    findings = [*(each for each in written if each.code.startswith(("DP18", "DP40"))), *judge.findings()]
     exit_code = Exit.FAILED if fail_on is not None and fail_on.fails(findings) else Exit.OK
     before = _earlier(RunDir(run))
     missing = [each for each in before.not_observed if each.by_launcher] if before else []

@@ -56,8 +56,11 @@ class LiveJudge:
     def progress(self, ranks: dict[int, Progress]) -> None:
         """Take the progress of all ranks."""
         now = time.monotonic()
-        steps, samples, at_s = zip(*ranks.values(), strict=True)
-        total = Progress(max(steps), sum(samples), max(at_s))
+        total = Progress(
+            steps=max(each.steps for each in ranks.values()),
+            samples=sum(each.samples for each in ranks.values()),
+            at_s=max(each.at_s for each in ranks.values()),
+        )
         if self._first is not None and total.steps < self._first.steps:  # the job was started again
             self._first = None
         if self._first is None:

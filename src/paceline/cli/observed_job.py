@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 
+from paceline.audits.hang import event_card, hang_event, hang_findings
 from paceline.audits.run_judge import judge_ledger, judge_output
 from paceline.cli.observation import LiveJudge, observation_card, observed_run
+from paceline.launch.hang_watch import LEAST_S, HangWatch
 from paceline.launch.ring_drain import RingDrain, make_rings_folder, observation_off, observed_environment
 from paceline.launch.tuning import temporary_environment
 from paceline.records.errors import PacelineError
@@ -21,12 +24,25 @@ class Observation:
 
     Args:
         run: its directory.
-        drain: of its rings; None where nothing is observed.
         live: judge of its events.
+        drain: of its rings; None where nothing is observed.
+        hangs: watches for hangs; None where nothing is observed.
         why_not: where nothing is observed.
+
+    Attributes:
+        hangs: as given.
     """
 
-    def __init__(self, run: RunDir, drain: RingDrain | None, live: LiveJudge, why_not: str = "") -> None:
+    def __init__(
+        self,
+        run: RunDir,
+        live: LiveJudge,
+        drain: RingDrain | None = None,
+        hangs: HangWatch | None = None,
+        *,
+        why_not: str = "",
+    ) -> None:
+        self.hangs = hangs
         self._run, self._drain, self._live, self._why_not = run, drain, live, why_not
         self._found: list[Finding] = []
         self._unread: list[Unseen] = []
@@ -41,7 +57,8 @@ class Observation:
             except PacelineError as error:  # what cannot be read does not change how the job ended
                 self._unread.append(_unseen("some records", f"{error.what}: {error.why}"))
         self._live.judge.finish()
-        self._found = self._live.judge.findings()
+        hangs = hang_findings(self.hangs.events, Path.cwd()) if self.hangs is not None else []
+        self._found = [*hangs, *self._live.judge.findings()]
         return self._found
 
     def card(self, width: int | None) -> str:
@@ -77,6 +94,8 @@ class Observation:
         if self._drain.unheard:
             why = f"the judge of the live run failed with {self._drain.unheard}; paceline audit judges the records"
             found.append(_unseen("later findings", why))
+        if self._drain.unwatched:
+            found.append(_unseen("hangs", f"the watch for hangs failed with {self._drain.unwatched}"))
         found += self._unread
         if not self._drain.seen and not found:
             why = "no rank imported torch, or python -I, -E or -S kept the observer out"
@@ -95,21 +114,46 @@ def _unseen(what: str, why: str) -> Unseen:
 
 
 @contextmanager
-def observed_job(run: RunDir, say: Callable[[str], None]) -> Iterator[Observation]:
-    """Within the block, ranks that this process starts are observed, unless PACELINE_OBSERVE=0."""
+def observed_job(
+    run: RunDir,
+    say: Callable[[str], None],
+    *,
+    hang_patience_s: float = LEAST_S,
+    stop_on_hang: bool = False,
+    width: int | None = None,
+) -> Iterator[Observation]:
+    """Within the block, ranks that this process starts are observed, unless PACELINE_OBSERVE=0.
+
+    Args:
+        run: its directory.
+        say: shows a line, or a card, beside the script's output.
+        hang_patience_s: shortest pause that is reported as a hang.
+        stop_on_hang: end the ranks of a job that hangs.
+        width: of the terminal; None does not wrap.
+    """
     live = LiveJudge(say)
     if observation_off(os.environ):
-        yield Observation(run, None, live, "PACELINE_OBSERVE=0")
+        yield Observation(run, live, why_not="PACELINE_OBSERVE=0")
         return
     try:
         rings = make_rings_folder()
     except OSError as error:
-        yield Observation(run, None, live, f"no folder for records could be made: {error}")
+        yield Observation(run, live, why_not=f"no folder for records could be made: {error}")
         return
-    drain = RingDrain(rings, run, live)
+    here = Path.cwd()
+    hangs = HangWatch(
+        rings,
+        hang_event,
+        lambda hang: say(event_card(hang, here, width)),
+        say,
+        least_s=hang_patience_s,
+        stop=stop_on_hang,
+    )
+    drain = RingDrain(rings, run, live, hangs.progress)
     drain.start()
     try:
         with temporary_environment(observed_environment(rings, os.environ)):
-            yield Observation(run, drain, live)
+            yield Observation(run, live, drain, hangs)
     finally:
+        hangs.stop()
         drain.stop()

@@ -48,13 +48,15 @@ def run_command(argv: list[str]) -> int:
         return 0
     as_json = plan.flags["format"] == "json"
     document = _stdout_to_stderr() if as_json else None
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     with recorded_run(plan) as plan:
         run = RunDir(plan.run_dir)
         off = " (--no-tuning leaves them out)" if plan.settings else ""
         _say(f"paceline: run directory {plan.run_dir}; settings {describe(plan.settings)}{off}")
         os.environ.update(plan.added_environment)  # workers inherit it
-        with observed_job(run, _say) as observation:
-            outcome = execute(plan, _say, cause_of)
+        patience_s, stop = plan.flags["hang_patience"], plan.flags["stop_on_hang"]
+        with observed_job(run, _say, hang_patience_s=patience_s, stop_on_hang=stop, width=width) as observation:
+            outcome = execute(plan, _say, cause_of, observation.hangs)
     findings = [*job_findings(outcome.attempts), *observation.findings()]
     exit_code = outcome.exit_code
     fail_on = plan.flags["fail_on"]
@@ -68,7 +70,6 @@ def run_command(argv: list[str]) -> int:
         _say(f"paceline: the findings were not written: {error.what}")
     if outcome.message:
         _say(outcome.message)
-    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else None
     if outcome.cause is not None:
         _say(text_card(outcome.cause.title, outcome.cause.rows, width=width))
     if text := observation.card(width):

@@ -29,6 +29,7 @@ from torch.distributed.launcher.api import LaunchConfig, elastic_launch
 from paceline import __version__
 from paceline.launch.attempts import watched_agent
 from paceline.launch.capture import CapturedLogs
+from paceline.launch.hang_watch import HangWatch
 from paceline.launch.job_record import JobRecord, Judge, in_a_line
 from paceline.launch.plan import LaunchPlan
 from paceline.launch.rank_ends import attempt_of
@@ -82,13 +83,14 @@ def recorded_run(plan: LaunchPlan) -> Iterator[LaunchPlan]:
         yield plan
 
 
-def execute(plan: LaunchPlan, say: Callable[[str], None], judge: Judge) -> Outcome:
+def execute(plan: LaunchPlan, say: Callable[[str], None], judge: Judge, hangs: HangWatch | None = None) -> Outcome:
     """Start the job and wait for its end.
 
     Args:
         plan: of `recorded_run`.
         say: shows a line beside the workers' output.
         judge: says why an attempt failed.
+        hangs: watches for hangs where ranks are observed.
 
     Raises:
         PacelineError: torch's launcher failed.
@@ -102,7 +104,9 @@ def execute(plan: LaunchPlan, say: Callable[[str], None], judge: Judge) -> Outco
 
         events.write(Start(session=1, time_unix_s=time.time(), world=plan.world, step=0, pid=os.getpid()))
         try:
-            outcome = _launch(plan, run, events, say, judge)
+            config = _with_logs(plan)
+            job = JobRecord(events, run.path, _logs(config), _script(plan), say, judge, hangs)
+            outcome = _launch(plan, run, config, job, judge)
         except PacelineError as error:
             end(error.exit_code, "failed", error.what)
             raise
@@ -158,11 +162,13 @@ def _event_file(run: RunDir) -> Path:
     return run.launcher_events(f"{host}-{os.getpid()}")
 
 
-def _launch(plan: LaunchPlan, run: RunDir, events: EventWriter, say: Callable[[str], None], judge: Judge) -> Outcome:
+def _logs(config: LaunchConfig) -> CapturedLogs | None:
+    return config.logs_specs if isinstance(config.logs_specs, CapturedLogs) else None
+
+
+def _launch(plan: LaunchPlan, run: RunDir, config: LaunchConfig, job: JobRecord, judge: Judge) -> Outcome:
     """Hand the job to torch elastic and wait for its end."""
-    config = _with_logs(plan)
-    logs = config.logs_specs if isinstance(config.logs_specs, CapturedLogs) else None
-    job = JobRecord(events, run.path, logs, _script(plan), say, judge)
+    logs = _logs(config)
     before: dict[signal.Signals, Any] = {number: signal.getsignal(number) for number in _SIGNALS}
     try:
         with one_message("torch's launcher failed; the script may not have run", exit_code=Exit.FAILED):

@@ -45,6 +45,17 @@ OURS = (
         "exit with code 1 if the job succeeds and a finding is at least this severe: error or warning",
     ),
     Flag(
+        ("--hang-patience",),
+        "SECONDS",
+        "shortest pause in which no rank advances that is reported as a hang; more where steps take longer",
+        "10",
+    ),
+    Flag(
+        ("--stop-on-hang",),
+        "",
+        "end the ranks once a hang was reported: the attempt has failed, and the exit code is 1",
+    ),
+    Flag(
         ("--format",),
         "NAME",
         "text, or json for one JSON document on stdout; the script's own output then goes to stderr",
@@ -124,6 +135,7 @@ means the same, and the exit code is the same. The script needs no change and ne
 
 The ranks are watched without changing what they compute. A card at the end reports, for example, ranks that do not
 synchronize, train on the same data, evaluate padded samples or write the same file, and what was not observed.
+If no rank advances, a card says after about 12 seconds which rank the others wait for, and at which line it is.
 PACELINE_OBSERVE=0 switches that off. Paceline also adds a run directory with the command and its logs, settings that
 make workers on CPUs faster, and, when a rank fails, a card that names the rank, the cause and the line.
 

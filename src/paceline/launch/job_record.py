@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.launch.capture import CapturedLogs
+from paceline.launch.hang_watch import HangWatch
 from paceline.launch.output_compare import compare_output
 from paceline.launch.rank_ends import Ends
 from paceline.launch.stall import Script, StallWatch
@@ -31,6 +32,7 @@ class JobRecord:
         script: the user's.
         say: shows a line beside the workers' output.
         judge: says why an attempt failed.
+        hangs: watches for hangs where ranks are observed.
 
     Attributes:
         attempts: those that have ended.
@@ -44,15 +46,30 @@ class JobRecord:
         script: Script,
         say: Callable[[str], None],
         judge: Judge,
+        hangs: HangWatch | None = None,
     ) -> None:
         self.attempts: list[Attempt] = []
         self._writer, self._run, self._logs, self._script = writer, run, logs, script
         self._say, self._judge = say, judge
         self._stall: StallWatch | None = None
+        self._hangs = hangs
+        if hangs is not None:
+            hangs.write = self._written
 
     def started(self, pids: Mapping[int, int], world: int, ends: Callable[[], Ends]) -> None:
         """Workers run; `pids` by rank, `ends` gives the ends so far."""
-        self._stall = StallWatch(pids, world, self._script, ends, self._say)
+        if self._hangs is not None:
+            self._hangs.started(world)
+        self._stall = StallWatch(pids, world, self._script, ends, self._say, covered=self._hangs_cover)
+
+    def _hangs_cover(self) -> bool:
+        return self._hangs is not None and self._hangs.covers
+
+    def _written(self, event: msgspec.Struct) -> None:
+        try:
+            self._writer.write(event)
+        except PacelineError as error:  # a full disk does not end a job that runs
+            self._say(f"paceline: a hang was not recorded: {error.what}")
 
     def grace_s(self) -> int | None:
         """Seconds that workers get after a signal; None for torch's own."""
@@ -62,6 +79,8 @@ class JobRecord:
         """Workers are being told to stop."""
         if self._stall is not None:
             self._stall.silence()
+        if self._hangs is not None:
+            self._hangs.silence()
 
     def ended(self, attempt: Attempt, restarts_left: int | None) -> None:
         """All workers of this machine have ended.
@@ -74,7 +93,9 @@ class JobRecord:
             self._stall.stop()
             self._stall = None
         folder = self._folder(moved=attempt.outcome == "membership")
-        cause = self._judge(attempt, folder) if attempt.outcome == "failed" else None
+        cause = None
+        if attempt.outcome == "failed":
+            cause = self._stopped_hang() or self._judge(attempt, folder)
         logs = self._below_run(folder) if folder is not None else None
         attempt = msgspec.structs.replace(attempt, logs=logs, cause=cause)
         self.attempts.append(attempt)
@@ -87,6 +108,15 @@ class JobRecord:
         if restarts_left is not None:
             left = f" (restarts left: {restarts_left})" if cause is not None else ""
             self._say(f"paceline: {in_a_line(attempt)}; starting again{left}")
+
+    def _stopped_hang(self) -> Cause | None:
+        """The hang for which the ranks were ended: how they then died says nothing."""
+        hang = self._hangs.ended if self._hangs is not None else None
+        if hang is None:
+            return None
+        rank = next((each for each in hang.ranks if each.rank in hang.culprits), hang.ranks[0])
+        rows = [("ended", "by --stop-on-hang; the card above says where each rank was")]
+        return Cause(kind="hang", title=hang.title, rank=rank.rank, rows=rows, place=rank.place)
 
     def _below_run(self, folder: Path) -> str:
         """Relative to the run directory where it is below it, so that the run can be moved."""

@@ -258,6 +258,7 @@ class StallWatch:
         say: called with the sentence.
         patience_s: how long nothing must have moved.
         every_s: between two looks.
+        covered: another watch says why this job stands still; see `hang_watch`.
 
     Attributes:
         own_ranks: the script was found to start its own processes.
@@ -272,11 +273,12 @@ class StallWatch:
         say: Callable[[str], None],
         patience_s: float = PATIENCE_S,
         every_s: float = _EVERY_S,
+        covered: Callable[[], bool] = lambda: False,
     ) -> None:
         self.own_ranks = False
         self._every_s = every_s
         self._pids, self._world, self._script = pids, world, script
-        self._ended, self._say, self._patience_s = ended, say, patience_s
+        self._ended, self._say, self._covered, self._patience_s = ended, say, covered, patience_s
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._follow, name="paceline-stall", daemon=True)
         self._thread.start()
@@ -300,7 +302,7 @@ class StallWatch:
             if used > _BUSY_SHARE * max(1, alive) * (now - at):
                 moved = now
             text = None
-            if now - moved >= self._patience_s:
+            if now - moved >= self._patience_s and not self._covered():
                 text = explain(before, seen, self._script, self._world, self._left())
                 self.own_ranks = text is not None and "its own processes" in text
             elif now - started >= self._patience_s:

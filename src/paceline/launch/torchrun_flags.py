@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import shutil
 import socket
@@ -19,6 +20,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 from torch.distributed.elastic.rendezvous import RendezvousError
 
 from paceline.launch.flags import RECORDED_FROM, flags_before_script, since
+from paceline.launch.hang_watch import LEAST_S
 from paceline.records.errors import Exit, PacelineError
 
 _TORCHRUN_PORT = 29500
@@ -32,9 +34,18 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--no-tuning", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--fail-on", choices=("error", "warning"), default=None)
+    parser.add_argument("--stop-on-hang", action="store_true")
+    parser.add_argument("--hang-patience", type=_seconds, default=LEAST_S)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.error = _refuse  # type: ignore[method-assign]
     return parser
+
+
+def _seconds(text: str) -> float:
+    value = float(text)
+    if not 0 < value < math.inf:
+        raise ValueError(text)
+    return value
 
 
 def parse(argv: Sequence[str]) -> argparse.Namespace:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import faulthandler
 import functools
 import os
 import platform
@@ -11,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import msgspec
 import torch
@@ -35,6 +36,7 @@ from paceline.observe.session import Probe, Session
 from paceline.observe.sinks import RingSink, Sink
 from paceline.records.observed_rank import RankStarted
 from paceline.records.ring import RINGS_VARIABLE, SPAWNED_VARIABLE, RingWriter
+from paceline.records.standing import stack_path, stack_signal
 
 _BOOTSTRAP = Path(__file__).parent / "bootstrap"
 
@@ -117,6 +119,29 @@ class Attached:
     def _leave_to_parent(self) -> None:
         """A forked process is not this rank."""
         self.session.leave()
+
+
+def answer_with_stacks(folder: Path) -> None:
+    """Write the stacks of this process into its file whenever the launcher asks; forked processes have their own file.
+
+    Args:
+        folder: of the rings.
+    """
+
+    def register() -> None:
+        try:
+            file = stack_path(folder, os.getpid()).open("w")
+            faulthandler.register(stack_signal(), file=file, all_threads=True, chain=False)
+        except (OSError, RuntimeError, ValueError):  # no room, or the job has ended: a hang has no line of this process
+            return
+        _STACK_FILES.append(file)
+
+    register()
+    os.register_at_fork(after_in_child=register)
+
+
+_STACK_FILES: list[IO[str]] = []
+"""Open as long as the process."""
 
 
 def attach_to_rank(further: Callable[[ModelRegistry], Probe] | None = None) -> Attached:

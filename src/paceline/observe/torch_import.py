@@ -59,8 +59,9 @@ def attach_after_torch() -> None:
 def _attach() -> None:
     """Whatever goes wrong here is not the script's problem: the launcher finds a note and reports it."""
     try:
-        from paceline.observe.attach import attach_to_rank, attach_to_spawned
+        from paceline.observe.attach import answer_with_stacks, attach_to_rank, attach_to_spawned
 
+        answer_with_stacks(Path(os.environ[RINGS_VARIABLE]))
         if os.environ.pop(SPAWNED_VARIABLE, ""):
             attach_to_spawned()
         else:

@@ -13,7 +13,6 @@ import importlib
 import importlib.util
 import os
 import pickle
-import signal
 import sys
 import time
 import traceback
@@ -28,6 +27,7 @@ from paceline.parallel.exit import leave
 from paceline.pool.answers import Answer, plain_bytes, plain_result
 from paceline.pool.confinement import Confinement
 from paceline.pool.store import host
+from paceline.records.standing import stack_signal
 
 MAIN = "__mp_main__"
 """The name under which the caller's script is loaded here, as multiprocessing does; `__main__` means it too."""
@@ -58,11 +58,6 @@ class Job:
     limits: Confinement | None = None
     group: bool = True
     plain: bool = False
-
-
-def stack_signal() -> int:
-    """The signal that asks a rank for its stack: a real-time one, since programs use SIGUSR1 and SIGUSR2 themselves."""
-    return int(getattr(signal, "SIGRTMIN", signal.SIGUSR1)) + 3
 
 
 def stack_file(stacks: str, rank: int) -> Path:

@@ -37,7 +37,8 @@ from typing import Any, TypeVar
 from paceline.pool.answers import Answer, PlainReader, RankUse, Unreadable
 from paceline.pool.confinement import MARK, Confinement
 from paceline.pool.processes import TORCH, ForkServer, Session, Surroundings, fork_server
-from paceline.pool.rank import Job, rank_environment, stack_file, stack_signal
+from paceline.pool.rank import Job, rank_environment, stack_file
+from paceline.pool.stack_requests import ask_stacks
 from paceline.pool.store import listen
 from paceline.records.errors import Exit, PacelineError
 from paceline.records.place import place_in_stacks, place_in_traceback
@@ -338,16 +339,7 @@ def _stack(each: _Rank, stacks: str) -> str:
     # Before a rank has opened the file it has no handler yet, and the signal would kill it.
     if not path.exists():
         return "(it had not started yet)"
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(each.pid, stack_signal())
-    end = time.monotonic() + _STACK_S
-    size = -1
-    while time.monotonic() < end:
-        time.sleep(0.02)
-        # Complete when it has stopped growing.
-        if (now := path.stat().st_size) == size > 0:
-            break
-        size = now
+    ask_stacks({each.pid: path}, _STACK_S)
     return _written(path) or "(it did not say: stopped, or in the kernel)"
 
 

@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     """`requested`: by a signal (--save-signal) to a run that went on."""
     AttemptOutcome = Literal["succeeded", "failed", "interrupted", "membership"]
     """`membership`: machines joined or left, and all ranks were started again."""
-    CauseKind = Literal["failed", "left", "unknown"]
-    """The rank failed by itself; it left with code 0 while others waited; or the first cause is not known."""
+    CauseKind = Literal["failed", "left", "hang", "unknown"]
+    """The rank failed by itself; it left with code 0 while others waited; the ranks were ended since no one advanced;
+    or the first cause is not known."""
     Level = Literal["info", "warning"]
     Severity = Literal["error", "warning", "info"]
 else:

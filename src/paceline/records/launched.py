@@ -9,6 +9,7 @@ import msgspec
 
 from paceline.records.event import AttemptOutcome, CauseKind, Event
 from paceline.records.place import Place
+from paceline.records.standing import RankStanding
 
 
 class RankExit(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,35 @@ class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """False where the evidence allows another cause."""
     finished: bool = False
     """The rank had done its work: gloo sometimes aborts a process at its exit."""
+
+
+class HangSeen(Event, frozen=True, kw_only=True, tag="hang", omit_defaults=True):
+    """No rank of this machine advanced for longer than its job usually takes."""
+
+    kind: str
+    """"missing": `culprits` did not come to a call in which others wait. "mismatch": they wait in different calls.
+    "network": all wait in the same call. "stopped": the culprits' processes are stopped or blocked. "busy": no rank is
+    known to wait for another."""
+    title: str
+    why: str
+    advice: str
+    culprits: list[int]
+    """Ranks to look at."""
+    ranks: list[RankStanding]
+    """Of this machine."""
+    step: int = 0
+    """Optimizer steps done."""
+    still_s: float = 0.0
+    """Since a rank last advanced."""
+    patience_s: float = 0.0
+    """For which a pause was taken for a slow step."""
+
+
+class HangOver(Event, frozen=True, kw_only=True, tag="hang_over"):
+    """The job went on after the last `hang`."""
+
+    still_s: float
+    """For so long no rank had advanced."""
 
 
 class Attempt(Event, frozen=True, kw_only=True, tag="attempt"):

@@ -30,6 +30,7 @@ import msgspec
 from paceline.records.errors import PacelineError
 from paceline.records.place import Place
 from paceline.records.schema import Finding
+from paceline.records.standing import RankStanding
 
 PARITY_VARIABLE = "PACELINE_PARITY"
 """Path of the task, set for ranks of parity runs."""
@@ -290,20 +291,6 @@ class Before(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Of OLD on its own batches."""
     evaluation: Evaluation | None = None
     changes: list[Change] = []
-
-
-class RankStanding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """Where a rank was before a run was ended whose ranks did not all come to their end."""
-
-    rank: int
-    state: str
-    """"waits", "runs", "failed" or "ended"."""
-    call: str = ""
-    """The function of `torch.distributed` or DDP in which it is."""
-    path: str | None = None
-    line: int | None = None
-    """The user's innermost line."""
-    function: str = ""
 
 
 class OwnPrecision(msgspec.Struct, frozen=True, kw_only=True):

@@ -51,7 +51,16 @@ class Progress(NamedTuple):
     samples: int
     """Received by the training loop of this rank."""
     at_s: float
-    """When the rank last reported this, on the monotonic clock; 0.0 before."""
+    """When the rank last reported these two, on the monotonic clock; 0.0 before."""
+    entered: int = 0
+    """Number of the last collective of the script that it has entered."""
+    left: int = 0
+    """Collectives that it had called when it last left one; less than `entered` while it is in one."""
+    batches: int = 0
+    """Received from data loaders, in training and evaluation."""
+    ended: bool = False
+    """The script has destroyed its process group, or has ended."""
+    pid: int = 0
 
 
 class _Word(enum.IntEnum):
@@ -66,10 +75,16 @@ class _Word(enum.IntEnum):
     STEP = 8
     SAMPLES = 9
     BEAT_NS = 10
+    ENTERED = 11
+    LEFT = 12
+    BATCHES = 13
+    ENDED = 14
 
 
 _STEP, _SAMPLES, _BEAT_NS = int(_Word.STEP), int(_Word.SAMPLES), int(_Word.BEAT_NS)
 """Each step of a training writes these, and members of an enumeration are dear to look up."""
+ENTERED, LEFT, BATCHES, ENDED = range(4)
+"""Words of `RingWriter.counters`, which probes write without a call; see `Progress`."""
 
 
 class RingWriter:
@@ -84,6 +99,7 @@ class RingWriter:
 
     Attributes:
         dropped: records that found no room.
+        counters: words that probes set, each in one aligned 8-byte store.
 
     Raises:
         FileExistsError: another process has this rank and attempt.
@@ -105,6 +121,7 @@ class RingWriter:
         finally:
             os.close(handle)
         self._words = memoryview(self._map)[:_HEADER_BYTES].cast("Q")
+        self.counters = self._words[_Word.ENTERED : _Word.ENDED + 1]
         self._data = memoryview(self._map)[_HEADER_BYTES:]
         self._capacity, self._written = capacity, 0
         self.dropped = 0
@@ -137,6 +154,7 @@ class RingWriter:
 
     def close(self) -> None:
         """Unmap the ring. The file stays for the reader."""
+        self.counters.release()
         self._words.release()
         self._data.release()
         self._map.close()
@@ -196,9 +214,18 @@ class RingReader:
 
     @property
     def progress(self) -> Progress:
-        """The progress that the rank last reported with `beat`."""
+        """How far the rank is."""
         words = self._words
-        return Progress(int(words[_Word.STEP]), int(words[_Word.SAMPLES]), words[_Word.BEAT_NS] / 1e9)
+        return Progress(
+            steps=int(words[_Word.STEP]),
+            samples=int(words[_Word.SAMPLES]),
+            at_s=words[_Word.BEAT_NS] / 1e9,
+            entered=int(words[_Word.ENTERED]),
+            left=int(words[_Word.LEFT]),
+            batches=int(words[_Word.BATCHES]),
+            ended=bool(words[_Word.ENDED]),
+            pid=int(words[_Word.PID]),
+        )
 
     def close(self) -> None:
         """Unmap the ring."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from paceline.records.event import CheckpointReason, Device, EndReason, Event, Level, Severity, Verb
-from paceline.records.launched import Attempt
+from paceline.records.launched import Attempt, HangOver, HangSeen
 from paceline.records.observed import (
     Collective,
     CollectiveDone,
@@ -269,6 +269,8 @@ AnyEvent = (
     | NotObserved
     | StepTiming
     | Attempt
+    | HangSeen
+    | HangOver
     | RankEvent
 )
 

@@ -22,10 +22,11 @@ from paceline.pool.processes import Session, Surroundings, fork_server
 from paceline.pool.rank import rank_environment
 from paceline.pool.store import start_store
 from paceline.records.errors import PacelineError
-from paceline.records.parity import PARITY_VARIABLE, ParityEnd, ParityTask, RankStanding, rank_folder, read_end
+from paceline.records.parity import PARITY_VARIABLE, ParityEnd, ParityTask, rank_folder, read_end
 from paceline.records.ring import RINGS_VARIABLE, Progress
 from paceline.records.rundir import RunDir
 from paceline.records.schema import AnyEvent, Finding
+from paceline.records.standing import RankStanding
 from paceline.verify.hang_evidence import standings
 
 _AFTER_END_S = 5.0

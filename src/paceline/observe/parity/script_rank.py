@@ -15,8 +15,9 @@ from paceline.observe.attach import attach_to_rank
 from paceline.observe.model_registry import ModelRegistry
 from paceline.observe.parity.parity_run import ParityRun
 from paceline.pool.overlay_view import join
-from paceline.pool.rank import rank_environment, stack_file, stack_signal
+from paceline.pool.rank import rank_environment, stack_file
 from paceline.records.parity import PARITY_VARIABLE, ParityTask
+from paceline.records.standing import stack_signal
 
 
 class ScriptJob(msgspec.Struct, frozen=True, kw_only=True):

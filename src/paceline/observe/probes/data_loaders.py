@@ -26,6 +26,7 @@ from paceline.observe.session import Probe, Session, Topic
 from paceline.observe.tensor_digest import DIGITS, sampled_digest
 from paceline.records.observed_rank import InputSeen, LoaderBegun, LoaderEnded
 from paceline.records.place import Place
+from paceline.records.ring import BATCHES
 
 _AFTER_EVALUATION = 5
 _PLACES = 1000
@@ -59,10 +60,12 @@ class DataLoaders(Probe):
         self._attached: weakref.WeakSet[Any] = weakref.WeakSet()
         self._places: weakref.WeakKeyDictionary[Any, Place | None] = weakref.WeakKeyDictionary()
         self._epoch: int | None = None
+        self._received_batches = 0
 
     def arm(self, session: Session) -> None:
         """Patch loaders, their iterators and DistributedSampler."""
         self._session = session
+        self._counters = session.sink.counters
         iterator = machinery._BaseDataLoaderIter
         patch = session.patch
         patch(self, DataLoader, "__init__", after=lambda _, args, __: self._constructed(args[0]))
@@ -170,6 +173,8 @@ class DataLoaders(Probe):
         current = args[0].__dict__.get("_paceline_pass")
         if current is None:
             return
+        self._received_batches += 1
+        self._counters[BATCHES] = self._received_batches
         progress = self._session.progress
         position = progress.position = (current.loader, current.number, current.batches)
         gradients = torch.is_grad_enabled()

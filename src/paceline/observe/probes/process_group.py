@@ -15,6 +15,7 @@ from paceline.observe.call_site import user_place
 from paceline.observe.session import Probe, Session, Topic
 from paceline.records.observed import NotObserved
 from paceline.records.observed_rank import GroupMade, ScriptEnded
+from paceline.records.ring import ENDED
 
 _SPAWN = importlib.import_module("torch.multiprocessing.spawn")  # torch.multiprocessing.spawn itself is a function
 
@@ -66,6 +67,7 @@ class ProcessGroups(Probe):
         if self._ended or (dist.is_initialized() and dist.get_world_size() == 0):
             return
         self._ended = True
+        session.sink.counters[ENDED] = 1
         session.announce(Topic.SCRIPT_ENDS)
         session.emit(
             ScriptEnded(

@@ -21,6 +21,7 @@ from paceline.observe.probes.backward_passes import in_backward
 from paceline.observe.schedule import is_recorded
 from paceline.observe.session import Probe, Session
 from paceline.records.observed import Collective
+from paceline.records.ring import ENTERED, LEFT
 
 FUNCTIONS = (
     "all_reduce",
@@ -64,6 +65,7 @@ class ScriptCollectives(Probe):
     def arm(self, session: Session) -> None:
         """Patch all of them that this torch has."""
         self._session = session
+        self._counters = session.sink.counters
         for name in FUNCTIONS:
             if hasattr(c10d, name):
                 session.patch(
@@ -81,6 +83,7 @@ class ScriptCollectives(Probe):
         self._depth += 1
         if self._depth > 1:  # object collectives use others
             return
+        self._counters[ENTERED] = self.count
         tensors = list(_tensors([*args[:2], *kwargs.values()]))
         on = self._what(tensors)
         progress = self._session.progress
@@ -110,6 +113,8 @@ class ScriptCollectives(Probe):
 
     def _returned(self) -> None:
         self._depth = max(0, self._depth - 1)
+        if not self._depth:
+            self._counters[LEFT] = self.count
 
     def _what(self, tensors: list[Tensor]) -> str:
         """Tell if tensors are gradients, or share memory with parameters; by address, so views of them count."""

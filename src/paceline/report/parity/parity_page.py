@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from paceline.records.findings import by_severity
-from paceline.records.parity import Divergence, ParityResult, RankStanding
+from paceline.records.parity import Divergence, ParityResult
+from paceline.records.standing import RankStanding
 from paceline.report import words
 from paceline.report.page.figures import Axis, Figure, Series, Table, payload, tabulate, values
 from paceline.report.page.observed_section import finding_card
