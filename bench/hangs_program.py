@@ -27,6 +27,8 @@ culprit = rank == world - 1
 
 
 class Points(Dataset):
+    """Samples, one of which a loader worker never delivers."""
+
     def __len__(self):
         return 60 * BATCH
 
@@ -37,6 +39,7 @@ class Points(Dataset):
 
 
 def hang():
+    """Do not come to the next collective, or come to another one."""
     value = torch.zeros(4)
     if kind == "sleep":
         time.sleep(1000)  # here: sleep

@@ -49,8 +49,8 @@ data: [what a run cannot show](#what-a-run-cannot-show).
 """.lstrip()
 
 _JOBS = """
-[DP180, DP181 and DP182](run.md#why-a-job-failed) say why a job failed. They are no audits: the launcher judges how
-ranks ended.
+[DP180, DP181 and DP182](run.md#why-a-job-failed) say why a job failed, [DP401 to DP405](run.md#a-job-that-hangs) which
+rank a hanging job waits for. They are no audits: the launcher judges how ranks ended, and where they are.
 """
 
 _CLOSING = """
@@ -91,7 +91,8 @@ These can be read in the source, by **`paceline check` (next)**:
 `paceline drill` (next) also detects F99: it interrupts a run and compares the resumed one.
 
 Faults that end in an exception or a hang (F04, F40, F48, F52, F78, F90 and others) need no audit: the
-[root-cause card](run.md#why-a-job-failed) names the rank that failed first, and its line where that is known.
+[root-cause card](run.md#why-a-job-failed) names the rank that failed first, and its line where that is known. The
+[card of a hang](run.md#a-job-that-hangs) names the rank that the others wait for.
 """
 
 

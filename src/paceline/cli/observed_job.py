@@ -94,8 +94,8 @@ class Observation:
         if self._drain.unheard:
             why = f"the judge of the live run failed with {self._drain.unheard}; paceline audit judges the records"
             found.append(_unseen("later findings", why))
-        if self._drain.unwatched:
-            found.append(_unseen("hangs", f"the watch for hangs failed with {self._drain.unwatched}"))
+        if self.hangs is not None and self.hangs.failed:
+            found.append(_unseen("hangs", f"the watch for hangs failed with {self.hangs.failed}"))
         found += self._unread
         if not self._drain.seen and not found:
             why = "no rank imported torch, or python -I, -E or -S kept the observer out"

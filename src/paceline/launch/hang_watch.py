@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -145,6 +146,7 @@ class HangWatch:
         events: hangs so far, and their ends.
         write: takes each event for the record; None before the job has one.
         ended: the hang for which the ranks were ended; None before.
+        failed: the exception that ended this watch; empty while all is well.
     """
 
     def __init__(
@@ -158,8 +160,9 @@ class HangWatch:
         stop: bool = False,
     ) -> None:
         self.events: list[HangSeen | HangOver] = []
-        self.write: Callable[[msgspec.Struct], None] | None = None
+        self.write: Callable[[HangSeen | HangOver], None] | None = None
         self.ended: HangSeen | None = None
+        self.failed = ""
         self._folder, self._judge, self._show, self._say = folder, judge, show, say
         self._least_s, self._stop_ranks = least_s, stop
         self._rhythm = Rhythm(least_s)
@@ -194,7 +197,16 @@ class HangWatch:
 
     def progress(self, ranks: dict[int, Progress], now: float | None = None) -> None:
         """Take how far each rank is, several times a second."""
-        now = time.monotonic() if now is None else now
+        if not self.failed:
+            self._guarded(self._progress, ranks, time.monotonic() if now is None else now)
+
+    def _guarded(self, function: Callable[..., None], *args: Any) -> None:
+        try:
+            function(*args)
+        except Exception as error:  # noqa: BLE001  a watch that fails ends neither the job nor its record
+            self.failed, self._silent = f"{type(error).__name__}: {error}", True
+
+    def _progress(self, ranks: dict[int, Progress], now: float) -> None:
         self._ranks, rhythm = ranks, self._rhythm
         before_s = rhythm.moved_s
         if rhythm.feed(now, ranks):
@@ -210,7 +222,8 @@ class HangWatch:
         done = all(each.ended for each in ranks.values())
         if not (done or self._looking) and still_s >= rhythm.patience_s and now >= self._next_look_s:
             self._looking = True
-            threading.Thread(target=self._look, name="paceline-hang", daemon=True).start()
+            # In a thread of its own: rings are read meanwhile.
+            threading.Thread(target=self._guarded, args=(self._look,), name="paceline-hang", daemon=True).start()
 
     def _went_on(self, still_s: float) -> None:
         self._shown = None
@@ -219,7 +232,7 @@ class HangWatch:
             self._say(f"paceline: the job went on after {still_s:.0f} s without progress")
 
     def _look(self) -> None:
-        """In a thread of its own: rings are read meanwhile."""
+        """Gather evidence, and report a hang if it is one."""
         try:
             moved_s, rhythm = self._rhythm.moved_s, self._rhythm
             seen = self._evidence()

@@ -13,6 +13,7 @@ from paceline.launch.output_compare import compare_output
 from paceline.launch.rank_ends import Ends
 from paceline.launch.stall import Script, StallWatch
 from paceline.records.errors import PacelineError
+from paceline.records.event import Event
 from paceline.records.launched import Attempt, Cause
 from paceline.records.writer import EventWriter
 
@@ -65,9 +66,9 @@ class JobRecord:
     def _hangs_cover(self) -> bool:
         return self._hangs is not None and self._hangs.covers
 
-    def _written(self, event: msgspec.Struct) -> None:
+    def _written(self, event: Event) -> None:
         try:
-            self._writer.write(event)
+            self._writer.write(msgspec.structs.replace(event, attempt=len(self.attempts) + 1))
         except PacelineError as error:  # a full disk does not end a job that runs
             self._say(f"paceline: a hang was not recorded: {error.what}")
 

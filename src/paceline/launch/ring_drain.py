@@ -90,14 +90,13 @@ class RingDrain:
         folder: of the rings; removed by `stop`.
         run: where records go.
         listener: follows them live.
-        watch: is told how far ranks are.
+        watch: is told how far ranks are; raises no exception.
 
     Attributes:
         seen: ranks that had a ring.
         notes: by rank, why it is not observed, or not to the end.
         trouble: why records could not be written; empty while all is well.
         unheard: the exception of a listener that was given up; empty while all is well.
-        unwatched: likewise of the watch.
     """
 
     def __init__(
@@ -109,7 +108,7 @@ class RingDrain:
     ) -> None:
         self.seen: set[int] = set()
         self.notes: dict[int, str] = {}
-        self.trouble = self.unheard = self.unwatched = ""
+        self.trouble = self.unheard = ""
         self._folder, self._run, self._listener, self._watch = folder, run, listener, watch
         self._readers: dict[Path, RingReader] = {}
         self._ledger = LedgerWriter(run)
@@ -147,7 +146,8 @@ class RingDrain:
                 last = max(each.attempt for each in self._readers.values())
                 now = {each.rank: each.progress for each in self._readers.values() if each.attempt == last}
                 self._tell("progress", now)
-                self._tell_watch(now)
+                if self._watch is not None:
+                    self._watch(now)
 
     def _loop(self) -> None:
         while not self._ending.wait(_EVERY_S):
@@ -194,15 +194,6 @@ class RingDrain:
         except Exception as error:  # noqa: BLE001
             self._listener = None
             self.unheard = f"{type(error).__name__}: {error}"
-
-    def _tell_watch(self, now: dict[int, Progress]) -> None:
-        if self._watch is None:
-            return
-        try:
-            self._watch(now)
-        except Exception as error:  # noqa: BLE001  as for the listener
-            self._watch = None
-            self.unwatched = f"{type(error).__name__}: {error}"
 
     def _write(self, write: Callable[[], None]) -> None:
         if self.trouble:

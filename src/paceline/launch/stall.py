@@ -1,5 +1,8 @@
 """Say why a job that makes no progress may be stuck, from what its processes are and do.
 
+Once the observed ranks of a job have advanced, `hang_watch` knows more: this watch is for jobs that do not begin, and
+for those that are not observed.
+
 Every two seconds a thread reads the process table below each rank. A job makes progress while its processes use the
 processor. After 20 s without any, four explanations are tried:
 
