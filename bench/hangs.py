@@ -35,7 +35,7 @@ BOTH = ("missing", "mismatch", "wrong-barrier")
 """Kinds in which ranks wait for each other: each of them is named."""
 KINDS = ("sleep", "loop", "gil", "nogil", "lock", "subprocess", *BOTH, "receive", "worker", "sigstop")
 LIMIT_S = 120.0
-CARD = "-- paceline: "
+CARDS = ("-- paceline: hang: ", "-- paceline: no progress: ")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def measure(kind: str, ranks: int, run: int) -> Case:
             assert process.stderr is not None
             began = time.time()
             for line in process.stderr:
-                if shown_s is None and line.startswith(CARD) and ("hang:" in line or "no end:" in line):
+                if shown_s is None and line.startswith(CARDS):
                     shown_s = time.time()
                 if time.time() - began > LIMIT_S:
                     process.terminate()

@@ -114,7 +114,7 @@ def test_without_traces_the_lines_are_what_is_known() -> None:
 
     assert hang.kind == "busy"
     text = card(hang, 10, root=Path("/home/me"))
-    assert "no end: rank 0 has not come to an end after 10 s" in text
+    assert "no progress: rank 0 waits for no other rank after 10 s" in text
     assert "waits in all_reduce, at train.py:42, in step" in text
 
 

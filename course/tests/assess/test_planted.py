@@ -28,7 +28,7 @@ def solved(text: str) -> tuple[int, str]:
     if absent:
         assert "Error" in printed[only(absent)]
         return only(absent), "exception"
-    odd = odd_one([words.split("stands at ")[1] for _, words in standing])
+    odd = odd_one([words.split(", at ")[1] for _, words in standing])
     functions = [words.rsplit(" ", 1)[1] for _, words in standing]
     if len(set(functions)) == 1:
         return odd, "order"

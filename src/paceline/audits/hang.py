@@ -45,7 +45,7 @@ _TEXTS: dict[Kind, tuple[str, str, str]] = {
         "look at the sizes above; on several machines at the network between them",
     ),
     "busy": (
-        "no end: {who} {have} not come to an end",
+        "no progress: {who} {wait} for no other rank",
         "no collective is known in which it waits: a loop without end, or a wait for something else",
         "look at the line above; more time, if it is only slow",
     ),
@@ -120,7 +120,7 @@ class Hang:
         several = len(self.culprits) > 1
         title, why, advice = _TEXTS[self.kind]
         title = title.format(
-            who=ranks_text(self.culprits), have="have" if several else "has", are="are" if several else "is"
+            who=ranks_text(self.culprits), wait="wait" if several else "waits", are="are" if several else "is"
         )
         return title, self.why or why, self.advice or advice
 

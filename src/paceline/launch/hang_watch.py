@@ -30,7 +30,7 @@ from paceline.records.standing import BACKWARD, FORWARD, RankStanding, stack_pat
 LEAST_S = 10.0
 """Shortest pause that is suspected."""
 _EARLY, _WORKING = 3.0, 6.0
-"""Times the least pause: before the third step, and where a rank may only be slow."""
+"""Times the least pause before the third step, and times the patience where a rank may only be slow."""
 _REGULAR_STEPS = 3
 _STEPS, _GAPS = 12.0, 2.0
 """Times the 99th percentile of the step intervals, and the longest pause that the job went on from."""
@@ -103,7 +103,8 @@ class RankSeen:
     Attributes:
         standing: where it is.
         busy: it, or a process below it, uses the processor or moves data.
-        working: it computes with torch, writes files or moves data, so that it may only be slow.
+        working: it may only be slow, since it computes with torch, writes files or moves data, or since processes or
+            threads of its own compute.
     """
 
     standing: RankStanding
@@ -128,7 +129,7 @@ def is_due(ranks: Sequence[RankSeen], culprits: Sequence[int], still_s: float, r
         return not any(each.busy for each in ranks)
     named = [each for each in ranks if each.standing.rank in culprits]
     slow = any(each.working for each in named) or (not some_wait and any(each.busy for each in ranks))
-    return not slow or still_s >= max(_WORKING * rhythm.least_s, _WORKING * rhythm.patience_s)
+    return not slow or still_s >= _WORKING * rhythm.patience_s
 
 
 class HangWatch:
@@ -288,7 +289,8 @@ class HangWatch:
             if each.entered:
                 standing = msgspec.structs.replace(standing, number=each.entered)
             busy = cpu_share > _BUSY_SHARE or moves
-            found.append(RankSeen(standing, busy, busy and (moves or works(stack))))
+            # If its main thread is idle, loader workers or a compiler may work for it.
+            found.append(RankSeen(standing, busy, busy and (moves or not computes or works(stack))))
         return found
 
     def _end_ranks(self) -> None:

@@ -35,13 +35,14 @@ def build_parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--fail-on", choices=("error", "warning"), default=None)
     parser.add_argument("--stop-on-hang", action="store_true")
-    parser.add_argument("--hang-patience", type=_seconds, default=LEAST_S)
+    parser.add_argument("--hang-patience", type=seconds, default=LEAST_S)
     parser.add_argument("--format", choices=("text", "json"), default="text")
     parser.error = _refuse  # type: ignore[method-assign]
     return parser
 
 
-def _seconds(text: str) -> float:
+def seconds(text: str) -> float:
+    """A duration above 0; argparse names this function where it is none."""
     value = float(text)
     if not 0 < value < math.inf:
         raise ValueError(text)
