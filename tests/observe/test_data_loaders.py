@@ -27,6 +27,7 @@ from torch.utils.data import (
 )
 
 from paceline.records.observed_rank import InputSeen, LoaderBegun, LoaderEnded, ObservedStep
+from paceline.records.ring import BATCHES
 from tests.observe.watched import Watched, backward, line_of, watching
 
 
@@ -76,6 +77,16 @@ def ledger(watched: Watched) -> dict[tuple[int, int], list[list[int]]]:
 def received(loader: DataLoader) -> list[list[int]]:
     """A pass over a loader of `Numbers`."""
     return [batch.tolist() for batch in loader]
+
+
+def test_each_batch_advances_the_rank_in_evaluation_too(watched: Watched) -> None:
+    """Two passes of three batches, one of them without gradients."""
+    loader = DataLoader(Numbers(6), batch_size=2)
+    list(loader)
+    with torch.no_grad():
+        list(loader)
+
+    assert watched.sink.counters[BATCHES] == 6
 
 
 @pytest.mark.parametrize("workers", [0, 2])

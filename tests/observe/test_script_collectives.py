@@ -11,6 +11,7 @@ from torch.optim import SGD
 from paceline.observe.schedule import is_recorded
 from paceline.records.observed import Collective
 from paceline.records.observed_rank import ObservedStep
+from paceline.records.ring import ENTERED, LEFT
 from tests.observe.watched import Watched, backward, line_of
 
 pytestmark = pytest.mark.usefixtures("group")
@@ -34,6 +35,32 @@ def test_collectives_are_seen_with_their_size_and_their_line(watched: Watched) -
     ]
     assert seen[0].place.line == line_of("reduced", __file__)
     assert [each.seq for each in seen] == [1, 2, 3, 4, 5]  # all that the process called count on
+
+
+def test_a_rank_counts_the_collectives_that_it_enters_and_leaves(watched: Watched) -> None:
+    """So that a launcher knows that it is in one, also one that raises an exception."""
+    counters = watched.sink.counters
+    dist.all_reduce(torch.ones(3))
+    assert (counters[ENTERED], counters[LEFT]) == (1, 1)
+
+    with pytest.raises(TypeError):
+        dist.all_reduce("no tensor")
+    assert (counters[ENTERED], counters[LEFT]) == (2, 2)
+
+    dist.all_gather_object([None], within := Reads(counters))
+    assert within.seen == [(3, 2)]
+    assert counters[ENTERED] <= counters[LEFT]
+
+
+class Reads:
+    """Notes the counters while it is sent."""
+
+    def __init__(self, counters: list[int]) -> None:
+        self.counters, self.seen = counters, []
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        self.seen.append((self.counters[ENTERED], self.counters[LEFT]))
+        return object, ()
 
 
 def test_what_is_reduced_is_told_apart_by_its_memory(watched: Watched) -> None:

@@ -112,11 +112,12 @@ def test_two_processes_cannot_have_one_ring(tmp_path: Path) -> None:
 KILLED = """
 import os, signal, sys
 from pathlib import Path
-from paceline.records.ring import RingWriter
+from paceline.records.ring import BATCHES, ENDED, ENTERED, LEFT, RingWriter
 ring = RingWriter(Path(sys.argv[1]), 0)
 for number in range(1000):
     ring.write(str(number).encode())
 ring.beat(41, 82)
+ring.counters[ENTERED], ring.counters[LEFT], ring.counters[BATCHES], ring.counters[ENDED] = 7, 6, 5, 1
 os.kill(os.getpid(), int(sys.argv[2]))
 """
 
@@ -133,7 +134,9 @@ def test_all_that_was_written_is_read_after_the_writer_was_killed(tmp_path: Path
     assert killed.returncode == -number
     assert [int(payload) for _, payload in reader.read()] == list(range(1000))
     assert reader.progress[:2] == (41, 82)
-    assert reader.progress[2] > 0
+    progress = reader.progress
+    assert progress.at_s > 0
+    assert (progress.entered, progress.left, progress.batches, progress.ended) == (7, 6, 5, True)
 
 
 @pytest.mark.parametrize("size", [0, 5, 127, 128, 4096])
