@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from paceline.cli.main import call
 from paceline.records.launched import HangOver, HangSeen
 from paceline.records.reader import EventStream
 from paceline.records.rundir import RunDir
@@ -58,7 +59,9 @@ def hangs(folder: Path) -> list[HangSeen | HangOver]:
     return [each for each in EventStream(path) if isinstance(each, HangSeen | HangOver)]
 
 
-def test_a_rank_that_is_elsewhere_is_named_with_its_line_and_the_job_ends(tmp_path: Path) -> None:
+def test_a_rank_that_is_elsewhere_is_named_with_its_line_and_the_job_ends(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """On the terminal, in the record and in the document; the watch for stalls says nothing beside it."""
     end = """
         if rank == 1:
@@ -82,14 +85,8 @@ def test_a_rank_that_is_elsewhere_is_named_with_its_line_and_the_job_ends(tmp_pa
     assert [(each["code"], each["rank"], each["line"]) for each in found if each["code"] != "DP122"] == [
         ("DP401", 1, line)
     ]
-    judged = subprocess.run(
-        [sys.executable, "-m", "paceline", "audit", str(tmp_path / "run")],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert "DP401 rank-missing-in-collective" in judged.stdout
+    call(["audit", str(tmp_path / "run")])
+    assert "DP401 rank-missing-in-collective" in capsys.readouterr().out
     assert not list((tmp_path / "run").rglob("*.stacks"))
 
 

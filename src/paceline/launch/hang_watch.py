@@ -42,6 +42,7 @@ _BUSY_SHARE = 0.1
 """Of one core; less is waiting."""
 _MOVED_BYTES_PER_S = 1 << 19
 _MOST_CARDS = 3
+"""Further hangs of a job are recorded and not shown."""
 
 
 class Rhythm:
@@ -229,7 +230,7 @@ class HangWatch:
     def _went_on(self, still_s: float) -> None:
         self._shown = None
         self._record(HangOver(still_s=still_s))
-        if not self._silent:
+        if not self._silent and self._few_cards:
             self._say(f"paceline: the job went on after {still_s:.0f} s without progress")
 
     def _look(self) -> None:
@@ -248,13 +249,17 @@ class HangWatch:
             hang = msgspec.structs.replace(hang, step=step, still_s=still_s, patience_s=rhythm.patience_s)
             self._shown = hang
             self._record(hang)
-            if sum(isinstance(each, HangSeen) for each in self.events) <= _MOST_CARDS:
+            if self._few_cards:
                 self._show(hang)
             if self._stop_ranks:
                 self.ended = hang
                 self._end_ranks()
         finally:
             self._looking = False
+
+    @property
+    def _few_cards(self) -> bool:
+        return sum(isinstance(each, HangSeen) for each in self.events) <= _MOST_CARDS
 
     def _record(self, event: HangSeen | HangOver) -> None:
         self.events.append(event)
