@@ -11,6 +11,7 @@ from torch.optim import SGD
 
 from paceline.records.observed import Collective
 from paceline.records.observed_rank import GroupMade, ScriptEnded
+from paceline.records.ring import ENDED
 from tests.observe.watched import Watched, group_of_one
 
 
@@ -26,6 +27,7 @@ def test_the_group_is_announced_and_its_end_is_the_end_of_the_script(watched: Wa
     (ended,) = watched.of(ScriptEnded)
     assert (ended.step, ended.samples) == (1, 0)
     assert 0 < ended.elapsed_s < 300
+    assert watched.sink.counters[ENDED] == 1  # a launcher no longer expects it to advance
 
 
 def test_the_end_of_another_group_is_not_the_end_of_the_script(group: None, watched: Watched) -> None:

@@ -83,6 +83,9 @@ def test_a_stopped_process_does_not_answer_and_is_seen_to_be_stopped(holds_gil: 
 
     assert ask_stacks({holds_gil: stacks}, patience_s=0.3) == {}
     assert state_of(holds_gil) == "T"
+    os.kill(holds_gil, signal.SIGCONT)
+    assert len(ask_stacks({holds_gil: stacks})) == 1
+    assert stacks.read_text().count("Current thread") == 1
 
 
 def test_a_process_that_is_gone_has_used_nothing_and_has_no_state(stacks: Path) -> None:
