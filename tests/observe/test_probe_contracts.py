@@ -176,13 +176,13 @@ def test_an_exception_in_any_function_of_a_probe_leaves_the_training_as_it_is(
 
 STEPS = {"ObservedStep", "OptimizerSeen", "StepTiming", "Fingerprint"}
 OWN = {
-    "groups": {"GroupMade", "ScriptEnded", "Fingerprint"},
+    "groups": {"GroupMade", "ScriptEnded", "Fingerprint", "CollectivesCounted"},
     "fingerprints": {"Fingerprint"},
     "steps": STEPS,
     "wrappers": {"ModelWrapped", "InputSeen"},
     "backward": set(),
     "loaders": {"LoaderBegun", "LoaderEnded", "InputSeen", "Fingerprint"},
-    "collectives": {"Collective"},
+    "collectives": {"Collective", "CollectivesCounted"},
     "clips": set(),
     "scaling": set(),
     "schedulers": {"SchedulerSeen"},

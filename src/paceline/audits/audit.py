@@ -21,7 +21,7 @@ from paceline.records.place import Place
 from paceline.records.schema import Finding
 
 HEADINGS = ("What it finds", "Why it matters", "Repair", "Known problems", "References")
-TOPICS = ("replicas", "gradients", "data", "schedule", "evaluation", "files")
+TOPICS = ("replicas", "gradients", "data", "schedule", "evaluation", "collectives", "files")
 
 
 class Audit(abc.ABC):

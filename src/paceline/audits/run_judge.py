@@ -184,6 +184,7 @@ _WHY = {
     "data": "no torch DataLoader was iterated over, and no input of a wrapped model was recorded",
     "schedule": "no optimizer step was recorded on all ranks",
     "evaluation": "no pass over a loader without backward passes was completed",
+    "collectives": "no collective that the script calls itself was recorded on all ranks",
     "files": "no file was opened by the script",
 }
 """Why a topic has no data."""

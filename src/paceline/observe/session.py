@@ -104,6 +104,8 @@ class Progress:
     """Backward passes, one that is under way included."""
     wrapped_forwards: int = 0
     """Of wrapped models, without gradients."""
+    groups: int = 0
+    """Default process groups that were made, one after the other."""
     after_evaluation: int = 0
     """Collectives of the script that are written down in any case, since an evaluation has just ended."""
     restored_since_step: bool = False

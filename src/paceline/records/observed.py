@@ -32,10 +32,29 @@ class Collective(Event, frozen=True, kw_only=True, tag="collective"):
     """Issued from within a backward pass, as DDP does with its buckets."""
     on: str = ""
     """What the tensors are where that was looked at: `gradients`, `parameters` or `other`."""
+    number: int | None = None
+    """1 for the first that this rank called on this group from Python; None where that is not known."""
+    equal_bytes: int | None = None
+    """Size of the tensors that have the same size on every rank of the group; None where sizes may differ."""
+    before: int | None = None
+    """Collectives of this group that this rank had issued before, DDP's own included; None where they are not counted,
+    or where sends and receives count as well."""
     step: int | None = None
     """Optimizer steps done, where they were counted."""
     issued_s: float = 0.0
     """On this machine's monotonic clock."""
+
+
+class CollectivesCounted(Event, frozen=True, kw_only=True, tag="collectives_counted"):
+    """How many collectives of a group a rank called until its script ended without an exception."""
+
+    group: str
+    size: int
+    """Ranks in it."""
+    calls: int
+    """From Python."""
+    issued: int | None = None
+    """With those of DDP; None where they are not counted, or where sends and receives count as well."""
 
 
 class CollectiveDone(Event, frozen=True, kw_only=True, tag="collective_done"):

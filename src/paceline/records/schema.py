@@ -19,6 +19,7 @@ from paceline.records.launched import Attempt, HangOver, HangSeen
 from paceline.records.observed import (
     Collective,
     CollectiveDone,
+    CollectivesCounted,
     Fingerprint,
     NotObserved,
     StepTiming,
@@ -265,6 +266,7 @@ AnyEvent = (
     | Measured
     | Collective
     | CollectiveDone
+    | CollectivesCounted
     | Fingerprint
     | NotObserved
     | StepTiming

@@ -52,6 +52,7 @@ class ProcessGroups(Probe):
 
     def made(self) -> None:
         """Say that there is a process group."""
+        self._session.progress.groups += 1
         self._session.emit(
             GroupMade(rank=dist.get_rank(), world=dist.get_world_size(), backend=dist.get_backend(), place=user_place())
         )

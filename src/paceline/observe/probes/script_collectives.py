@@ -6,6 +6,7 @@ DDP issues its own in C++. They are not seen here: the step clock counts them, `
 from __future__ import annotations
 
 import functools
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -16,10 +17,11 @@ import torch.distributed.distributed_c10d as c10d
 from torch import Tensor
 
 from paceline.observe.call_site import user_place
+from paceline.observe.group_calls import POINT_TO_POINT, GroupCalls, Signature, equal_bytes, root_of
 from paceline.observe.model_registry import ModelRegistry, parameters_of
 from paceline.observe.probes.backward_passes import in_backward
 from paceline.observe.schedule import is_recorded
-from paceline.observe.session import Probe, Session
+from paceline.observe.session import Probe, Session, Topic
 from paceline.records.observed import Collective
 from paceline.records.ring import ENTERED, LEFT
 
@@ -46,6 +48,13 @@ FUNCTIONS = (
 _FIRST = 20
 
 
+class _Thread(threading.local):
+    """The calls of one thread: how deep they are nested, and the group of the outermost one."""
+
+    depth = 0
+    group = ""
+
+
 class ScriptCollectives(Probe):
     """Patches the functions of torch.distributed."""
 
@@ -55,7 +64,9 @@ class ScriptCollectives(Probe):
     def __init__(self, models: ModelRegistry) -> None:
         self._models = models
         self._calls: Counter[Any] = Counter()
-        self._depth = 0
+        self._groups = GroupCalls()
+        self._given: dict[str, Signature] = {}
+        self._thread = _Thread()
         self.count = 0
         """Calls so far."""
         self._gradients: set[int] = set()
@@ -68,6 +79,7 @@ class ScriptCollectives(Probe):
         self._counters = session.sink.counters
         for name in FUNCTIONS:
             if hasattr(c10d, name):
+                self._given[name] = Signature(getattr(c10d, name))
                 session.patch(
                     self,
                     c10d,
@@ -75,15 +87,24 @@ class ScriptCollectives(Probe):
                     aliases=(dist,),
                     before=functools.partial(self._called, name),
                     after=lambda *_: self._returned(),
-                    raised=lambda *_: self._returned(),
+                    raised=lambda *_: self._raised(),
                 )
+        for name in POINT_TO_POINT:
+            session.patch(self, c10d, name, aliases=(dist,), before=lambda *_: self._groups.sends())
+        session.listen(self, Topic.SCRIPT_ENDS, self._ends)
 
     def _called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         self.count += 1
-        self._depth += 1
-        if self._depth > 1:  # object collectives use others
+        thread = self._thread
+        thread.depth += 1
+        if thread.depth > 1:  # object collectives use others
             return
         self._counters[ENTERED] = self.count
+        given = self._given[name]
+        group = given.value("group", args, kwargs)
+        thread.group, number = self._groups.count(group, self._session.progress.groups)
+        if name == "monitored_barrier":  # which sends and receives
+            self._groups.sends()
         tensors = list(_tensors([*args[:2], *kwargs.values()]))
         on = self._what(tensors)
         progress = self._session.progress
@@ -97,7 +118,8 @@ class ScriptCollectives(Probe):
         self._calls[name, place] += 1
         in_any_case = progress.after_evaluation > 0
         progress.after_evaluation -= in_any_case
-        if in_any_case or self._calls[name, place] <= _FIRST or is_recorded(self._calls[name, place]):
+        calls = self._calls[name, place]
+        if in_any_case or calls <= _FIRST or is_recorded(calls) or (number is not None and is_recorded(number)):
             self._session.emit(
                 Collective(
                     seq=self.count,
@@ -106,15 +128,29 @@ class ScriptCollectives(Probe):
                     dtype=str(tensors[0].dtype).removeprefix("torch.") if tensors else "",
                     place=place,
                     on=on,
+                    group=thread.group,
+                    size=self._groups.size(thread.group),
+                    number=number,
+                    root=None if number is None else root_of(given, args, kwargs),
+                    equal_bytes=equal_bytes(name, given, args, kwargs),
+                    before=None if number is None else self._groups.issued(group),
                     step=progress.step,
                     issued_s=time.monotonic(),
                 )
             )
 
     def _returned(self) -> None:
-        self._depth = max(0, self._depth - 1)
-        if not self._depth:
+        self._thread.depth = max(0, self._thread.depth - 1)
+        if not self._thread.depth:
             self._counters[LEFT] = self.count
+
+    def _raised(self) -> None:
+        self._returned()
+        self._groups.failed(self._thread.group)
+
+    def _ends(self) -> None:
+        for each in self._groups.totals():
+            self._session.emit(each)
 
     def _what(self, tensors: list[Tensor]) -> str:
         """Tell if tensors are gradients, or share memory with parameters; by address, so views of them count."""
