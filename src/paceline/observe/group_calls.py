@@ -59,22 +59,25 @@ class GroupCalls:
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
+        self._default: dict[int, str] = {}
         self._sizes: dict[str, int] = {}
         self._lost: set[str] = set()
         self._sends = False
 
     def count(self, group: Any, generation: int) -> tuple[str, int | None]:
         """Count a call. Returns the group's name and the number of the call on it; None where that is not known."""
-        if group is None:
-            group = dist.group.WORLD
-        if not isinstance(group, dist.ProcessGroup):  # there is none, or this rank is no member of it
-            return "", None
-        name = f"{group.group_name}" if generation < 2 else f"{group.group_name} of init {generation}"
-        number = self._counts.get(name, 0) + 1
-        self._counts[name] = number
-        if number == 1:
-            self._sizes[name] = group.size()
-        return name, None if name in self._lost else number
+        name = self._default.get(generation) if group is None else ""
+        if not name:
+            group = dist.group.WORLD if group is None else group
+            if not isinstance(group, dist.ProcessGroup):  # there is none, or this rank is no member of it
+                return "", None
+            name = str(group.group_name) + (f" of init {generation}" if generation > 1 else "")
+            if name not in self._sizes:
+                self._sizes[name] = group.size()
+                if group is dist.group.WORLD:
+                    self._default[generation] = name
+        number = self._counts[name] = self._counts.get(name, 0) + 1
+        return name, number if name not in self._lost else None
 
     def failed(self, name: str) -> None:
         """A call raised an exception: whether it counts is not known."""
@@ -98,11 +101,11 @@ class GroupCalls:
         except (AttributeError, RuntimeError, ValueError):  # no such group any more, or a backend that does not count
             return None
 
-    def totals(self) -> list[CollectivesCounted]:
+    def totals(self, generation: int) -> list[CollectivesCounted]:
         """The counts at the end of the script; none where an exception ends it, which has a reason of its own."""
         if sys.exc_info()[0] is not None or hasattr(sys, "last_type"):
             return []
-        default = str(c10d._get_default_group().group_name) if dist.is_initialized() else None
+        default = self._default.get(generation)
         return [
             CollectivesCounted(
                 group=name, size=self._sizes[name], calls=calls, issued=self.issued(None) if name == default else None

@@ -119,7 +119,7 @@ class ScriptCollectives(Probe):
         in_any_case = progress.after_evaluation > 0
         progress.after_evaluation -= in_any_case
         calls = self._calls[name, place]
-        if in_any_case or calls <= _FIRST or is_recorded(calls) or (number is not None and is_recorded(number)):
+        if in_any_case or calls <= _FIRST or is_recorded(calls) or number not in (None, calls) and is_recorded(number):
             self._session.emit(
                 Collective(
                     seq=self.count,
@@ -149,7 +149,7 @@ class ScriptCollectives(Probe):
         self._groups.failed(self._thread.group)
 
     def _ends(self) -> None:
-        for each in self._groups.totals():
+        for each in self._groups.totals(self._session.progress.groups):
             self._session.emit(each)
 
     def _what(self, tensors: list[Tensor]) -> str:
