@@ -74,3 +74,14 @@ def test_a_single_worker_harms_no_other_rank() -> None:
     (found,) = job_findings([attempt(1, cause("failed"), world=1)])
 
     assert found.faults == []
+
+
+def test_ranks_that_met_in_different_collectives_have_that_fault() -> None:
+    """gloo aborts a rank that gets more bytes than it waits for."""
+    words = Cause(
+        kind="failed", title="rank 1 failed first", rank=1, rows=[("said", "Is there a collective mismatch?")]
+    )
+
+    (finding,) = job_findings([attempt(1, words)])
+
+    assert (finding.code, finding.faults) == ("DP180", ["F130"])

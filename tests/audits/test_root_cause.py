@@ -291,3 +291,78 @@ def test_every_end_has_words(code):
     """Also signals that have no entry in the table, and none at all."""
     assert ending(code)
     assert advice(code)
+
+
+def test_a_crash_in_compiled_code_has_the_line_that_called_it(tmp_path):
+    """From the stacks that faulthandler writes, whose lines are not shown as the last words."""
+    program = """import ctypes, faulthandler, sys
+faulthandler.enable()
+sys.stderr.write("reading the table\\n")
+def read(address):
+    return ctypes.string_at(address)
+read(0)
+"""
+    stderr, code = trace_of(program, tmp_path)
+    leave(tmp_path / "logs", 1, stderr)
+
+    cause = diagnose(attempt(ended(0, -15, 2.0, stopped=True), ended(1, code, 1.0)), tmp_path / "logs")
+
+    assert code == -signal.SIGSEGV
+    assert (cause.kind, cause.first.end.rank) == ("failed", 1)
+    assert cause.first.at == place(str(tmp_path / "program.py"), 5, "read")
+    assert cause.first.last_lines == ("reading the table",)
+    assert f"{tmp_path / 'program.py'}:5" in card(cause)
+    assert "the log has the stacks of all threads" in card(cause)
+
+
+def test_an_abort_of_gloo_says_that_collectives_differ(tmp_path):
+    """It got more bytes than it waited for; the line is that of the collective."""
+    text = """terminate called after throwing an instance of 'gloo::EnforceNotMet'
+  what():  [enforce fail at pair.cc:464] op.preamble.length <= op.nbytes. 62 vs 60. Received data size doesn't match \
+expected size. Is there a distributed collective mismatch in your code?
+Fatal Python error: Aborted
+
+Thread 0x0000700000000001 (most recent call first):
+  <no Python frame>
+
+Current thread 0x0000700000000002 (most recent call first):
+  File "train.py", line 47 in main
+"""
+    leave(tmp_path, 1, text)
+
+    cause = diagnose(attempt(ended(0, -15, 2.0, stopped=True), ended(1, -signal.SIGABRT, 1.0)), tmp_path)
+
+    assert cause.first.at == place("train.py", 47, "main")
+    assert "ranks met in different collectives" in card(cause)
+
+
+def test_an_exception_behind_a_failed_teardown_is_probably_the_cause(tmp_path):
+    """`finally` called a barrier, in which all ranks waited until their time was over."""
+    program = """def load():
+    raise ValueError("row 17 has no label")
+try:
+    load()
+finally:
+    raise RuntimeError("[gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 4000ms for recv operation")
+"""
+    stderr, code = trace_of(program, tmp_path)
+    leave(tmp_path / "logs", 0, trace("RuntimeError: Application timeout caused pair closure"))
+    leave(tmp_path / "logs", 1, stderr)
+
+    cause = diagnose(attempt(ended(0, 1, 5.0), ended(1, code, 5.1)), tmp_path / "logs")
+
+    assert (cause.kind, cause.first.end.rank, cause.sure) == ("failed", 1, False)
+    assert cause.first.raised.summary == "ValueError: row 17 has no label"
+    assert cause.first.at == place(str(tmp_path / "program.py"), 2, "load")
+    assert card(cause).startswith("-- rank 1 probably failed first")
+
+
+def test_a_rank_that_failed_by_itself_goes_before_one_behind_a_teardown(tmp_path):
+    """What is certain is the cause, whichever was earlier."""
+    chain = trace("KeyError: 'x'") + "\nDuring handling of the above exception, another exception occurred:\n\n"
+    leave(tmp_path, 0, chain + trace(LOST_PEER))
+    leave(tmp_path, 1, trace("ValueError: boom"))
+
+    cause = diagnose(attempt(ended(0, 1, 1.0), ended(1, 1, 2.0)), tmp_path)
+
+    assert (cause.first.end.rank, cause.sure) == (1, True)

@@ -306,6 +306,22 @@ def test_a_rank_that_is_killed_loses_no_record(tmp_path: Path, number: signal.Si
     assert steps == list(range(1, 31))
 
 
+def test_a_crash_in_compiled_code_leaves_the_line_on_stderr(tmp_path: Path, fake_torch: str) -> None:
+    """Also before torch is imported; a script that has enabled faulthandler itself keeps its own file."""
+    code = "import ctypes\ndef crash():\n    ctypes.string_at(0)\ncrash()\n"
+    script = tmp_path / "crash.py"
+    script.write_text(code)
+    own = tmp_path / "own.py"
+    own.write_text(f"import faulthandler\nfaulthandler.enable(open('stacks.txt', 'w'))\n{code}")
+
+    crashed = run_observed(python(str(script)), tmp_path, plain_environment(fake_torch))
+    kept = run_observed(python(str(own)), tmp_path, plain_environment(fake_torch))
+
+    assert f'File "{script}", line 3 in crash' in crashed.err
+    assert "Fatal Python error" not in kept.err
+    assert "line 5 in crash" in (tmp_path / "stacks.txt").read_text()
+
+
 @pytest.mark.slow
 def test_a_job_whose_rank_is_killed_keeps_the_records_of_its_last_step(paceline, tmp_path: Path) -> None:
     """Under the launcher, which drains the rings while the job ends."""

@@ -33,7 +33,7 @@ def as_record(cause: RootCause) -> Cause:
         title=_title(cause),
         rank=None if cause.kind == "unknown" else rank,
         rows=[*_rows(cause), *_other_rows(cause), ("next", _next_step(cause))],
-        place=None if cause.first.raised is None else cause.first.raised.at,
+        place=cause.first.at,
         sure=cause.sure,
         finished=cause.kind == "failed" and cause.first.aborted_after_success,
     )
@@ -56,7 +56,8 @@ def _title(cause: RootCause) -> str:
         if len(summaries) == 1 and first.raised:
             return f"{ranks} failed with the same exception"
         return f"{ranks} failed at the same time; which was first is not known"
-    return f"rank {rank} failed first" if cause.others else f"rank {rank} failed"
+    how = "failed" if cause.sure else "probably failed"
+    return f"rank {rank} {how} first" if cause.others else f"rank {rank} {how}"
 
 
 def _rows(cause: RootCause) -> list[tuple[str, str]]:
@@ -64,8 +65,8 @@ def _rows(cause: RootCause) -> list[tuple[str, str]]:
     rows: list[tuple[str, str]] = []
     if first.raised is not None:
         rows.append(("raised" if first.ended_it else "printed", first.raised.summary))
-        if first.raised.at is not None:
-            rows.append(("at", str(first.raised.at)))
+    if first.at is not None:
+        rows.append(("at", str(first.at)))
     how = "killed by SIGABRT" if first.aborted_after_success else ending(first.end.exit_code)
     rows.append(("ended", f"process {first.end.pid} {how}{_ahead(cause)}"))
     if first.raised is None and not first.aborted_after_success:
@@ -143,4 +144,8 @@ def _next_step(cause: RootCause) -> str:
     if first.raised is not None and first.ended_it:
         more = "; run again with one worker to see whether the ranks matter" if cause.others else ""
         return f"the log has the whole traceback{more}"
+    if any("collective mismatch" in line for line in first.last_lines):
+        return "ranks met in different collectives: compare this line with the lines of the other ranks"
+    if first.raised is None and first.at is not None:
+        return "the log has the stacks of all threads; a debugger shows what happened below that line"
     return advice(first.end.exit_code)

@@ -17,6 +17,8 @@ _KINDS: dict[str, tuple[str, str, list[str]]] = {
     "left": ("DP181", "rank-left-early", ["F79", "F81"]),
 }
 """Code, name and faults of each kind of cause."""
+_MISMATCH = "collective mismatch"
+"""gloo's words for data of a size that it did not expect."""
 _UNKNOWN: tuple[str, str, list[str]] = ("DP182", "job-failed", [])
 
 
@@ -31,6 +33,8 @@ def job_findings(attempts: Iterable[Attempt]) -> list[Finding]:
 
 def _finding(attempt: Attempt, cause: Cause) -> Finding:
     code, name, faults = _KINDS.get(cause.kind, _UNKNOWN)
+    if any(_MISMATCH in text for _, text in cause.rows):
+        faults = ["F130"]
     rows = dict(reversed(cause.rows))  # of rows with one label the first
     return Finding(
         code=code,

@@ -9,8 +9,9 @@ code that is not 0 names no cause. Each rank is put into one of four classes:
 - **stopped** by the launcher.
 
 The cause is the rank that failed by itself first: by the time of its traceback, else by the time of its end. Where
-none did, it is a rank that left with code 0 before the others lost it. Where there is none either, the cause is not
-known, and the result says so. Pure functions of records and texts; whoever starts jobs may use them.
+none did, it is a rank that left with code 0 before the others lost it, or one that lost the others while it handled an
+exception of its own. Where there is none either, the cause is not known, and the result says so. Pure functions of
+records and texts; whoever starts jobs may use them.
 """
 
 from __future__ import annotations
@@ -19,13 +20,14 @@ import json
 import math
 import signal
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from paceline.audits.consequences import Consequence, consequence_of, consequence_of_abort, mentioned_in
-from paceline.audits.tracebacks import Raised, parse_trace, without_rank
+from paceline.audits.tracebacks import Raised, parse_trace, split_fatal, without_rank
 from paceline.records.launched import Attempt, RankExit
+from paceline.records.place import Place
 
 _TAIL_BYTES = 256 * 1024
 _TAIL_LINES = 6
@@ -68,6 +70,7 @@ class Explained:
         raised: its exception; None when none was found (sys.exit, a signal).
         ended_it: `raised` ended the process; else it is the last that stands in the log.
         aborted_after_success: it finished its work and was aborted while the interpreter went down.
+        at: the user's line of `raised`, or where a signal met it; None when not known.
         last_lines: of its stderr, when there is no exception to show.
         log: the file or directory to look into; None when nothing was kept.
         failed_unix_s: when it failed, at the latest; infinite when not known.
@@ -79,6 +82,7 @@ class Explained:
     raised: Raised | None = None
     ended_it: bool = False
     aborted_after_success: bool = False
+    at: Place | None = None
     last_lines: tuple[str, ...] = ()
     log: Path | None = None
     failed_unix_s: float = math.inf
@@ -143,6 +147,8 @@ def diagnose(attempt: Attempt, logs_dir: Path | None) -> RootCause | None:
         near = -_TEARDOWN_S < gap < _LEFT_LONG_BEFORE_S or (gap > 0 and victims[0].about == "waited")
         sure = known and near and len(ends) == attempt.world and not first.end.stopped
         return RootCause("left", first, _others(found, first), sure=sure, ahead_s=gap if known else None)
+    if hidden := next((own for each in victims if (own := _behind_teardown(each)) is not None), None):
+        return RootCause("failed", hidden, _others(found, hidden), sure=False)
     return RootCause("unknown", victims[0], _others(found, victims[0]), sure=False)
 
 
@@ -157,7 +163,16 @@ def gather(logs_dir: Path | None, local_rank: int) -> Evidence:
 
 
 def _others(found: Sequence[Explained], first: Explained) -> tuple[Explained, ...]:
-    return tuple(sorted((each for each in found if each is not first), key=lambda each: each.end.rank))
+    others = (each for each in found if each.end.rank != first.end.rank)
+    return tuple(sorted(others, key=lambda each: each.end.rank))
+
+
+def _behind_teardown(each: Explained) -> Explained | None:
+    """The rank with its own exception, where a collective failed while that was handled, as in `finally`."""
+    origin = None if each.raised is None else each.raised.origin
+    if origin is None or each.kind != "consequence" or consequence_of(origin) is not None:
+        return None
+    return replace(each, kind="failed", about=None, raised=origin, at=origin.at)
 
 
 def _explain(end: RankExit, began: float, evidence: Evidence, *, alone: bool) -> Explained:
@@ -171,7 +186,8 @@ def _explain(end: RankExit, began: float, evidence: Evidence, *, alone: bool) ->
     ended_it = raised is not None and (recorded is not None or code == 1 or at_exit or (stopped and raised.uncaught))
     if raised is not None and not ended_it and not (code > 1 or (code == 0 and raised.last)):
         raised = None
-    lines = tuple(line for line in without_rank(evidence.stderr).splitlines() if line.strip())[-_TAIL_LINES:]
+    said, crashed_at = split_fatal(evidence.stderr) if code < 0 else (evidence.stderr, None)
+    lines = tuple(line for line in without_rank(said).splitlines() if line.strip())[-_TAIL_LINES:]
     about = _about(code, raised, evidence.stderr, lines) if code != 0 else None
     traced = ended_it and evidence.written_unix_s > 0
     ended_at = math.inf if end.after_s is None else began + end.after_s
@@ -182,6 +198,7 @@ def _explain(end: RankExit, began: float, evidence: Evidence, *, alone: bool) ->
         raised=raised,
         ended_it=ended_it,
         aborted_after_success=at_exit and raised is None,
+        at=crashed_at if raised is None else raised.at,
         last_lines=lines if raised is None else (),
         log=log,
         failed_unix_s=min(ended_at, evidence.written_unix_s) if traced else ended_at,

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 
-from paceline.records.place import Place, own_places, places_in
+from paceline.records.place import Place, own_places, place_in_stacks, places_in
 
 _HEADER = "Traceback (most recent call last):"
 _EXCEPTION = re.compile(r"^(?P<type>[A-Za-z_][\w.]*)(?:: (?P<message>.*))?$")
 _RANK_PREFIX = re.compile(r"^\[rank\d+\]: ?", re.MULTILINE)
 """torch writes it before each line of an uncaught exception once there is a process group."""
+_FATAL = re.compile(r"^Fatal Python error: ", re.MULTILINE)
 _UNCAUGHT = re.compile(r"\[rank\d+\]: ?Traceback")
 _MAX_SUMMARY = 300
 _CHAINED = (
@@ -31,6 +32,7 @@ class Raised:
         at: the user's own innermost line, else the innermost of all; None when no frame is known.
         detail: further lines of the message.
         earlier: summaries of the exceptions that it was raised from or while handling, the latest first.
+        origin: the first of those, with which it began; None where there are none.
         uncaught: torch's hook for uncaught exceptions wrote it; False also when that is not known.
         last: nothing was written after it.
     """
@@ -39,6 +41,7 @@ class Raised:
     at: Place | None = None
     detail: str = field(default="", compare=False)
     earlier: tuple[str, ...] = field(default=(), compare=False)
+    origin: Raised | None = field(default=None, compare=False)
     uncaught: bool = field(default=False, compare=False)
     last: bool = field(default=False, compare=False)
 
@@ -61,8 +64,21 @@ def parse_trace(text: str) -> Raised | None:
             found = _block(lines[index + 1 :])
             if found is not None:
                 uncaught = _UNCAUGHT.search(marked[index]) is not None
-                return replace(found, earlier=_earlier(lines[:index]), uncaught=uncaught)
+                chain = _earlier(lines[:index])
+                texts = tuple(f"{each.summary}\n{each.detail}".strip() for each in chain)
+                return replace(found, earlier=texts, origin=chain[-1] if chain else None, uncaught=uncaught)
     return _syntax_error(lines)
+
+
+def split_fatal(text: str) -> tuple[str, Place | None]:
+    """The text before the stacks that faulthandler wrote when a signal killed a process, and the user's own line there.
+
+    All of the text and None where there are no such stacks.
+    """
+    found = list(_FATAL.finditer(text))
+    if not found:
+        return text, None
+    return text[: found[-1].start()], place_in_stacks(text[found[-1].start() :])
 
 
 def _begins(line: str) -> bool:
@@ -70,9 +86,9 @@ def _begins(line: str) -> bool:
     return line.endswith(_HEADER)
 
 
-def _earlier(lines: list[str]) -> tuple[str, ...]:
+def _earlier(lines: list[str]) -> tuple[Raised, ...]:
     """The exceptions that a chain began with, given the lines before its last traceback."""
-    found: list[str] = []
+    found: list[Raised] = []
     while True:
         before = [index for index, line in enumerate(lines) if line.strip()]
         if not before or lines[before[-1]] not in _CHAINED:
@@ -82,7 +98,7 @@ def _earlier(lines: list[str]) -> tuple[str, ...]:
             return tuple(found)
         raised = _block(lines[headers[-1] + 1 : before[-1]])
         if raised is not None:
-            found.append(f"{raised.summary}\n{raised.detail}".strip())
+            found.append(raised)
         lines = lines[: headers[-1]]
 
 

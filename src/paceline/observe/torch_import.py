@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import importlib.util
 import os
 import sys
@@ -49,7 +50,12 @@ class _TorchFinder:
 
 
 def attach_after_torch() -> None:
-    """Attach the observer to this process when it imports torch, or now if it has."""
+    """Attach the observer to this process when it imports torch, or now if it has.
+
+    A crash in compiled code leaves the stacks of Python on stderr, as with PYTHONFAULTHANDLER=1.
+    """
+    if not faulthandler.is_enabled() and sys.stderr is not None:
+        faulthandler.enable()
     if "torch" in sys.modules:
         _attach()
     else:

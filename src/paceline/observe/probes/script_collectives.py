@@ -119,7 +119,8 @@ class ScriptCollectives(Probe):
         in_any_case = progress.after_evaluation > 0
         progress.after_evaluation -= in_any_case
         calls = self._calls[name, place]
-        if in_any_case or calls <= _FIRST or is_recorded(calls) or number not in (None, calls) and is_recorded(number):
+        by_number = number is not None and number != calls and is_recorded(number)  # to be compared with other ranks
+        if in_any_case or calls <= _FIRST or by_number or is_recorded(calls):
             self._session.emit(
                 Collective(
                     seq=self.count,
