@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ZOO = Path(__file__).parent
-KEYS = ("zoo", "faults", "silent", "args", "world", "launcher", "needs", "observable")
+KEYS = ("zoo", "faults", "silent", "args", "world", "launcher", "needs", "observable", "ends")
 FAULT_ID = re.compile(r"F\d+")
 FAULT_COMMENT = re.compile(r"#\s*fault\s*")
 
@@ -39,6 +39,8 @@ class Script:
     """A module that must be installed."""
     observable: bool
     """False if a run on CPU with gloo cannot show the fault."""
+    ends: str
+    """`done` with code 0, in a `crash` of a rank, or never: `hang`."""
     fault_lines: tuple[int, ...]
     """The lines that a good report names, counted from 1."""
 
@@ -87,6 +89,7 @@ def parse(path: Path) -> Script:
         launcher=_choice(path, header, "launcher", ("any", "real"), default="any"),
         needs=header.get("needs"),
         observable=observable == "yes",
+        ends=_choice(path, header, "ends", ("done", "crash", "hang"), default="done"),
         fault_lines=_fault_lines(source),
     )
 

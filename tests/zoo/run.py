@@ -53,8 +53,8 @@ class Result:
 
     @property
     def broken(self) -> bool:
-        """A rank did not end with code 0, so nothing can be said about the findings."""
-        return any(code != 0 for code in self.exit_codes)
+        """The ranks did not end as the script does, so nothing can be said about the findings."""
+        return any(code != 0 for code in self.exit_codes) != (self.script.ends == "crash")
 
     @property
     def named(self) -> bool:
@@ -85,14 +85,15 @@ class _Listener:
 
 
 def run_script(script: Script, kept: Path) -> Result:
-    """Run a script and judge it; on warm forked ranks, or with `paceline run` where its header asks for that."""
+    """Run a script and judge it: on warm ranks, or with `paceline run` where a rank fails or the header asks for it."""
     began = time.monotonic()
     # The second attempt starts fresh processes. gloo sometimes aborts a rank that has done its work; with torch 2.9, a
     # rank that imported torch._dynamo first, as warm ones do, can deadlock when its model is freed after its group.
     for attempt in range(2):
         work = kept / f"{script.slug}-{attempt}"
         (work / "cwd").mkdir(parents=True)
-        result = _real(script, work) if attempt or script.launcher == "real" else _warm(script, work)
+        real = attempt or script.launcher == "real" or script.ends == "crash"
+        result = _real(script, work) if real else _warm(script, work)
         if not result.broken:
             break
     result.seconds = time.monotonic() - began
@@ -150,8 +151,8 @@ def chosen(names: list[str], quick: bool) -> list[Script]:
     if names:
         found = [each for each in found if any(name in (each.slug, *each.faults) for name in names)]
     if quick:
-        found = [each for each in found if each.launcher != "real"][::3]
-    return found
+        found = [each for each in found if each.launcher != "real" and each.ends == "done"][::3]
+    return [each for each in found if each.ends != "hang"]  # nothing judges a job before it ends
 
 
 def show(result: Result, verbose: bool) -> None:
@@ -164,7 +165,7 @@ def show(result: Result, verbose: bool) -> None:
         verdict += " " if not result.named or result.on_the_line else " (other line)"
     else:
         verdict = "FALSE ALARM" if result.alarms else "clean"
-    ended = "" if not any(result.exit_codes) else f" exit codes {result.exit_codes}"
+    ended = "" if not result.broken else f" exit codes {result.exit_codes}"
     print(f"{verdict:<20} {','.join(script.faults) or 'correct':<10} {script.slug:<44} {result.seconds:5.1f} s{ended}")
     if verbose or verdict.startswith(("BROKEN", "MISSED", "FALSE", "found")):
         for each in result.findings:

@@ -91,6 +91,7 @@ def test_a_header_is_read_with_its_defaults(tmp_path):
     assert script.silent
     assert script.args == ("--epochs", "2", "--name", "a b")
     assert (script.world, script.launcher, script.needs, script.observable) == (2, "any", None, True)
+    assert script.ends == "done"
     assert script.fault_lines == (9,)
 
 
@@ -104,6 +105,7 @@ def test_a_header_is_read_with_its_defaults(tmp_path):
         ("zoo: faulty\nfaults: F37\nsilent: perhaps", "legal values: yes, no"),
         ("zoo: faulty\nfaults: F37\nsilent: yes\nworld: zero", "not a positive integer"),
         ("zoo: faulty\nfaults: F37\nsilent: yes\nobservable: no", "observable: no, <reason>"),
+        ("zoo: faulty\nfaults: F37\nsilent: yes\nends: well", "legal values: done, crash, hang"),
         ("zoo: faulty\nfaults: F37\nsilent: yes\ncolor: red", "unknown key 'color'; legal keys: zoo"),
         ("zoo: faulty\nzoo: faulty", "given twice"),
         ("a sentence without a key", "is not a 'key: value' line"),
