@@ -141,6 +141,11 @@ def test_a_number_that_one_rank_does_not_know_is_not_compared():
     assert found(CollectivesDiffer, job(lambda rank: [ends[rank]])) == []
 
 
+def test_equal_calls_at_one_line_are_fine():
+    """Over and over, as in a loop."""
+    assert found(CollectivesDiffer, job(lambda rank: [call(number) for number in range(1, 9)])) == []
+
+
 def test_lines_that_stay_out_of_step_are_a_warning():
     """Rank 1 skips the first of two lines once: its counts meet the losses of rank 0 from then on."""
 
