@@ -159,8 +159,8 @@ def main() -> int:
         [] if options.again or not kept.exists() else [Crash(**each) for each in json.loads(kept.read_text())["runs"]]
     )
     with tempfile.TemporaryDirectory(prefix="crashes-", ignore_cleanup_errors=True) as root:
-        for kind in KINDS:
-            for run in range(options.runs):
+        for run in range(options.runs):  # all kinds once, then again
+            for kind in KINDS:
                 if any((each.kind, each.run) == (kind, run) for each in done):
                     continue
                 done.append(crash(kind, run, Path(root)))

@@ -32,6 +32,16 @@ optimizer = torch.optim.SGD(nn.Linear(2, 2).parameters(), 0.1)
 optimizer.step()
 """
 
+MIXED_UP = """import ctypes
+import torch, torch.distributed as dist
+dist.init_process_group("gloo")
+for _ in range(2):
+    dist.all_reduce(torch.ones(2, dtype=torch.int32 if dist.get_rank() else torch.float32))
+if dist.get_rank() == 1:
+    ctypes.string_at(0)
+dist.all_reduce(torch.ones(1))
+"""
+
 
 @pytest.fixture
 def script(tmp_path: Path) -> Path:
@@ -340,6 +350,19 @@ def test_a_job_whose_rank_is_killed_keeps_the_records_of_its_last_step(paceline,
     assert ended.returncode != 0
     lines = [json.loads(line) for line in (tmp_path / "run" / "events" / "rank-00000.jsonl").read_text().splitlines()]
     assert max(each["step"] for each in lines if each["type"] == "observed_step") == 30
+
+
+@pytest.mark.slow
+def test_a_job_reports_a_crash_and_collectives_that_met_each_other(paceline, tmp_path: Path) -> None:
+    """Rank 1 reduces whole numbers where rank 0 reduces fractions, and then crashes in compiled code."""
+    (tmp_path / "crash.py").write_text(MIXED_UP)
+
+    paceline("run", "--nproc-per-node", "2", "--run-dir", "run", "crash.py")
+
+    lines = (tmp_path / "run" / "findings.jsonl").read_text().splitlines()
+    found = {each["code"]: each for each in map(json.loads, lines)}
+    assert (found["DP180"]["rank"], found["DP180"]["line"]) == (1, 7)
+    assert (found["DP161"]["rank"], found["DP161"]["line"], found["DP161"]["faults"]) == (1, 5, ["F130"])
 
 
 @pytest.mark.slow
