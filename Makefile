@@ -13,7 +13,8 @@ BIN := .venv/bin
 READY := .venv/.ready
 READY_BENCH := .venv/.ready-bench
 # One more than there are cores: tests that start jobs wait a good part of their time.
-JOBS ?= $(shell n=$$(nproc 2>/dev/null || echo 2); echo $$((n + 1)))
+# nproc counts OMP_NUM_THREADS where that is set, so it is taken away.
+JOBS ?= $(shell n=$$(env -u OMP_NUM_THREADS nproc 2>/dev/null || echo 2); echo $$((n + 1)))
 # One thread a process: tests and benchmarks run several processes on few cores.
 export OMP_NUM_THREADS := 1
 
