@@ -172,6 +172,14 @@ def test_ranks_that_wait_in_different_calls_are_all_named() -> None:
     assert "wait in different collectives" in card(hang)
 
 
+def test_a_rank_in_a_training_step_beside_one_in_a_collective_may_count_steps_otherwise() -> None:
+    """Two collectives of the script are a branch, and have nothing to do with steps."""
+    in_step = hang_event([standing(0, "barrier", 4), standing(1, "backward", 9)], 2)
+    in_script = hang_event([standing(0, "barrier", 4), standing(1, "all_reduce", 9)], 2)
+
+    assert [each.faults for each in hang_findings([in_step, in_script])] == [["F78", "F82"], ["F78"]]
+
+
 def test_the_root_of_a_broadcast_may_call_it_in_a_line_of_its_own() -> None:
     """That is no mismatch; a barrier in two lines is one."""
     both = [standing(0, "broadcast", 4), standing(1, "broadcast", 9)]

@@ -146,9 +146,7 @@ def test_a_process_that_waits_for_children_that_sleep_is_seen_and_explained():
             one.children for one in observe({r: p.pid for r, p in enumerate(ranks)}).values()
         ):
             time.sleep(0.05)
-        watch = StallWatch(
-            {r: p.pid for r, p in enumerate(ranks)}, 2, Script("own.py"), dict, said.append, 0.5, every_s=0.2
-        )
+        watch = StallWatch({r: p.pid for r, p in enumerate(ranks)}, 2, Script("own.py"), dict, said.append, 0.5)
         while time.monotonic() < deadline and not said:
             time.sleep(0.05)
         watch.stop()

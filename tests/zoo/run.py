@@ -54,7 +54,7 @@ class Result:
     @property
     def broken(self) -> bool:
         """The ranks did not end as the script does, so nothing can be said about the findings."""
-        return any(code != 0 for code in self.exit_codes) != (self.script.ends == "crash")
+        return any(code != 0 for code in self.exit_codes) != (self.script.ends != "done")
 
     @property
     def named(self) -> bool:
@@ -92,7 +92,7 @@ def run_script(script: Script, kept: Path) -> Result:
     for attempt in range(2):
         work = kept / f"{script.slug}-{attempt}"
         (work / "cwd").mkdir(parents=True)
-        real = attempt or script.launcher == "real" or script.ends == "crash"
+        real = attempt or script.launcher == "real" or script.ends != "done"
         result = _real(script, work) if real else _warm(script, work)
         if not result.broken:
             break
@@ -138,6 +138,7 @@ def _start(session, script: Script, work: Path, rank: int, port: int, rings: Pat
 
 def _real(script: Script, work: Path) -> Result:
     command = [sys.executable, "-m", "paceline", "run", "--nproc-per-node", str(script.world)]
+    command += ["--stop-on-hang"] if script.ends == "hang" else []
     command += ["--run-dir", str(work / "run"), str(script.path), *script.args]
     with (work / "output.log").open("wb") as output:
         done = subprocess.run(command, cwd=work / "cwd", stdout=output, stderr=output, timeout=3 * PATIENCE_S)
@@ -152,7 +153,7 @@ def chosen(names: list[str], quick: bool) -> list[Script]:
         found = [each for each in found if any(name in (each.slug, *each.faults) for name in names)]
     if quick:
         found = [each for each in found if each.launcher != "real" and each.ends == "done"][::3]
-    return [each for each in found if each.ends != "hang"]  # nothing judges a job before it ends
+    return found
 
 
 def show(result: Result, verbose: bool) -> None:

@@ -22,7 +22,7 @@ from paceline.records.launched import HangOver, HangSeen
 from paceline.records.observed import Collective
 from paceline.records.place import Place, place_in_stacks
 from paceline.records.schema import Finding
-from paceline.records.standing import TO_ONE, RankStanding, standing_in, standing_text
+from paceline.records.standing import BACKWARD, FORWARD, TO_ONE, RankStanding, standing_in, standing_text
 from paceline.records.wrap import text_card
 
 Kind = Literal["missing", "mismatch", "busy", "network", "stopped"]
@@ -241,6 +241,8 @@ def hang_findings(events: Iterable[HangSeen | HangOver], root: Path | None = Non
 
 def _finding(hang: HangSeen, root: Path | None) -> Finding:
     code, name, faults = _CODES.get(hang.kind, _CODES["busy"])
+    if hang.kind == "mismatch" and len({each.call in (BACKWARD, FORWARD) for each in hang.ranks}) > 1:
+        faults = [*faults, "F82"]  # or the ranks take different numbers of steps
     culprits = [each for each in hang.ranks if each.rank in hang.culprits]
     first = next((each for each in culprits if each.line is not None), culprits[0] if culprits else None)
     standings = "; ".join(f"rank {each.rank} {standing_text(each, root)}" for each in hang.ranks)

@@ -260,7 +260,6 @@ class StallWatch:
         ended: how ranks ended so far, by rank: the time and the exit code.
         say: called with the sentence.
         patience_s: how long nothing must have moved.
-        every_s: between two looks.
         covered: another watch says why this job stands still; see `hang_watch`.
 
     Attributes:
@@ -275,11 +274,10 @@ class StallWatch:
         ended: Callable[[], Mapping[int, tuple[float, int | None]]],
         say: Callable[[str], None],
         patience_s: float = PATIENCE_S,
-        every_s: float = _EVERY_S,
         covered: Callable[[], bool] = lambda: False,
     ) -> None:
         self.own_ranks = False
-        self._every_s = every_s
+        self._every_s = min(_EVERY_S, patience_s / 2)
         self._pids, self._world, self._script = pids, world, script
         self._ended, self._say, self._covered, self._patience_s = ended, say, covered, patience_s
         self._stop = threading.Event()
