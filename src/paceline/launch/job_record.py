@@ -116,7 +116,7 @@ class JobRecord:
         if hang is None:
             return None
         rank = next((each for each in hang.ranks if each.rank in hang.culprits), hang.ranks[0])
-        rows = [("ended", "by --stop-on-hang; the card above says where each rank was")]
+        rows = [("ended", "by --stop-on-hang; the finding says where each rank was")]
         return Cause(kind="hang", title=hang.title, rank=rank.rank, rows=rows, place=rank.place)
 
     def _below_run(self, folder: Path) -> str:
