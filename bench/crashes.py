@@ -50,7 +50,7 @@ PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Crash:
-    """What was reported of one run."""
+    """The report of one run, and the processes that it left."""
 
     kind: str
     run: int
@@ -84,7 +84,7 @@ def marked_line(kind: str) -> int | None:
 
 
 def readable(run: RunDir, world: int) -> bool:
-    """Whether each rank's records are whole and end at the step of the failure, give or take the one under way."""
+    """True if each rank's records are complete and end at the failing step, or one step beside it."""
     files = run.rank_events()
     if sorted(files) != list(range(world)):
         return False

@@ -39,7 +39,7 @@ _STOPPED_S = 5.0
 """The launcher reads rings every 0.25 s; if it was away for so long, it was stopped itself, or the machine slept."""
 _BETWEEN_S = 2.0
 _BUSY_SHARE = 0.1
-"""Of one core; less is waiting."""
+"""A rank that uses less of one core waits."""
 _MOVED_BYTES_PER_S = 1 << 19
 _MOST_CARDS = 3
 """Further hangs of a job are recorded and not shown."""
@@ -114,7 +114,7 @@ class RankSeen:
 
 
 def is_due(ranks: Sequence[RankSeen], culprits: Sequence[int], still_s: float, rhythm: Rhythm) -> bool:
-    """Whether a pause is long enough to be reported. A false alarm is worse than a late one.
+    """Return True if a pause is long enough to be reported. A false alarm is worse than a late one.
 
     Args:
         ranks: of this machine.

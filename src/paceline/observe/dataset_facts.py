@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -45,10 +46,8 @@ class RootIndices:
     def of(self, index: Any) -> array[int]:
         """Root indices of one index or of a batch of them."""
         if isinstance(index, list) and not self._chain:
-            try:
+            with contextlib.suppress(TypeError):  # tensors or numbers of numpy are converted one by one
                 return array("q", index)
-            except TypeError:  # tensors or numbers of numpy
-                pass
         batch = index if isinstance(index, Iterable) and not isinstance(index, str | tuple) else [index]
         found = [_number(each) for each in batch]
         for indices in self._chain:

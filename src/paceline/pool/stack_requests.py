@@ -29,7 +29,7 @@ _SPY_THREAD = re.compile(r"^Thread .*$", re.MULTILINE)
 
 @dataclass(frozen=True)
 class ProcessUse:
-    """What a process and all below it have used since they started.
+    """Resources that a process and its descendants have used since they started.
 
     Attributes:
         cpu_s: processor time.
@@ -43,7 +43,7 @@ class ProcessUse:
 
 
 def use_of(pid: int) -> ProcessUse:
-    """What a process and all below it have used."""
+    """Measure the resources that a process and its descendants have used."""
     cpu, moved, pids = 0.0, 0, []
     with contextlib.suppress(psutil.Error):  # it has ended
         process = psutil.Process(pid)
@@ -76,7 +76,7 @@ def state_of(pid: int) -> str:
 
 
 def catches(pid: int, number: int) -> bool:
-    """Whether a process has a handler for a signal."""
+    """Return True if a process has a handler for a signal."""
     try:
         status = Path(f"/proc/{pid}/status").read_text()
     except OSError:
@@ -86,7 +86,7 @@ def catches(pid: int, number: int) -> bool:
 
 
 def ask_stacks(paths: Mapping[int, Path], patience_s: float = PATIENCE_S) -> dict[int, str]:
-    """What processes write into their files when they are asked for their stacks.
+    """Signal processes and return the stacks that they write into their files.
 
     Args:
         paths: of the files, by process id.

@@ -57,7 +57,7 @@ class HangSeen(Event, frozen=True, kw_only=True, tag="hang", omit_defaults=True)
     culprits: list[int]
     """Ranks to look at."""
     ranks: list[RankStanding]
-    """Of this machine."""
+    """Ranks of this machine."""
     step: int = 0
     """Optimizer steps done."""
     still_s: float = 0.0
@@ -83,7 +83,7 @@ class Attempt(Event, frozen=True, kw_only=True, tag="attempt"):
     world: int
     outcome: AttemptOutcome
     ranks: list[RankExit]
-    """Of this machine."""
+    """Ranks of this machine."""
     logs: str | None
     """The directory that holds `<local_rank>/`, relative to the run directory or absolute; None when none was kept."""
     cause: Cause | None = None

@@ -50,7 +50,7 @@ class RankStanding(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True
     number: int | None = None
     """Collectives that it has called, the one in which it waits included."""
     bytes: int | None = None
-    """Of the collective in which it waits."""
+    """Size of the tensors of the collective in which it waits."""
 
     @property
     def place(self) -> Place | None:
@@ -118,7 +118,7 @@ def worker_place(stack: str) -> Place | None:
 
 
 def works(stack: str) -> bool:
-    """Whether the user's line is in torch code that computes, or in code that writes files: it may only be slow."""
+    """Return True if the user's line computes in torch or writes a file: the rank may only be slow."""
     _, inner = _innermost(stack)
     return _call(inner) == BACKWARD or any(part in each.path for each in inner for part in (*_COMPUTES, *_WRITES))
 

@@ -69,9 +69,8 @@ def audited_run(job: ScriptJob, world: int, folder: Path, patience_s: float, *, 
             [*command, *job.command], stdout=log, stderr=log, preexec_fn=enter, start_new_session=True
         )
         try:
-            ranks.wait(patience_s)
-        except subprocess.TimeoutExpired:
-            pass  # findings so far are kept
+            with contextlib.suppress(subprocess.TimeoutExpired):  # findings so far are kept
+                ranks.wait(patience_s)
         finally:
             _end(ranks)
     observed = read_observation(RunDir(folder))

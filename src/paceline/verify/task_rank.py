@@ -6,6 +6,7 @@ oracle shares no code with the trainer but the feed, the schedule and the optimi
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import traceback
@@ -153,11 +154,9 @@ def _train_as_rank(job: ScriptJob, task: ParityTask, trace: _Trace) -> None:
 
     trace.begin(replica.model, replica.optimizer)
     replica.ddp.register_forward_pre_hook(before_forward)
-    try:
+    with contextlib.suppress(_EnoughSteps):  # all steps that are compared are recorded
         train(built)
         trace.stepped()  # the training is shorter
-    except _EnoughSteps:
-        pass  # all steps that are compared are recorded
     built.recorder.close()
 
 
