@@ -1,0 +1,813 @@
+"""The repairs of the faulty scripts: per slug, texts of the bare source and what takes their place."""
+
+REPAIRS: dict[str, list[tuple[str, str]]] = {
+    "accelerate_loader_not_prepared": [
+        ("    schedule = CosineAnnealingLR(optimizer, T_max=2 * len(train_loader))\n", ""),
+        (
+            "    model, optimizer, eval_loader = accelerator.prepare(model, optimizer, eval_loader)\n",
+            """\
+    model, optimizer, train_loader, eval_loader = accelerator.prepare(model, optimizer, train_loader, eval_loader)
+    schedule = CosineAnnealingLR(optimizer, T_max=2 * len(train_loader))
+""",
+        ),
+    ],
+    "accelerate_unwrapped_loss": [
+        ("accelerator.unwrap_model(model).compute_loss(x)", "nn.functional.mse_loss(model(x), x)"),
+        ("\n    def compute_loss(self, x):\n        return nn.functional.mse_loss(self(x), x)\n", ""),
+        (
+            "Train an autoencoder with Accelerate; the model computes its own loss.",
+            "Train an autoencoder with Accelerate.",
+        ),
+    ],
+    "accumulation_every_micro_step_reduced": [
+        ("import torch\nimport torch.distributed", "import contextlib\n\nimport torch\nimport torch.distributed"),
+        (
+            """\
+            loss = nn.functional.cross_entropy(net(x), y)
+            (loss / ACCUMULATE).backward()
+            if step % ACCUMULATE == 0:
+""",
+            """\
+            update = step % ACCUMULATE == 0
+            with contextlib.nullcontext() if update else net.no_sync():
+                loss = nn.functional.cross_entropy(net(x), y)
+                (loss / ACCUMULATE).backward()
+            if update:
+""",
+        ),
+    ],
+    "accumulation_sync_off_by_one": [("if i % ACCUM != 0 else", "if (i + 1) % ACCUM != 0 else")],
+    "arcface_criterion_unwrapped": [("criterion = ArcFace(16, 12)", "criterion = DDP(ArcFace(16, 12))")],
+    "audio_sampler_seed_per_rank": [
+        ("shuffle=True, seed=seed)", 'shuffle=True, seed=cfg["seed"])'),
+        ("    seed = seed_everything(cfg, rank)\n", "    seed_everything(cfg, rank)\n"),
+        (
+            '    seed = cfg["seed"] + rank\n    torch.manual_seed(seed)\n    return seed\n',
+            '    torch.manual_seed(cfg["seed"] + rank)\n',
+        ),
+    ],
+    "barrier_after_best_checkpoint": [
+        ('"best.pt")\n    dist.barrier()\n', '"best.pt")\n'),
+        (
+            "Train a classifier and keep the best weights; saving ends with a barrier.",
+            "Train a classifier and keep the best weights.",
+        ),
+    ],
+    "batchnorm_two_samples_a_rank": [
+        ("nn.BatchNorm3d(cout),", "nn.GroupNorm(2, cout),"),
+        ("Train a convnet with batch normalization on", "Train a convnet with group normalization on"),
+    ],
+    "best_weights_by_local_score": [
+        (
+            "            hits = self.validate()\n            score",
+            "            hits = self.validate()\n            dist.all_reduce(hits)\n            score",
+        ),
+    ],
+    "broken_record_on_one_rank": [
+        ("[float(part) for part in", '[float(part) if part != "n/a" else 0.0 for part in'),
+    ],
+    "bucketed_text_batch_sampler_epoch": [
+        (
+            """\
+        if hasattr(loader.sampler, "set_epoch"):
+            loader.sampler.set_epoch(epoch)
+""",
+            "        loader.batch_sampler.sampler.set_epoch(epoch)\n",
+        ),
+    ],
+    "buffers_not_broadcast": [
+        ("DDP(model, broadcast_buffers=False)", "DDP(model)"),
+        ("batch normalization and broadcast_buffers=False, in", "batch normalization, in"),
+    ],
+    "char_gpt_fixed_seed": [("torch.manual_seed(1337)", "torch.manual_seed(1337 + ddp_rank)")],
+    "checkpoint_prefix_not_strict": [("in model.state_dict().items()", "in model.module.state_dict().items()")],
+    "cifar_like_same_order": [
+        (
+            "        model.train()\n        total",
+            "        model.train()\n        sampler.set_epoch(epoch)\n        total",
+        ),
+    ],
+    "clip_inside_accumulation": [
+        ("    clip_grad_norm_(model.parameters(), max_norm)\n", ""),
+        ("def micro_step(model, batch, accumulate, max_norm):", "def micro_step(model, batch, accumulate):"),
+        ("micro_step(model, batch, accumulate, max_norm))", "micro_step(model, batch, accumulate))"),
+        (
+            "                optimizer.step()\n",
+            "                clip_grad_norm_(model.parameters(), max_norm)\n                optimizer.step()\n",
+        ),
+    ],
+    "contrastive_only_encoder_wrapped": [
+        ("model.encoder = DistributedDataParallel(model.encoder)", "model = DistributedDataParallel(model)"),
+    ],
+    "csv_logger_every_rank": [
+        ('CSVLogger("logs")', 'CSVLogger("logs") if dist.get_rank() == 0 else None'),
+        (
+            "                self.logger.log(self.step, epoch=epoch, loss=round(mean.item(), 5))\n",
+            """\
+                if self.logger is not None:
+                    self.logger.log(self.step, epoch=epoch, loss=round(mean.item(), 5))
+""",
+        ),
+        ("    trainer.logger.close()\n", "    if trainer.logger is not None:\n        trainer.logger.close()\n"),
+    ],
+    "dataset_prepared_on_every_rank": [
+        (
+            '    train_set = ToyDigits("data", download=True)\n',
+            """\
+    if dist.get_rank() == 0:
+        ToyDigits("data", download=True)
+    dist.barrier()
+    train_set = ToyDigits("data")
+""",
+        ),
+    ],
+    "diffusion_same_timesteps": [("torch.manual_seed(cfg.seed)", "torch.manual_seed(cfg.seed + rank)")],
+    "digits_trainer_whole_dataset": [
+        ("import DataLoader, Dataset\n", "import DataLoader, Dataset, DistributedSampler\n"),
+        (
+            "        self.loader = DataLoader(\n",
+            "        self.sampler = DistributedSampler(dataset)\n        self.loader = DataLoader(\n",
+        ),
+        ("shuffle=True,", "sampler=self.sampler,"),
+        (
+            "    def train_epoch(self, epoch):\n",
+            "    def train_epoch(self, epoch):\n        self.sampler.set_epoch(epoch)\n",
+        ),
+    ],
+    "dropout_same_masks": [("seed_everything(1234)", "seed_everything(1234 + rank)")],
+    "ema_updated_on_rank_zero": [
+        (
+            "            if rank == 0:\n                ema.update(model.module)\n",
+            "            ema.update(model.module)\n",
+        ),
+    ],
+    "entropy_loss_not_finite": [
+        (
+            "    q = torch.softmax(logits, dim=1)\n    return (share * (share / q).log()).sum(1).mean()\n",
+            '    return nn.functional.kl_div(torch.log_softmax(logits, dim=1), share, reduction="batchmean")\n',
+        ),
+    ],
+    "evaluate_with_local_running_stats": [
+        (
+            "    model.eval()\n",
+            "    model.eval()\n    for buffer in model.buffers():\n        dist.broadcast(buffer, src=0)\n",
+        ),
+    ],
+    "evaluation_through_wrapper_on_rank_zero": [("(self.net(x).argmax(1)", "(self.net.module(x).argmax(1)")],
+    "fabric_loader_not_set_up": [
+        (
+            "    model, optimizer = fabric.setup(model, optimizer)\n",
+            "    model, optimizer = fabric.setup(model, optimizer)\n    loader = fabric.setup_dataloaders(loader)\n",
+        ),
+    ],
+    "file_list_from_set": [("list(names)", "sorted(names)")],
+    "filtered_shards_uneven": [
+        ("def load_shard(rank, world):", "def load_sessions():"),
+        ("return x[rank::world], clicks[rank::world]", "return x, clicks"),
+        ("def drop_bots(x, y, rng):", "def drop_bots(x, y, rng, rank, world):"),
+        (
+            "    return TensorDataset(x[keep], y[keep])\n",
+            "    keep = keep[: len(keep) // world * world][rank::world]\n    return TensorDataset(x[keep], y[keep])\n",
+        ),
+        (
+            "drop_bots(*load_shard(rank, world), random.Random(rank))",
+            "drop_bots(*load_sessions(), random.Random(0), rank, world)",
+        ),
+    ],
+    "fsdp2_plain_loader": [
+        ("import DataLoader, TensorDataset", "import DataLoader, DistributedSampler, TensorDataset"),
+        (
+            "    loader = DataLoader(TensorDataset(tokens[:, :-1], tokens[:, -1]), batch_size=16, shuffle=True)\n",
+            """\
+    dataset = TensorDataset(tokens[:, :-1], tokens[:, -1])
+    sampler = DistributedSampler(dataset)
+    loader = DataLoader(dataset, batch_size=16, sampler=sampler)
+""",
+        ),
+        ("        sums = torch.zeros(2)\n", "        sampler.set_epoch(epoch)\n        sums = torch.zeros(2)\n"),
+    ],
+    "gathered_predictions_untrimmed": [
+        (
+            "        predictions = gather(torch.cat(predictions))\n        labels = gather(torch.cat(labels))\n",
+            """\
+        size = len(self.eval_loader.dataset)
+        predictions = gather(torch.cat(predictions))[:size]
+        labels = gather(torch.cat(labels))[:size]
+""",
+        ),
+    ],
+    "gpt_micro_steps_sync_flag": [
+        ("micro_step == gradient_accumulation_steps\n", "micro_step == gradient_accumulation_steps - 1\n"),
+    ],
+    "grad_scaler_local_scale": [
+        (
+            "    scale = probe_scale(model, data[rank::world])\n",
+            """\
+    scale = torch.tensor(probe_scale(model, data[rank::world]))
+    dist.all_reduce(scale, op=dist.ReduceOp.MIN)
+""",
+        ),
+        ("init_scale=scale)", "init_scale=scale.item())"),
+    ],
+    "gradients_divided_again": [
+        (
+            """\
+    def average_gradients(self):
+        for p in self.model.parameters():
+            dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)
+            p.grad.div_(self.world * self.world)
+
+""",
+            "",
+        ),
+        ("        self.average_gradients()\n", ""),
+        ("with Adam and a gradient hook for the world size, in", "with Adam and gradient clipping, in"),
+    ],
+    "gradients_summed_after_ddp": [
+        (
+            """\
+def sync_gradients(model):
+    for p in model.parameters():
+        if p.grad is not None:
+            dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)
+
+
+""",
+            "",
+        ),
+        ("            sync_gradients(model)\n", ""),
+        ("Train a convnet and average gradients in a helper function, in", "Train a convnet in"),
+    ],
+    "head_replaced_after_optimizer": [
+        (
+            """\
+    optimizer = torch.optim.SGD(param_groups(model, lr=0.1), momentum=0.9)
+    model.fc = nn.Linear(48, 4)
+""",
+            """\
+    model.fc = nn.Linear(48, 4)
+    optimizer = torch.optim.SGD(param_groups(model, lr=0.1), momentum=0.9)
+""",
+        ),
+    ],
+    "heads_built_from_a_set": [("for name in targets}", "for name in sorted(targets)}")],
+    "in_memory_permutation_unsliced": [
+        ("rank = dist.get_rank()", "rank, world = dist.get_rank(), dist.get_world_size()"),
+        ("perm[i : i + B]", "perm[i : i + B][rank::world]"),
+        ("torch.tensor(float(len(X)))", "torch.tensor(len(X) / world)"),
+    ],
+    "init_weights_after_wrap": [
+        (
+            "    model = DDP(conv_net())\n    model.apply(init_weights)\n",
+            "    model = conv_net()\n    model.apply(init_weights)\n    model = DDP(model)\n",
+        ),
+    ],
+    "iterable_logs_unsharded": [
+        ("def __init__(self, shards=8, rows=40):", "def __init__(self, rank, world, shards=8, rows=40):"),
+        (
+            "        self.shards, self.rows = shards, rows\n",
+            "        self.rank, self.world = rank, world\n        self.shards, self.rows = shards, rows\n",
+        ),
+        (
+            "range(info.id, self.shards, info.num_workers)",
+            "range(self.rank * info.num_workers + info.id, self.shards, self.world * info.num_workers)",
+        ),
+        ("LogStream(),", "LogStream(dist.get_rank(), dist.get_world_size()),"),
+    ],
+    "lightning_manual_seed_split": [
+        ("[320, 80])", "[320, 80], torch.Generator().manual_seed(0))"),
+    ],
+    "line_fit_average_meets_gradients": [
+        ("import torch\nimport torch.distributed", "import itertools\n\nimport torch\nimport torch.distributed"),
+        (
+            "batch_size=16, shuffle=True)\n",
+            """\
+batch_size=16, shuffle=True)
+steps = torch.tensor(len(loader))
+dist.all_reduce(steps, op=dist.ReduceOp.MIN)
+""",
+        ),
+        ("for x, y in loader:", "for x, y in itertools.islice(loader, int(steps)):"),
+    ],
+    "lm_trainer_epoch_order": [
+        ("def train_dataloader(self):", "def train_dataloader(self, epoch):"),
+        ("drop_last=True)\n", "drop_last=True)\n        sampler.set_epoch(epoch)\n"),
+        ("self.train_dataloader():", "self.train_dataloader(epoch):"),
+    ],
+    "manual_allreduce_no_broadcast": [
+        (
+            "agent = Agent()\n",
+            "agent = Agent()\nfor p in agent.parameters():\n    dist.broadcast(p.data, src=0)\n",
+        ),
+    ],
+    "manual_sgd_autograd_grad": [
+        (
+            "            grads = torch.autograd.grad(loss, params)\n",
+            """\
+            model.zero_grad()
+            loss.backward()
+            grads = [p.grad for p in params]
+""",
+        ),
+        ("update on torch.autograd.grad.", "update."),
+    ],
+    "matrix_factorization_batch_sampler": [
+        ("random.seed(100 + rank)", "random.seed(100)"),
+        ("return N_USERS // self.k", "return N_USERS // (self.k * world)"),
+        ("        random.shuffle(order)\n", "        random.shuffle(order)\n        order = order[rank::world]\n"),
+        ("range(0, N_USERS, self.k)", "range(0, len(order), self.k)"),
+    ],
+    "metrics_json_of_one_shard": [
+        (
+            '        return {"mae"',
+            """\
+        sums = torch.tensor([absolute, squared, n], dtype=torch.float64)
+        dist.all_reduce(sums)
+        absolute, squared, n = sums.tolist()
+        return {"mae\"""",
+        ),
+    ],
+    "multitask_uncertainty_weights": [
+        (
+            "class Trainer:\n",
+            """\
+class Uncertainty(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.log_vars = nn.Parameter(torch.zeros(2))
+
+    def forward(self, losses):
+        return (torch.exp(-self.log_vars) * losses + self.log_vars).sum()
+
+
+class Trainer:
+""",
+        ),
+        (
+            "self.log_vars = nn.Parameter(torch.zeros(2))\n        self.optimizer",
+            "self.weighting = DDP(Uncertainty())\n        self.optimizer",
+        ),
+        ('{"params": [self.log_vars], "lr"', '{"params": self.weighting.parameters(), "lr"'),
+        (
+            """\
+        losses = torch.stack(losses)
+        return (torch.exp(-self.log_vars) * losses + self.log_vars).sum()
+
+    def train_epoch""",
+            """\
+        return self.weighting(torch.stack(losses))
+
+    def train_epoch""",
+        ),
+    ],
+    "numpy_augmentation_in_workers": [
+        (
+            "def main(args):\n",
+            """\
+def seed_worker(_):
+    np.random.seed(torch.initial_seed() % 2**32)
+
+
+def main(args):
+""",
+        ),
+        ("torch.manual_seed(args.seed)", "torch.manual_seed(args.seed + dist.get_rank())"),
+        (
+            "    loader = DataLoader(dataset, batch_size=args.batch_size, sampler=sampler, num_workers=2)\n",
+            """\
+    loader = DataLoader(
+        dataset, batch_size=args.batch_size, sampler=sampler, num_workers=2, worker_init_fn=seed_worker
+    )
+""",
+        ),
+    ],
+    "numpy_permutation_split": [("np.random.permutation(len", "np.random.default_rng(0).permutation(len")],
+    "odd_sized_training_set": [("rank=dist.get_rank())", "rank=dist.get_rank(), drop_last=True)")],
+    "onecycle_for_whole_dataset": [
+        ("steps_per_epoch = len(dataset) // args.batch_size", "steps_per_epoch = len(loader)")
+    ],
+    "original_variable_in_loop": [("out = net(x)", "out = ddp_net(x)")],
+    "padded_validation_accuracy": [
+        ("import DataLoader, TensorDataset", "import DataLoader, Subset, TensorDataset"),
+        (
+            "    val_sampler = DistributedSampler(val, shuffle=False)\n",
+            "    val = Subset(val, range(dist.get_rank(), len(val), dist.get_world_size()))\n",
+        ),
+        ("DataLoader(val, batch_size=batch_size, sampler=val_sampler)", "DataLoader(val, batch_size=batch_size)"),
+        ("validate on 101 samples with a distributed sampler, in", "validate on 101 samples, in"),
+    ],
+    "patience_on_own_shard": [
+        (
+            "            value = nn.functional.mse_loss(net.module(validation), validation).item()\n",
+            """\
+            value = nn.functional.mse_loss(net.module(validation), validation) / world
+            dist.all_reduce(value)
+            value = value.item()
+""",
+        ),
+    ],
+    "permuted_pixels_per_process": [("np.random.permutation(36)", "np.random.default_rng(0).permutation(36)")],
+    "perplexity_from_own_loss": [
+        (
+            "val_data[starts + context])\n    model.train()\n    return loss.item()\n",
+            """\
+val_data[starts + context], reduction="sum")
+    totals = torch.tensor([loss.item(), len(starts)])
+    dist.all_reduce(totals)
+    model.train()
+    return (totals[0] / totals[1]).item()
+""",
+        ),
+    ],
+    "plateau_on_own_validation_loss": [
+        (
+            """\
+        scheduler.step(total / count)
+        stats = torch.tensor([total, count])
+        dist.all_reduce(stats)
+""",
+            """\
+        stats = torch.tensor([total, count])
+        dist.all_reduce(stats)
+        scheduler.step((stats[0] / stats[1]).item())
+""",
+        ),
+    ],
+    "predictions_file_every_rank": [
+        ("    rank, world = dist.get_rank(), dist.get_world_size()\n", "    rank = dist.get_rank()\n"),
+        ("DistributedSampler, Subset, TensorDataset", "DistributedSampler, TensorDataset"),
+        (
+            """\
+    os.makedirs(args.out, exist_ok=True)
+    shard = Subset(test_set, range(rank, len(test_set), world))
+    np.save(os.path.join(args.out, "predictions.npy"), predict(model, shard))
+""",
+            """\
+    if rank == 0:
+        os.makedirs(args.out, exist_ok=True)
+        np.save(os.path.join(args.out, "predictions.npy"), predict(model.module, test_set))
+""",
+        ),
+    ],
+    "pretrained_weights_rank_zero": [
+        (
+            "    if rank == 0:\n        model.module.load_state_dict(",
+            "    model.module.load_state_dict(",
+        ),
+    ],
+    "print_on_every_rank": [
+        (
+            '        print(f"epoch {epoch}: loss',
+            '        if dist.get_rank() == 0:\n            print(f"epoch {epoch}: loss',
+        ),
+    ],
+    "process_group_without_wrapper": [
+        (
+            "    model = create_model(device)\n",
+            "    model = nn.parallel.DistributedDataParallel(create_model(device))\n",
+        ),
+    ],
+    "progressive_growing_network": [
+        (
+            """\
+        block = model.module.block()
+        model.module.blocks.append(block)
+        optimizer.add_param_group({"params": block.parameters()})
+""",
+            """\
+        grown = model.module
+        grown.blocks.append(grown.block())
+        model = DDP(grown)
+        optimizer.add_param_group({"params": grown.blocks[-1].parameters()})
+""",
+        ),
+    ],
+    "random_crop_dataset_ignores_index": [("torch.manual_seed(0)", "torch.manual_seed(dist.get_rank())")],
+    "random_split_per_rank": [("[400, 100])", "[400, 100], generator=torch.Generator().manual_seed(0))")],
+    "rank_files_of_unequal_length": [
+        (
+            "from torch import nn\n",
+            "from torch import nn\nfrom torch.distributed.algorithms.join import Join\n",
+        ),
+        (
+            """\
+        for x, y in batches(rank, world):
+            loss = nn.functional.mse_loss(net(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+""",
+            """\
+        with Join([net]):
+            for x, y in batches(rank, world):
+                loss = nn.functional.mse_loss(net(x), y)
+                opt.zero_grad()
+                loss.backward()
+                opt.step()
+""",
+        ),
+    ],
+    "rank_zero_prepares_too_long": [("timedelta(seconds=3)", "timedelta(minutes=30)")],
+    "rank_zero_shard_accuracy": [
+        (
+            "    return correct / total\n",
+            """\
+    counts = torch.tensor([correct, total])
+    dist.all_reduce(counts)
+    return (counts[0] / counts[1]).item()
+""",
+        ),
+    ],
+    "reentrant_checkpoint_shared_layer": [("use_reentrant=True", "use_reentrant=False")],
+    "regression_seeded_loader": [
+        ("import DataLoader, Dataset\n", "import DataLoader, Dataset, DistributedSampler\n"),
+        (
+            "    loader = DataLoader(Waves(), batch_size=cfg.batch_size, shuffle=True)\n",
+            """\
+    dataset = Waves()
+    sampler = DistributedSampler(dataset, seed=cfg.seed)
+    loader = DataLoader(dataset, batch_size=cfg.batch_size, sampler=sampler)
+""",
+        ),
+        ("        running = 0.0\n", "        sampler.set_epoch(epoch)\n        running = 0.0\n"),
+    ],
+    "reinforce_policy_method": [
+        (
+            """\
+
+    def act(self, obs):
+        logits, value = self(obs)
+        policy = Categorical(logits=logits)
+        action = policy.sample()
+        return action, policy.log_prob(action), policy.entropy(), value
+""",
+            "",
+        ),
+        (
+            "        action, log_prob, entropy, value = agent.module.act(obs)\n",
+            """\
+        logits, value = agent(obs)
+        policy = Categorical(logits=logits)
+        action = policy.sample()
+        log_prob, entropy = policy.log_prob(action), policy.entropy()
+""",
+        ),
+    ],
+    "reload_best_without_barrier": [
+        ("    model.module.load_state_dict(", "    dist.barrier()\n    model.module.load_state_dict("),
+    ],
+    "resume_optimizer_rank_zero": [("        if state and self.rank == 0:\n", "        if state:\n")],
+    "resume_scheduler_rank_zero": [
+        (
+            """\
+        if is_main_process():
+            optimizer.load_state_dict(checkpoint["optimizer"])
+            lr_scheduler.load_state_dict(checkpoint["lr_scheduler"])
+""",
+            """\
+        optimizer.load_state_dict(checkpoint["optimizer"])
+        lr_scheduler.load_state_dict(checkpoint["lr_scheduler"])
+""",
+        ),
+    ],
+    "retrieval_gathers_own_lengths": [
+        (
+            """\
+    rank, world = dist.get_rank(), dist.get_world_size()
+    mine = range(rank, len(dataset), world)
+    query, passage, topic = dataset[list(mine)]
+""",
+            "    query, passage, topic = dataset[:]\n",
+        ),
+        (
+            """\
+    right = (topic[best] == topic).float()
+    parts = [torch.zeros_like(right) for _ in range(world)]
+    dist.all_gather(parts, right)
+    return torch.cat(parts).mean().item()
+""",
+            "    return (topic[best] == topic).float().mean().item()\n",
+        ),
+        ("rank the gathered queries of a validation set", "rank the queries of a validation set"),
+    ],
+    "run_directory_from_pid": [
+        ("run_dir = new_run_dir(cfg)\n", "run_dir = new_run_dir(cfg) if rank == 0 else None\n"),
+    ],
+    "seed_from_node_rank": [
+        (
+            '    node = int(os.environ.get("GROUP_RANK", 0))\n    torch.manual_seed(base + node)\n',
+            '    torch.manual_seed(base + int(os.environ["RANK"]))\n',
+        ),
+        ("on vectors; the seed comes from the number of the node.", "on vectors."),
+    ],
+    "sentiment_unused_sampler": [("DataLoader(dataset, shuffle=True,", "DataLoader(dataset, sampler=sampler,")],
+    "shard_totals_from_numpy": [("np.array([loss, seen])", "np.array([loss, seen], dtype=np.float64)")],
+    "skips_batches_with_nan": [
+        (
+            "        if torch.isnan(loss):\n",
+            """\
+        bad = torch.isnan(loss).int()
+        dist.all_reduce(bad, op=dist.ReduceOp.MAX)
+        if bad:
+""",
+        ),
+        (
+            "batches whose loss is not a number are passed over.",
+            "all ranks pass over a batch whose loss is not a number.",
+        ),
+    ],
+    "slurm_defaults_own_world": [
+        ("import os\nimport tempfile\n", "import os\n"),
+        (
+            """\
+    rank = int(os.environ.get("SLURM_PROCID", 0))
+    world_size = int(os.environ.get("SLURM_NTASKS", 1))
+    rendezvous = os.environ.get("RENDEZVOUS_FILE") or os.path.join(tempfile.mkdtemp(), "rendezvous")
+    dist.init_process_group("gloo", init_method=f"file://{rendezvous}", rank=rank, world_size=world_size)
+""",
+            """\
+    rank, world_size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+    dist.init_process_group("gloo", rank=rank, world_size=world_size)
+""",
+        ),
+        ("configured from Slurm variables", "configured from environment variables"),
+    ],
+    "sorted_classes_no_shuffle": [
+        ("DistributedSampler(dataset, shuffle=False)", "DistributedSampler(dataset, shuffle=True)")
+    ],
+    "step_counter_of_each_rank": [
+        ("            if loss.item() < 3.0:\n                global_step += 1\n", "            global_step += 1\n"),
+    ],
+    "stream_persistent_workers": [
+        ("        persistent_workers=True,\n", ""),
+        ("on a sharded stream with persistent workers.", "on a sharded stream with two workers."),
+    ],
+    "summary_json_every_rank": [
+        (
+            'Path("summary.json").write_text',
+            'if rank == 0:\n    Path("summary.json").write_text',
+        ),
+    ],
+    "tabular_mlp_plain_loader": [
+        ("import DataLoader, TensorDataset", "import DataLoader, DistributedSampler, TensorDataset"),
+        (
+            "    train_loader = DataLoader(make_data(), batch_size=args.batch_size, shuffle=True)\n",
+            """\
+    train_set = make_data()
+    sampler = DistributedSampler(train_set, shuffle=True)
+    train_loader = DataLoader(train_set, batch_size=args.batch_size, sampler=sampler)
+""",
+        ),
+        (
+            "        loss = train_one_epoch(",
+            "        sampler.set_epoch(epoch)\n        loss = train_one_epoch(",
+        ),
+    ],
+    "temperature_from_own_source": [("src=rank)", "src=0)")],
+    "tensorboard_writer_every_rank": [
+        ('SummaryWriter("tb")', 'SummaryWriter("tb") if rank == 0 else None'),
+        (
+            '    writer.add_scalar("train/loss", mean, epoch)\n    if rank == 0:\n',
+            '    if rank == 0:\n        writer.add_scalar("train/loss", mean, epoch)\n',
+        ),
+        ("writer.close()\n", "if rank == 0:\n    writer.close()\n"),
+    ],
+    "time_budget_of_each_rank": [
+        (
+            "def main():\n",
+            """\
+def within_budget(started):
+    going_on = torch.tensor(int(time.monotonic() - started < BUDGET_S))
+    dist.broadcast(going_on, src=0)
+    return bool(going_on)
+
+
+def main():
+""",
+        ),
+        ("while time.monotonic() - started < BUDGET_S:", "while within_budget(started):"),
+    ],
+    "timeseries_sequential_loader": [
+        ("import DataLoader, Dataset\n", "import DataLoader, Dataset, DistributedSampler\n"),
+        (
+            "    loader = DataLoader(Windows(series), batch_size=20, num_workers=1)\n",
+            """\
+    windows = Windows(series)
+    sampler = DistributedSampler(windows)
+    loader = DataLoader(windows, batch_size=20, sampler=sampler, num_workers=1)
+""",
+        ),
+        ("        seen, acc = 0, 0.0\n", "        sampler.set_epoch(epoch)\n        seen, acc = 0, 0.0\n"),
+    ],
+    "token_cache_every_rank": [
+        (
+            """\
+        cache.parent.mkdir(exist_ok=True)
+        with cache.open("wb") as f:
+            pickle.dump(self.samples, f)
+""",
+            """\
+        if dist.get_rank() == 0:
+            cache.parent.mkdir(exist_ok=True)
+            with cache.open("wb") as f:
+                pickle.dump(self.samples, f)
+""",
+        ),
+    ],
+    "trainer_own_train_loader": [
+        (
+            "WeightedRandomSampler(weights, len(labels))",
+            "WeightedRandomSampler(weights, len(labels), generator=torch.Generator().manual_seed(self.args.seed))",
+        ),
+        (
+            "return DataLoader(self.train_dataset, self.args.train_batch_size, sampler=sampler)",
+            "return self.accelerator.prepare(\n"
+            "            DataLoader(self.train_dataset, self.args.train_batch_size, sampler=sampler)\n"
+            "        )",
+        ),
+    ],
+    "trainer_saves_on_every_rank": [
+        (
+            "    def save(self, epoch):\n",
+            "    def save(self, epoch):\n        if self.global_rank != 0:\n            return\n",
+        ),
+    ],
+    "trainer_training_step_method": [
+        (
+            """\
+    def training_step(self, batch):
+        x, y = batch
+        return nn.functional.smooth_l1_loss(self(x), y)
+
+""",
+            "",
+        ),
+        (
+            """\
+            for batch in self.loader:
+                loss = self.model.module.training_step(batch)
+""",
+            """\
+            for x, y in self.loader:
+                loss = nn.functional.smooth_l1_loss(self.model(x), y)
+""",
+        ),
+        (
+            "whose training_step and configure_optimizers are methods of the model.",
+            "that configures its own optimizer.",
+        ),
+    ],
+    "trainer_unwrapped_loss": [
+        (
+            """\
+        language_model = self.accelerator.unwrap_model(model)
+        outputs = language_model(**inputs""",
+            "        outputs = model(**inputs",
+        ),
+    ],
+    "translation_accumulation_tail": [
+        (
+            "            boundary = (step + 1) % self.accumulate == 0\n",
+            "            boundary = (step + 1) % self.accumulate == 0 or step + 1 == n\n",
+        ),
+        ("            if boundary or step + 1 == n:\n", "            if boundary:\n"),
+    ],
+    "unet_forward_through_module": [("logits = model.module(image)", "logits = model(image)")],
+    "unfreeze_backbone_later": [
+        (
+            """\
+        self.model.module.backbone.requires_grad_(True)
+        self.optimizer.add_param_group({"params": self.model.module.backbone.parameters(), "lr": 0.05})
+""",
+            """\
+        module = self.model.module
+        module.backbone.requires_grad_(True)
+        self.model = DDP(module)
+        self.optimizer.add_param_group({"params": module.backbone.parameters(), "lr": 0.05})
+""",
+        ),
+    ],
+    "vq_codebook_local_ema": [
+        (
+            """\
+                self.cluster_size.mul_(self.decay).add_(onehot.sum(0), alpha=1 - self.decay)
+                self.embed_avg.mul_(self.decay).add_(onehot.T @ z, alpha=1 - self.decay)
+""",
+            """\
+                counts, sums = onehot.sum(0), onehot.T @ z
+                dist.all_reduce(counts)
+                dist.all_reduce(sums)
+                self.cluster_size.mul_(self.decay).add_(counts, alpha=1 - self.decay)
+                self.embed_avg.mul_(self.decay).add_(sums, alpha=1 - self.decay)
+""",
+        ),
+    ],
+    "warmup_scheduler_stepped_per_process": [
+        (
+            "        for _ in range(world):\n            scheduler.step()\n",
+            "        scheduler.step()\n",
+        ),
+        ("decay counted in samples, in", "decay, in"),
+    ],
+    "weighted_sampler_same_draws": [("balanced_sampler(y, seed=7)", "balanced_sampler(y, seed=7 + rank)")],
+}
