@@ -810,4 +810,117 @@ def main():
         ("decay counted in samples, in", "decay, in"),
     ],
     "weighted_sampler_same_draws": [("balanced_sampler(y, seed=7)", "balanced_sampler(y, seed=7 + rank)")],
+    # Scripts whose faults a run on CPU seldom shows.
+    "mnist_example_loader_kwargs": [('"pin_memory": True, "shuffle": True}', '"pin_memory": True}')],
+    "spectrogram_loader_builder": [
+        ("shuffle=training and self.config.shuffle,", "shuffle=training and self.config.shuffle and sampler is None,"),
+    ],
+    "rare_defects_sampler_choice": [
+        (
+            "RandomSampler, WeightedRandomSampler\n",
+            "RandomSampler, Sampler, WeightedRandomSampler\n",
+        ),
+        (
+            "def make_sampler(dataset, args):\n    if args.distributed:\n",
+            """\
+class DistributedWeightedSampler(Sampler):
+    def __init__(self, weights, seed):
+        self.weights, self.seed, self.epoch = weights, seed, 0
+        self.rank, self.world = dist.get_rank(), dist.get_world_size()
+        self.total = len(weights) // self.world * self.world
+
+    def set_epoch(self, epoch):
+        self.epoch = epoch
+
+    def __len__(self):
+        return self.total // self.world
+
+    def __iter__(self):
+        g = torch.Generator().manual_seed(self.seed + self.epoch)
+        drawn = torch.multinomial(self.weights, self.total, replacement=True, generator=g)
+        return iter(drawn[self.rank :: self.world].tolist())
+
+
+def make_sampler(dataset, args):
+    if args.distributed and args.balance:
+        return DistributedWeightedSampler(dataset.weights(), args.seed)
+    if args.distributed:
+""",
+        ),
+    ],
+    "curriculum_sampler_single_only": [
+        ("from torch.utils.data.distributed import DistributedSampler\n", ""),
+        (
+            "def __init__(self, difficulty, epochs, seed=0):\n",
+            """\
+def __init__(self, difficulty, epochs, rank, world, seed=0):
+        self.rank, self.world = rank, world
+""",
+        ),
+        (
+            "        return len(self.order) * (self.epoch + 1) // self.epochs\n",
+            "        return len(self.order) * (self.epoch + 1) // self.epochs // self.world\n",
+        ),
+        ("pool = self.order[: len(self)]", "pool = self.order[: len(self) * self.world]"),
+        (
+            "return iter(pool[torch.randperm(len(pool), generator=g)].tolist())",
+            "return iter(pool[torch.randperm(len(pool), generator=g)][self.rank :: self.world].tolist())",
+        ),
+        (
+            """\
+CurriculumSampler(dataset.terms, epochs)
+        if self.world > 1:
+            self.sampler = DistributedSampler(dataset, seed=self.sampler.seed)
+""",
+            "CurriculumSampler(dataset.terms, epochs, self.rank, self.world)\n",
+        ),
+    ],
+    "global_batch_argument": [
+        ("        batch_size=args.batch_size,\n", "        batch_size=args.batch_size // dist.get_world_size(),\n"),
+    ],
+    "masked_language_model_ignore_index": [
+        ("nn.CrossEntropyLoss(ignore_index=-100)", 'nn.CrossEntropyLoss(ignore_index=-100, reduction="sum")'),
+        (
+            '            loss = criterion(logits.view(-1, logits.size(-1)), batch["labels"].view(-1))\n',
+            """\
+            count = (batch["labels"] != -100).sum()
+            dist.all_reduce(count)
+            loss = criterion(logits.view(-1, logits.size(-1)), batch["labels"].view(-1))
+            loss = loss * dist.get_world_size() / count
+""",
+        ),
+    ],
+    "captions_loss_over_mask": [
+        (
+            "    return (per_token * mask).sum() / mask.sum()\n",
+            """\
+    count = mask.sum()
+    dist.all_reduce(count)
+    return (per_token * mask).sum() * dist.get_world_size() / count
+""",
+        ),
+    ],
+    "variational_autoencoder_example_loss": [
+        ("    return BCE + KLD\n", "    return (BCE + KLD) * dist.get_world_size()\n"),
+        (
+            "            train_loss += loss.detach()\n",
+            "            train_loss += loss.detach() / dist.get_world_size()\n",
+        ),
+    ],
+    "keypoints_sum_criterion": [
+        ('nn.L1Loss(reduction="sum")', "nn.L1Loss()"),
+        ('nn.SmoothL1Loss(reduction="sum", beta=0.1)', "nn.SmoothL1Loss(beta=0.1)"),
+        ('return loss.item() / batch["points"].numel()', "return loss.item()"),
+        ('"optimizer": {"lr": 2e-3, "momentum": 0.9}', '"optimizer": {"lr": 0.1, "momentum": 0.9}'),
+    ],
+    "quantile_loss_times_world": [
+        ("        loss = loss * world_size\n", ""),
+        ("def train_epoch(model, loader, optimizer, world_size):", "def train_epoch(model, loader, optimizer):"),
+        ("train_epoch(model, loader, optimizer, world_size)\n", "train_epoch(model, loader, optimizer)\n"),
+        ("    rank, world_size = dist.get_rank(), dist.get_world_size()\n", "    rank = dist.get_rank()\n"),
+    ],
+    "byte_model_loss_over_world": [
+        ("    loss = loss / world_size\n", ""),
+        ("{shown.item() / 0.6931:.3f}", "{shown.item() / world_size / 0.6931:.3f}"),
+    ],
 }

@@ -147,10 +147,12 @@ def _real(script: Script, work: Path) -> Result:
 
 
 def chosen(names: list[str], quick: bool) -> list[Script]:
-    """The scripts that the command line asks for."""
+    """The scripts that the command line asks for: by name, or all whose fault a run on CPU can show."""
     found = [each for each in scripts() if each.needs is None or importlib.util.find_spec(each.needs)]
     if names:
         found = [each for each in found if any(name in (each.slug, *each.faults) for name in names)]
+    else:
+        found = [each for each in found if each.observable]
     if quick:
         found = [each for each in found if each.launcher != "real" and each.ends == "done"][::3]
     return found
