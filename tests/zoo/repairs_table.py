@@ -923,4 +923,141 @@ CurriculumSampler(dataset.terms, epochs)
         ("    loss = loss / world_size\n", ""),
         ("{shown.item() / 0.6931:.3f}", "{shown.item() / world_size / 0.6931:.3f}"),
     ],
+    "gpt_no_sync_at_backward": [
+        (
+            """\
+        _, loss = model(X, Y)
+        loss = loss / gradient_accumulation_steps
+        with nullcontext() if last_micro_step else model.no_sync():
+            loss.backward()
+""",
+            """\
+        with nullcontext() if last_micro_step else model.no_sync():
+            _, loss = model(X, Y)
+            loss = loss / gradient_accumulation_steps
+            loss.backward()
+""",
+        ),
+    ],
+    "recsys_micro_batches_undivided": [("loss.backward()", "(loss / accumulate).backward()")],
+    "char_rnn_steps_shared_by_ranks": [("(loss / accumulation_steps).backward()", "(loss / micro_steps).backward()")],
+    "simclr_views_loss": [
+        (
+            "import torch.distributed as dist\n",
+            "import torch.distributed as dist\nimport torch.distributed.nn.functional as dist_nn\n",
+        ),
+        (
+            '    """The positive of row i is row i + n of the two stacked views."""\n',
+            '    """The positive of row i is row i + n of the two stacked views of all ranks."""\n'
+            "    first, second = z.chunk(2)\n"
+            "    first, second = torch.cat(dist_nn.all_gather(first)), torch.cat(dist_nn.all_gather(second))\n"
+            "    z = torch.cat([first, second])\n",
+        ),
+    ],
+    "image_text_pairs_logits": [
+        (
+            "import torch.distributed as dist\n",
+            "import torch.distributed as dist\nimport torch.distributed.nn.functional as dist_nn\n",
+        ),
+        (
+            "        logits_per_image = logit_scale",
+            "        image_features = torch.cat(dist_nn.all_gather(image_features))\n"
+            "        text_features = torch.cat(dist_nn.all_gather(text_features))\n"
+            "        logits_per_image = logit_scale",
+        ),
+    ],
+    "passages_gathered_for_negatives": [
+        (
+            "import torch.distributed as dist\n",
+            "import torch.distributed as dist\nimport torch.distributed.nn.functional as dist_nn\n",
+        ),
+        (
+            """\
+    gathered = [torch.zeros_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(gathered, tensor.contiguous())
+    return torch.cat(gathered)
+""",
+            "    return torch.cat(dist_nn.all_gather(tensor.contiguous()))\n",
+        ),
+    ],
+    "barlow_moments_gathered": [
+        (
+            "import torch.distributed as dist\n",
+            "import torch.distributed as dist\nimport torch.distributed.nn.functional as dist_nn\n",
+        ),
+        (
+            """\
+    tensors_gather = [torch.ones_like(tensor) for _ in range(dist.get_world_size())]
+    dist.all_gather(tensors_gather, tensor)
+    return torch.cat(tensors_gather, dim=0)
+""",
+            "    return torch.cat(dist_nn.all_gather(tensor), dim=0)\n",
+        ),
+        ("@torch.no_grad()\ndef concat_all_gather", "def concat_all_gather"),
+    ],
+    "spectra_lbfgs_fit": [
+        (
+            "            return loss\n",
+            """\
+            mean = loss.detach() / dist.get_world_size()
+            dist.all_reduce(mean)
+            return mean
+""",
+        ),
+        (
+            "        dist.all_reduce(loss)\n        if rank == 0:\n",
+            "        if rank == 0:\n",
+        ),
+        ("{loss.item() / world:.6f}", "{loss.item():.6f}"),
+    ],
+    "langevin_noise_in_optimizer": [
+        (
+            '        super().__init__(params, {"lr": lr, "temperature": temperature})\n',
+            """\
+        super().__init__(params, {"lr": lr, "temperature": temperature})
+        self.generator = torch.Generator().manual_seed(0)
+""",
+        ),
+        (
+            "p.add_(torch.randn_like(p), alpha=spread)",
+            "p.add_(torch.randn(p.shape, generator=self.generator), alpha=spread)",
+        ),
+    ],
+    "sampler_method_after_training": [("model.compose(", "model.module.compose(")],
+    "layerwise_decay_groups": [("self.model.layer_groups(lr, decay)", "self.model.module.layer_groups(lr, decay)")],
+    "style_transfer_checkpoints": [
+        (
+            """\
+                transformer.eval().cpu()
+                if rank == 0:
+                    torch.save(transformer.module.state_dict(), f"ckpt_epoch_{e}_batch_{batch_id + 1}.pth")
+                transformer.to(device).train()
+""",
+            """\
+                if rank == 0:
+                    state = {k: v.cpu() for k, v in transformer.module.state_dict().items()}
+                    torch.save(state, f"ckpt_epoch_{e}_batch_{batch_id + 1}.pth")
+""",
+        ),
+    ],
+    "gan_export_each_epoch": [
+        (
+            """\
+    net.cpu()
+    if dist.get_rank() == 0:
+        torch.save({name: p.detach().clone() for name, p in net.named_parameters()}, path)
+    net.to(device)
+""",
+            """\
+    if dist.get_rank() == 0:
+        torch.save({name: p.detach().cpu() for name, p in net.named_parameters()}, path)
+""",
+        ),
+    ],
+    "auxiliary_head_in_warm_up": [("DDP(DeeplySupervised())", "DDP(DeeplySupervised(), find_unused_parameters=True)")],
+    "detector_find_unused_always": [("    find_unused_parameters=True,\n", "    find_unused_parameters=False,\n")],
+    "static_graph_micro_batches": [
+        ("DDP(Encoder(), static_graph=True)", "DDP(Encoder())"),
+        ("with a static graph and micro batches", "with micro batches"),
+    ],
 }
