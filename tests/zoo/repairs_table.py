@@ -1060,4 +1060,205 @@ CurriculumSampler(dataset.terms, epochs)
         ("DDP(Encoder(), static_graph=True)", "DDP(Encoder())"),
         ("with a static graph and micro batches", "with micro batches"),
     ],
+    "nanochat_compile_then_wrap": [
+        (
+            """\
+if device_type == "cuda":
+    model = torch.compile(model)
+model = DDP(model, device_ids=[ddp_local_rank] if device_type == "cuda" else None)
+optimizer = torch.optim.AdamW(model.parameters(), lr=matrix_lr, weight_decay=weight_decay)
+""",
+            """\
+model = DDP(model, device_ids=[ddp_local_rank] if device_type == "cuda" else None)
+optimizer = torch.optim.AdamW(model.parameters(), lr=matrix_lr, weight_decay=weight_decay)
+if device_type == "cuda":
+    model = torch.compile(model)
+""",
+        ),
+    ],
+    "trainer_flag_compile": [
+        (
+            """\
+        if self.args.compile:
+            model = torch.compile(model, mode="max-autotune")
+        return DistributedDataParallel(model)
+""",
+            """\
+        model = DistributedDataParallel(model)
+        if self.args.compile:
+            model = torch.compile(model, mode="max-autotune")
+        return model
+""",
+        ),
+    ],
+    "pose_net_sync_batchnorm_last": [
+        (
+            """\
+    model = DDP(model, device_ids=[args.gpu] if args.cuda else None)
+    if args.sync_bn and args.cuda:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+""",
+            """\
+    if args.sync_bn and args.cuda:
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(model)
+    model = DDP(model, device_ids=[args.gpu] if args.cuda else None)
+""",
+        ),
+    ],
+    "speech_enhancer_moved_after_wrap": [
+        (
+            """\
+        self.model = DistributedDataParallel(MaskNet())
+        self.model = self.model.to(self.device)
+""",
+            """\
+        model = MaskNet().to(self.device)
+        self.model = DistributedDataParallel(model, device_ids=[self.local_rank] if self.use_cuda else None)
+""",
+        ),
+    ],
+    "model_registry_small_batches": [
+        ("    norm_layer = nn.BatchNorm2d\n", "    norm_layer = partial(nn.GroupNorm, 2)\n"),
+        ("import argparse\nimport logging\n", "import argparse\nimport logging\nfrom functools import partial\n"),
+    ],
+    "dcgan_sample_grid_in_training": [
+        (
+            """\
+            with torch.no_grad():
+                grid = netG.module(fixed_noise)
+""",
+            """\
+            netG.eval()
+            with torch.no_grad():
+                grid = netG.module(fixed_noise)
+            netG.train()
+""",
+        ),
+    ],
+    "swa_statistics_of_own_shard": [
+        (
+            "    update_bn(loader, swa_model)\n",
+            "    update_bn(DataLoader(train_set, batch_size=32 * world, shuffle=False), swa_model)\n",
+        ),
+    ],
+    "momentum_contrast_own_queue": [
+        (
+            "        self.queue.append(k)\n",
+            """\
+        keys = [torch.empty_like(k) for _ in range(dist.get_world_size())]
+        dist.all_gather(keys, k)
+        self.queue.append(torch.cat(keys))
+""",
+        ),
+    ],
+    "running_scale_in_python": [
+        (
+            "            self.largest = max(self.largest * self.decay, x.abs().max().item())\n",
+            """\
+            largest = x.abs().max()
+            dist.all_reduce(largest, op=dist.ReduceOp.MAX)
+            self.largest = max(self.largest * self.decay, largest.item())
+""",
+        ),
+    ],
+    "validation_mean_of_means": [
+        ("    losses = []\n", "    totals = torch.zeros(2)\n"),
+        (
+            "        losses.append(exponential_loss(model(x).squeeze(1), time, event))\n",
+            """\
+        loss = exponential_loss(model(x).squeeze(1), time, event)
+        totals += torch.tensor([loss.item() * len(x), len(x)])
+""",
+        ),
+        (
+            """\
+    mean = torch.stack(losses).mean()
+    dist.all_reduce(mean)
+    return mean.item() / dist.get_world_size()
+""",
+            """\
+    dist.all_reduce(totals)
+    return (totals[0] / totals[1]).item()
+""",
+        ),
+    ],
+    "meter_of_rank_accuracies": [
+        (
+            """\
+def reduce_mean(value, world):
+    tensor = torch.tensor(value)
+    dist.all_reduce(tensor, op=dist.ReduceOp.SUM)
+    return tensor.item() / world
+""",
+            """\
+def reduce_meter(meter):
+    tensor = torch.tensor([meter.sum, meter.count])
+    dist.all_reduce(tensor, op=dist.ReduceOp.SUM)
+    return (tensor[0] / tensor[1]).item()
+""",
+        ),
+        ("    return reduce_mean(top1.avg, world)\n", "    return reduce_meter(top1)\n"),
+        ("def validate(loader, model, world):", "def validate(loader, model):"),
+        ("validate(test_loader, model, world)\n", "validate(test_loader, model)\n"),
+    ],
+    "auc_mean_over_ranks": [
+        (
+            """\
+    auc = torch.tensor(roc_auc_score(labels, scores))
+    dist.all_reduce(auc)
+    return auc.item() / dist.get_world_size()
+""",
+            """\
+    parts = [None] * dist.get_world_size()
+    dist.all_gather_object(parts, (scores, labels))
+    scores, labels = (np.concatenate(column) for column in zip(*parts))
+    return roc_auc_score(labels, scores)
+""",
+        ),
+    ],
+    "f1_averaged_entities": [
+        (
+            """\
+        score = torch.tensor(f1(counts))
+        dist.all_reduce(score)
+        return score.item() / self.world
+""",
+            """\
+        dist.all_reduce(counts)
+        return f1(counts)
+""",
+        ),
+    ],
+    "submission_rows_from_ranks": [
+        ("    return torch.cat(parts)\n", "    return torch.stack(parts, dim=1).flatten()[: len(dataset)]\n"),
+    ],
+    "features_in_gathered_order": [
+        ("import itertools\n\n", ""),
+        (
+            """\
+        own = [self.model.module.embed(photo) for photo, _ in loader]
+        shards = [None] * dist.get_world_size()
+        dist.all_gather_object(shards, own)
+        embeddings = torch.cat(list(itertools.chain.from_iterable(shards)))
+        return dict(zip(self.dataset.names, embeddings))
+""",
+            """\
+        own = torch.cat([self.model.module.embed(photo) for photo, _ in loader])
+        names = [self.dataset.names[i] for i in rows]
+        shards = [None] * dist.get_world_size()
+        dist.all_gather_object(shards, dict(zip(names, own)))
+        return {name: row for shard in shards for name, row in shard.items()}
+""",
+        ),
+    ],
+    "metric_tensor_on_host": [("dtype=torch.float64)\n", "dtype=torch.float64, device=device)\n")],
+    "loss_meter_synchronized": [
+        (
+            "        pair = torch.tensor([self.total, self.count])\n",
+            """\
+        device = torch.device("cuda", torch.cuda.current_device()) if USE_CUDA else torch.device("cpu")
+        pair = torch.tensor([self.total, self.count], device=device)
+""",
+        ),
+    ],
 }
