@@ -1261,4 +1261,191 @@ def reduce_meter(meter):
 """,
         ),
     ],
+    "stop_at_target_accuracy": [
+        (
+            "            accuracy = running.update((logits.argmax(1) == label).float().mean().item())\n",
+            """\
+            hits = (logits.argmax(1) == label).float().mean()
+            dist.all_reduce(hits)
+            accuracy = running.update(hits.item() / dist.get_world_size())
+""",
+        ),
+    ],
+    "leave_when_loss_explodes": [
+        (
+            "        loss_value = losses.item()\n",
+            "        loss_value = sum(reduce_dict(loss_dict).values()).item()\n",
+        ),
+    ],
+    "difficulty_follows_own_accuracy": [
+        (
+            "    return hits, count\n",
+            """\
+    totals = torch.tensor([hits, count])
+    dist.all_reduce(totals)
+    return totals.tolist()
+""",
+        ),
+    ],
+    "snapshot_every_ten_minutes": [
+        (
+            "    def snapshot(self):\n",
+            """\
+    def snapshot_is_due(self):
+        due = torch.tensor(int(time.time() - self.last_snapshot > 60 * self.options.snapshot_minutes))
+        dist.broadcast(due, src=0)
+        return bool(due)
+
+    def snapshot(self):
+""",
+        ),
+        (
+            "                if time.time() - self.last_snapshot > 60 * self.options.snapshot_minutes:\n",
+            "                if self.step % 10 == 0 and self.snapshot_is_due():\n",
+        ),
+    ],
+    "predictions_as_objects": [
+        (
+            '    dist.init_process_group("nccl" if has_cuda else "gloo")\n',
+            """\
+    if has_cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+    dist.init_process_group("nccl" if has_cuda else "gloo")
+""",
+        ),
+        ("zip(start.argmax(1), end.argmax(1))", "zip(start.argmax(1).tolist(), end.argmax(1).tolist())"),
+    ],
+    "resume_if_file_is_there": [
+        (
+            "    if os.path.isfile(CHECKPOINT):\n",
+            """\
+    found = [os.path.isfile(CHECKPOINT)]
+    dist.broadcast_object_list(found, src=0)
+    if found[0]:
+""",
+        ),
+    ],
+    "vocabulary_cache_if_missing": [
+        (
+            "    if not CACHE.exists():\n",
+            """\
+    missing = [not CACHE.exists()]
+    dist.broadcast_object_list(missing, src=0)
+    if missing[0]:
+""",
+        ),
+    ],
+    "breakpoint_on_bad_gradient": [
+        (
+            "                breakpoint()\n",
+            '                raise FloatingPointError(f"epoch {epoch}: the gradients are not finite")\n',
+        ),
+        (
+            "with a debugger for gradients that are not finite",
+            "with an error for gradients that are not finite",
+        ),
+    ],
+    "confirm_overwrite_prompt": [
+        (
+            """\
+    answer = input(f"{path} holds a model. Overwrite? [y/N] ")
+    if answer.strip().lower() != "y":
+        sys.exit("nothing done")
+""",
+            """\
+    sys.exit(f"{path} holds a model; give --overwrite to replace it")
+""",
+        ),
+        ("def ask_to_overwrite(path):", "def refuse_to_overwrite(path):"),
+        ("    ask_to_overwrite(args.out)\n", "    if not args.overwrite:\n        refuse_to_overwrite(args.out)\n"),
+        (
+            '    parser.add_argument("--epochs"',
+            '    parser.add_argument("--overwrite", action="store_true")\n    parser.add_argument("--epochs"',
+        ),
+        ("in an output directory that the user confirms", "in an output directory that holds no model yet"),
+    ],
+    "log_handler_of_every_process": [
+        (
+            """\
+    os.makedirs(directory, exist_ok=True)
+    logger = logging.getLogger("matching")
+""",
+            """\
+    logger = logging.getLogger("matching")
+""",
+        ),
+        (
+            """\
+    to_file = logging.FileHandler(os.path.join(directory, "train.log"), mode="w")
+    to_file.setFormatter(formatter)
+    logger.addHandler(to_file)
+    if int(os.environ["RANK"]) == 0:
+""",
+            """\
+    if int(os.environ["RANK"]) == 0:
+        os.makedirs(directory, exist_ok=True)
+        to_file = logging.FileHandler(os.path.join(directory, "train.log"), mode="w")
+        to_file.setFormatter(formatter)
+        logger.addHandler(to_file)
+""",
+        ),
+    ],
+    "attention_maps_on_every_rank": [
+        ("    dump_attention(model, epoch)\n", "    if rank == 0:\n        dump_attention(model, epoch)\n"),
+    ],
+    "test_with_best_weights_at_once": [
+        (
+            "        self.model.module.load_state_dict(torch.load(path",
+            "        dist.barrier()\n        self.model.module.load_state_dict(torch.load(path",
+        ),
+    ],
+    "whole_model_in_checkpoint": [
+        ('"model": model, "optimizer"', '"model": model.module, "optimizer"'),
+    ],
+    "state_dict_for_serving": [("torch.save(model.state_dict(),", "torch.save(model.module.state_dict(),")],
+    "resume_on_the_saved_device": [("torch.load(path)", "torch.load(path, map_location=device)")],
+    "teacher_weights_loaded_plainly": [
+        ("torch.load(path, weights_only=True)", 'torch.load(path, map_location="cpu", weights_only=True)'),
+    ],
+    "resume_starts_first_epoch_again": [
+        ("def save(path, model, optimizer):", "def save(path, model, optimizer, epoch):"),
+        (
+            '        torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, path)\n',
+            """\
+        state = {"model": model.module.state_dict(), "optimizer": optimizer.state_dict(), "epoch": epoch}
+        torch.save(state, path)
+""",
+        ),
+        (
+            '    optimizer.load_state_dict(state["optimizer"])\n',
+            '    optimizer.load_state_dict(state["optimizer"])\n    return state["epoch"] + 1\n',
+        ),
+        (
+            "def train(model, optimizer, loader, sampler, args):",
+            "def train(model, optimizer, loader, sampler, args, start):",
+        ),
+        ("for epoch in range(args.epochs):", "for epoch in range(start, args.epochs):"),
+        (
+            "        save(args.checkpoint, model, optimizer)\n",
+            "        save(args.checkpoint, model, optimizer, epoch)\n",
+        ),
+        (
+            "    if args.resume:\n        load(",
+            "    start = 0\n    if args.resume:\n        start = load(",
+        ),
+        (
+            "    train(model, optimizer, loader, sampler, args)\n",
+            "    train(model, optimizer, loader, sampler, args, start)\n",
+        ),
+    ],
+    "mid_epoch_resume_repeats_batches": [
+        ("import os\n\nimport torch\n", "import itertools\nimport os\n\nimport torch\n"),
+        (
+            "            for tokens, label in self.loader:\n",
+            """\
+            seen = self.global_step - epoch * len(self.loader)
+            for tokens, label in itertools.islice(self.loader, seen, None):
+""",
+        ),
+    ],
 }
