@@ -1448,4 +1448,344 @@ def reduce_meter(meter):
 """,
         ),
     ],
+    "download_behind_early_test": [
+        (
+            """\
+    if is_main_process():
+        fetch(ROOT)
+    dist.init_process_group("gloo")
+    dist.barrier()
+""",
+            """\
+    dist.init_process_group("gloo")
+    if is_main_process():
+        fetch(ROOT)
+    dist.barrier()
+""",
+        ),
+    ],
+    "torchvision_dataset_option": [
+        ("def build_dataset(args):\n", "def build_dataset(args, download=False):\n"),
+        (
+            "datasets.CIFAR10(args.data_dir, train=True, download=True,",
+            "datasets.CIFAR10(args.data_dir, train=True, download=download,",
+        ),
+        (
+            'datasets.SVHN(args.data_dir, split="train", download=True,',
+            'datasets.SVHN(args.data_dir, split="train", download=download,',
+        ),
+        (
+            "    dataset, num_classes = build_dataset(args)\n",
+            """\
+    if local_rank == 0:
+        build_dataset(args, download=True)
+    dist.barrier()
+    dataset, num_classes = build_dataset(args)
+""",
+        ),
+    ],
+    "first_device_for_everyone": [
+        ("import torch\nimport torch.distributed", "import os\n\nimport torch\nimport torch.distributed"),
+        (
+            'device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")\n',
+            """\
+device = torch.device("cpu")
+if torch.cuda.is_available():
+    device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+    torch.cuda.set_device(device)
+""",
+        ),
+    ],
+    "cuda_method_without_device": [
+        ("import torch\nimport torch.distributed", "import os\n\nimport torch\nimport torch.distributed"),
+        (
+            "def main():\n",
+            """\
+def main():
+    if use_cuda:
+        torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+""",
+        ),
+    ],
+    "visible_devices_argument": [
+        (
+            "import argparse\nimport os\n\nparser",
+            """\
+import argparse
+import os
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+
+parser""",
+        ),
+        (
+            """\
+os.environ["CUDA_VISIBLE_DEVICES"] = args.gpus.split(",")[int(os.environ["LOCAL_RANK"])]
+
+import torch
+import torch.distributed as dist
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+""",
+            "",
+        ),
+        (
+            'device = torch.device("cuda", local_rank)',
+            'device = torch.device("cuda", int(args.gpus.split(",")[local_rank]))',
+        ),
+    ],
+    "device_of_global_rank": [('torch.device(f"cuda:{self.rank}")', 'torch.device(f"cuda:{self.local_rank}")')],
+    "saved_by_local_rank_zero": [
+        ("    if LOCAL_RANK == 0:\n        os.makedirs", "    if dist.get_rank() == 0:\n        os.makedirs"),
+        ("    if LOCAL_RANK == 0:\n        print", "    if dist.get_rank() == 0:\n        print"),
+    ],
+    "rank_variables_with_defaults": [
+        ('int(os.environ.get("RANK", 0))', 'int(os.environ["RANK"])'),
+        ('int(os.environ.get("LOCAL_RANK", 0))', 'int(os.environ["LOCAL_RANK"])'),
+        ('int(os.environ.get("WORLD_SIZE", 1))', 'int(os.environ["WORLD_SIZE"])'),
+        (
+            """\
+os.environ.setdefault("MASTER_ADDR", "localhost")
+os.environ.setdefault("MASTER_PORT", "29511")
+""",
+            "",
+        ),
+    ],
+    "local_rank_argument_device": [
+        ("import argparse\n\nimport torch\n", "import argparse\nimport os\n\nimport torch\n"),
+        ('    parser.add_argument("--local_rank", type=int, default=0)\n', ""),
+        (
+            "    return parser.parse_args()\n",
+            '    args = parser.parse_args()\n    args.local_rank = int(os.environ["LOCAL_RANK"])\n    return args\n',
+        ),
+        ("with the device that the launcher gives on the command line", "with one device for each process"),
+    ],
+    "local_rank_argument_main": [
+        ('    parser.add_argument("--local_rank", type=int, default=-1, help="for distributed training")\n', ""),
+        ("    if args.local_rank in (-1, 0):\n", "    if dist.get_rank() == 0:\n"),
+        ("logging.INFO if args.local_rank in (-1, 0) else", "logging.INFO if dist.get_rank() == 0 else"),
+    ],
+    "spawned_on_a_written_port": [
+        ("import os\n\nimport torch\n", "import os\nimport socket\n\nimport torch\n"),
+        (
+            "def setup(rank, world_size):\n",
+            """\
+def free_port():
+    with socket.socket() as s:
+        s.bind(("localhost", 0))
+        return s.getsockname()[1]
+
+
+def setup(rank, world_size, port):
+""",
+        ),
+        ('os.environ["MASTER_PORT"] = "12355"', 'os.environ["MASTER_PORT"] = str(port)'),
+        (
+            "def worker(rank, world_size, epochs):\n    setup(rank, world_size)\n",
+            "def worker(rank, world_size, port, epochs):\n    setup(rank, world_size, port)\n",
+        ),
+        ("args=(world_size, 2)", "args=(world_size, free_port(), 2)"),
+    ],
+    "tcp_rendezvous_in_config": [('"tcp://127.0.0.1:23456"', '"env://"')],
+    "lambda_collate_in_spawned_workers": [
+        (
+            "def make_loader(dataset, sampler):\n",
+            """\
+def collate(items):
+    return [row for row, _ in items], torch.stack([y for _, y in items])
+
+
+def make_loader(dataset, sampler):
+""",
+        ),
+        (
+            "collate_fn=lambda items: ([row for row, _ in items], torch.stack([y for _, y in items])),",
+            "collate_fn=collate,",
+        ),
+    ],
+    "work_at_import_of_spawned": [
+        ("prepare(TABLE)\n\n\n", ""),
+        ('if __name__ == "__main__":\n', 'if __name__ == "__main__":\n    prepare(TABLE)\n'),
+    ],
+    "forked_workers_after_cuda": [
+        ("SCALE = torch.linspace(0.5, 1.5, 16, device=device)", "SCALE = torch.linspace(0.5, 1.5, 16)"),
+        ("(image.to(device) * SCALE)", "(image * SCALE)"),
+        ('multiprocessing_context="fork")', 'multiprocessing_context="forkserver")'),
+        ("with forked loader workers and statistics taken on the device", "with loader workers and a fixed scale"),
+    ],
+    "barrier_before_the_device": [
+        (
+            """\
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend)
+""",
+            """\
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+        dist.init_process_group("nccl", device_id=device)
+    else:
+        device = torch.device("cpu")
+        dist.init_process_group("gloo")
+""",
+        ),
+        ("        return json.load(f)\n", "        return json.load(f), device\n"),
+        (
+            """\
+    speakers = setup()
+    if torch.cuda.is_available():
+        device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+        torch.cuda.set_device(device)
+    else:
+        device = torch.device("cpu")
+""",
+            "    speakers, device = setup()\n",
+        ),
+    ],
+    "ends_without_cleanup": [
+        ('"hash.pt")\n', '"hash.pt")\n    dist.destroy_process_group()\n'),
+    ],
+    "model_stays_on_host_with_nccl": [
+        (
+            """\
+    backend = "nccl" if torch.cuda.is_available() else "gloo"
+    dist.init_process_group(backend)
+""",
+            '    dist.init_process_group("gloo")\n',
+        ),
+    ],
+    "gloo_for_tensors_on_gpus": [
+        (
+            """\
+        dist.init_process_group(backend="gloo")
+        self.rank = dist.get_rank()
+        if torch""",
+            "        if torch",
+        ),
+        (
+            """\
+            torch.cuda.set_device(self.device)
+        else:
+            self.device = torch.device("cpu")
+""",
+            """\
+            torch.cuda.set_device(self.device)
+            dist.init_process_group(backend="nccl", device_id=self.device)
+        else:
+            self.device = torch.device("cpu")
+            dist.init_process_group(backend="gloo")
+        self.rank = dist.get_rank()
+""",
+        ),
+    ],
+    "random_state_files_of_ranks": [
+        (
+            '    """The last checkpoint that has a state."""\n',
+            '    """The last checkpoint that has the files of all ranks."""\n',
+        ),
+        (
+            """\
+    whole = [step for step in steps if os.path.exists(os.path.join(folder_of(step), "state.pt"))]
+""",
+            """\
+    files = ["state.pt", *(f"rng_{rank}.pt" for rank in range(dist.get_world_size()))]
+    whole = [s for s in steps if all(os.path.exists(os.path.join(folder_of(s), name)) for name in files)]
+""",
+        ),
+        (
+            """\
+    rng_file = os.path.join(folder, f"rng_{rank}.pt")
+    if os.path.exists(rng_file):
+        torch.set_rng_state(torch.load(rng_file))
+""",
+            """\
+    torch.set_rng_state(torch.load(os.path.join(folder, f"rng_{rank}.pt"), map_location="cpu"))
+""",
+        ),
+    ],
+    "staged_checkpoint_renamed": [
+        (
+            """\
+@contextlib.contextmanager
+def main_process_first():
+    \"""The first process of a machine goes ahead, the others follow.\"""
+    first = int(os.environ["LOCAL_RANK"]) == 0
+    if not first:
+        dist.barrier()
+    yield
+    if first:
+        dist.barrier()
+
+
+""",
+            "",
+        ),
+        ("import contextlib\nimport os\n", "import os\n"),
+        (
+            """\
+        with main_process_first():
+            if os.path.exists(staging):
+                os.rename(staging, final)
+""",
+            """\
+        if self.rank == 0:
+            os.rename(staging, final)
+        dist.barrier()
+""",
+        ),
+    ],
+    "wandb_run_of_every_rank": [
+        (
+            "    if not args.track or importlib",
+            "    if dist.get_rank() != 0 or not args.track or importlib",
+        ),
+    ],
+    "statistics_file_read_at_once": [
+        ("    stats = np.load(STATS)\n", "    dist.barrier()\n    stats = np.load(STATS)\n"),
+    ],
+    "accelerate_saves_on_every_rank": [
+        (
+            """\
+    out.mkdir(exist_ok=True)
+    torch.save(accelerator.unwrap_model(model).state_dict(), out / "model.pt")
+    (out / "curve.json").write_text(json.dumps(curve))
+""",
+            """\
+    if accelerator.is_main_process:
+        out.mkdir(exist_ok=True)
+        torch.save(accelerator.unwrap_model(model).state_dict(), out / "model.pt")
+        (out / "curve.json").write_text(json.dumps(curve))
+""",
+        ),
+    ],
+    "accelerate_accumulation_by_hand": [
+        (
+            """\
+                    loss = nn.functional.cross_entropy(model(x), y)
+                    accelerator.backward(loss)
+""",
+            """\
+                    loss = nn.functional.cross_entropy(model(x), y)
+                    accelerator.backward(loss / ACCUMULATE)
+""",
+        ),
+        (
+            """\
+            else:
+                loss = nn.functional.cross_entropy(model(x), y)
+                accelerator.backward(loss)
+""",
+            """\
+            else:
+                loss = nn.functional.cross_entropy(model(x), y)
+                accelerator.backward(loss / ACCUMULATE)
+""",
+        ),
+    ],
+    "lightning_metric_of_own_batches": [("accuracy, on_epoch=True)", "accuracy, on_epoch=True, sync_dist=True)")],
 }
