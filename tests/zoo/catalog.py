@@ -34,7 +34,7 @@ class Script:
     args: tuple[str, ...]
     world: int
     launcher: str
-    """`real` if the script needs torchrun itself, otherwise `any`."""
+    """`real` if the script needs torchrun itself, `python` if it starts its ranks itself, otherwise `any`."""
     needs: str | None
     """A module that must be installed."""
     observable: bool
@@ -86,7 +86,7 @@ def parse(path: Path) -> Script:
         silent=faulty and _choice(path, header, "silent", ("yes", "no")) == "yes",
         args=tuple(shlex.split(header.get("args", ""))),
         world=int(world),
-        launcher=_choice(path, header, "launcher", ("any", "real"), default="any"),
+        launcher=_choice(path, header, "launcher", ("any", "real", "python"), default="any"),
         needs=header.get("needs"),
         observable=observable == "yes",
         ends=_choice(path, header, "ends", ("done", "crash", "hang"), default="done"),

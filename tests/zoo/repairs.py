@@ -55,7 +55,9 @@ def run_twin(script: Script, folder: Path, timeout_s: float = 60.0) -> tuple[int
 
 def _torchrun(script: Script, path: Path, work: Path, timeout_s: float) -> tuple[int, str]:
     work.mkdir()
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(script.world)]
+    command = [sys.executable]
+    if script.launcher != "python":
+        command += ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(script.world)]
     try:
         done = subprocess.run(
             [*command, str(path), *script.args],

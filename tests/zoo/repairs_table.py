@@ -1591,7 +1591,29 @@ def setup(rank, world_size, port):
         ),
         ("args=(world_size, 2)", "args=(world_size, free_port(), 2)"),
     ],
-    "tcp_rendezvous_in_config": [('"tcp://127.0.0.1:23456"', '"env://"')],
+    "tcp_rendezvous_in_config": [
+        (
+            '    init_method: str = "tcp://127.0.0.1:23456"\n',
+            '    init_method: str = field(default_factory=lambda: f"tcp://127.0.0.1:{free_port()}")\n',
+        ),
+        (
+            "from dataclasses import dataclass, field, replace\n",
+            "import socket\nfrom dataclasses import dataclass, field, replace\n",
+        ),
+        (
+            "@dataclass\nclass DistConfig:\n",
+            """\
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+@dataclass
+class DistConfig:
+""",
+        ),
+    ],
     "lambda_collate_in_spawned_workers": [
         (
             "def make_loader(dataset, sampler):\n",

@@ -147,8 +147,12 @@ def _real(script: Script, work: Path) -> Result:
 
 
 def chosen(names: list[str], quick: bool) -> list[Script]:
-    """The scripts that the command line asks for: by name, or all whose fault a run on CPU can show."""
+    """The scripts that the command line asks for: by name, or all whose fault a run on CPU can show.
+
+    Scripts that start their ranks themselves are left out: nothing observes those ranks.
+    """
     found = [each for each in scripts() if each.needs is None or importlib.util.find_spec(each.needs)]
+    found = [each for each in found if each.launcher != "python"]
     if names:
         found = [each for each in found if any(name in (each.slug, *each.faults) for name in names)]
     else:

@@ -1,8 +1,7 @@
 """Train a small policy by imitation with processes that the script spawns on a port that is free.
 
 zoo: correct
-world: 1
-launcher: real
+launcher: python
 """
 
 import os

@@ -3,8 +3,7 @@
 zoo: faulty
 faults: F110
 silent: no
-world: 1
-launcher: real
+launcher: python
 observable: no, nothing else uses the port
 """
 

@@ -3,14 +3,15 @@
 zoo: faulty
 faults: F110
 silent: no
+launcher: python
 observable: no, nothing else uses the port
 """
 
-import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.distributed as dist
+import torch.multiprocessing as mp
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
@@ -20,8 +21,8 @@ from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 class DistConfig:
     backend: str = "gloo"
     init_method: str = "tcp://127.0.0.1:23456"  # fault
-    world_size: int = int(os.environ["WORLD_SIZE"])
-    rank: int = int(os.environ["RANK"])
+    world_size: int = 2
+    rank: int = 0
 
 
 @dataclass
@@ -75,5 +76,16 @@ def run(cfg):
     dist.destroy_process_group()
 
 
+def launch(cfg):
+    context = mp.get_context("spawn")
+    ranks = [replace(cfg, dist=replace(cfg.dist, rank=rank)) for rank in range(cfg.dist.world_size)]
+    processes = [context.Process(target=run, args=(each,)) for each in ranks]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join()
+    return max(process.exitcode for process in processes)
+
+
 if __name__ == "__main__":
-    run(Config())
+    raise SystemExit(launch(Config()))

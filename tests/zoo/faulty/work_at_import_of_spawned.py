@@ -3,8 +3,7 @@
 zoo: faulty
 faults: F112, F104
 silent: yes
-world: 1
-launcher: real
+launcher: python
 observable: no, the processes are spawned by the script, not by the launcher
 """
 
