@@ -63,6 +63,11 @@ def mentioned_in(lines: str) -> Consequence | None:
     return _match("\n".join(communication))
 
 
+def timed_out(text: str) -> bool:
+    """Return True if a message reports a wait for another rank that ran into a timeout."""
+    return _match(text) == "waited"
+
+
 def _match(text: str) -> Consequence | None:
     if _WAITED.search(text):
         return "waited"

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from paceline.audits.audit import TOPICS, Audit
 from paceline.audits.catalog import AUDITS
+from paceline.audits.last_positions import RankPosition
 from paceline.audits.run_state import RunState
 from paceline.audits.wording import ranks_text
 from paceline.records.event import Event
@@ -124,6 +125,13 @@ class RunJudge:
             found += each
         found = [one for one in found if not (explained and one.code == "DP101")]
         return sorted(found, key=lambda one: (by_severity(one), one.code))
+
+    def positions(self, attempt: int) -> dict[int, RankPosition]:
+        """How far each rank came in an attempt; empty if that is not known."""
+        try:
+            return self.run.positions.of(attempt)
+        except RuntimeError:  # the tracker failed
+            return {}
 
     def looked_at(self) -> dict[str, list[str]]:
         """List the judged data by topic, without repetitions; a topic without data has an empty list."""

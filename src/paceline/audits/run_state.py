@@ -9,6 +9,7 @@ from paceline.audits.data_parallelism import DataParallelism
 from paceline.audits.evaluation_windows import EvaluationWindows
 from paceline.audits.file_touches import FileTouches
 from paceline.audits.identical_inputs import IdenticalInputs
+from paceline.audits.last_positions import LastPositions
 from paceline.audits.loader_passes import LoaderPasses
 from paceline.audits.replicas import Replicas
 from paceline.records.event import Event
@@ -34,6 +35,7 @@ class RunState:
         slices: shapes of the inputs of each loader.
         windows: collectives and writes that follow an evaluation.
         files: files that ranks opened.
+        positions: how far each rank came.
     """
 
     def __init__(self) -> None:
@@ -45,6 +47,7 @@ class RunState:
         self.slices = BatchSlices()
         self.windows = EvaluationWindows()
         self.files = FileTouches()
+        self.positions = LastPositions()
         self._trackers: dict[str, Tracker] = {name: value for name, value in vars(self).items() if name != "world"}
 
     def feed(self, rank: int, event: Event) -> None:
