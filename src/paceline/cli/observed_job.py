@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from paceline.audits.hang import event_card, hang_event, hang_findings
+from paceline.audits.last_positions import RankPosition
 from paceline.audits.run_judge import judge_ledger, judge_output
 from paceline.cli.observation import LiveJudge, observation_card, observed_run
 from paceline.launch.hang_watch import LEAST_S, HangWatch
@@ -60,6 +61,10 @@ class Observation:
         hangs = hang_findings(self.hangs.events, Path.cwd()) if self.hangs is not None else []
         self._found = [*hangs, *self._live.judge.findings()]
         return self._found
+
+    def positions(self, attempt: int) -> dict[int, RankPosition]:
+        """How far each observed rank came in an attempt."""
+        return self._live.judge.positions(attempt)
 
     def card(self, width: int | None) -> str:
         """The card; empty where the user asked for plain torchrun."""

@@ -31,7 +31,7 @@ def run_command(argv: list[str]) -> int:
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)  # as under torchrun; --signals-to-handle says otherwise
     # They need torch, which takes seconds: --help does not.
     from paceline.audits.cause_card import cause_of
-    from paceline.audits.job_findings import job_findings
+    from paceline.audits.job_findings import explained, job_findings
     from paceline.cli.observed_job import observed_job
     from paceline.cli.output_format import FailOn
     from paceline.launch.execute import execute, recorded_run
@@ -57,7 +57,8 @@ def run_command(argv: list[str]) -> int:
         patience_s, stop = plan.flags["hang_patience"], plan.flags["stop_on_hang"]
         with observed_job(run, _say, hang_patience_s=patience_s, stop_on_hang=stop, width=width) as observation:
             outcome = execute(plan, _say, cause_of, observation.hangs)
-    findings = [*job_findings(outcome.attempts), *observation.findings()]
+    observed = observation.findings()
+    findings = [*job_findings(outcome.attempts, observation.positions), *observed]
     exit_code = outcome.exit_code
     fail_on = plan.flags["fail_on"]
     if exit_code == Exit.OK and fail_on and FailOn(fail_on).fails(findings):
@@ -71,7 +72,10 @@ def run_command(argv: list[str]) -> int:
     if outcome.message:
         _say(outcome.message)
     if outcome.cause is not None:
-        _say(text_card(outcome.cause.title, outcome.cause.rows, width=width))
+        cause, attempts = outcome.cause, outcome.attempts
+        if attempts and attempts[-1].cause is cause:
+            cause = explained(cause, attempts[-1], observation.positions(attempts[-1].attempt))
+        _say(text_card(cause.title, cause.rows, width=width))
     if text := observation.card(width):
         _say(text)
     if document is not None:
