@@ -172,6 +172,28 @@ def test_ranks_that_wait_in_different_calls_are_all_named() -> None:
     assert "wait in different collectives" in card(hang)
 
 
+def test_of_three_ranks_the_one_in_another_collective_is_out_of_step() -> None:
+    """All are named, since each waits; the card and the finding begin with the rank to look at first."""
+    event = hang_event([standing(0, "backward", 9), standing(1, "backward", 9), standing(2, "barrier", 4)], 3)
+
+    (finding,) = hang_findings([event])
+
+    assert (event.kind, event.culprits, event.out_of_step) == ("mismatch", [0, 1, 2], [2])
+    assert event.title == "hang: rank 2 waits in another collective than ranks 0 and 1"
+    assert "look at rank 2 first" in event.advice
+    assert (finding.rank, finding.line) == (2, 4)
+    assert "rank 0 waits in backward" in finding.message
+    assert "rank 2 waits in barrier" in finding.message
+
+
+def test_without_a_majority_no_rank_is_out_of_step() -> None:
+    """Two and two ranks, or three that each wait elsewhere."""
+    halves = [standing(rank, "backward" if rank < 2 else "barrier", 4) for rank in range(4)]
+    apart = [standing(rank, "barrier", rank + 1) for rank in range(3)]
+
+    assert [judge_standings(each, len(each)).out_of_step for each in (halves, apart)] == [(), ()]
+
+
 def test_a_rank_in_a_training_step_beside_one_in_a_collective_may_count_steps_otherwise() -> None:
     """Two collectives of the script are a branch, and have nothing to do with steps."""
     in_step = hang_event([standing(0, "barrier", 4), standing(1, "backward", 9)], 2)

@@ -9,6 +9,7 @@ distinguish these. Stacks say where each rank stands, also in calls that DDP mak
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -106,6 +107,7 @@ class Hang:
         ranks: where each rank stands.
         why: in place of the usual reason.
         advice: in place of the usual one.
+        out_of_step: of ranks that wait in different collectives, those outside the one in which most wait.
     """
 
     kind: Kind
@@ -113,12 +115,18 @@ class Hang:
     ranks: tuple[RankStanding, ...]
     why: str = ""
     advice: str = ""
+    out_of_step: tuple[int, ...] = ()
 
     @property
     def text(self) -> tuple[str, str, str]:
         """Title, reason and advice."""
         several = len(self.culprits) > 1
         title, why, advice = _TEXTS[self.kind]
+        if odd := self.out_of_step:
+            most = ranks_text([rank for rank in self.culprits if rank not in odd])
+            where = "waits in another collective" if len(odd) == 1 else "wait in other collectives"
+            title = f"hang: {ranks_text(odd)} {where} than {most}"
+            advice = f"look at {ranks_text(odd)} first: a branch, a skipped step or another order"
         title = title.format(
             who=ranks_text(self.culprits), wait="wait" if several else "waits", are="are" if several else "is"
         )
@@ -148,8 +156,10 @@ def diagnose(ranks: Mapping[int, Seen]) -> Hang:
         # They have done as many as the others, and yet are not in the call: it is complete for them.
         why = "the collective that others wait in is complete for it, so it is busy with something else"
         return Hang("busy", idle, standings, why)
-    kinds = {(call.op, call.bytes, call.dtype, call.root) for call in pending.values()}
-    return Hang("mismatch" if len(kinds) > 1 else "network", tuple(sorted(pending)), standings)
+    kinds = {rank: (call.op, call.bytes, call.dtype, call.root) for rank, call in pending.items()}
+    if len(set(kinds.values())) > 1:
+        return Hang("mismatch", tuple(sorted(pending)), standings, out_of_step=_minority(kinds))
+    return Hang("network", tuple(sorted(pending)), standings)
 
 
 def judge_standings(ranks: Sequence[RankStanding], world: int) -> Hang:
@@ -174,8 +184,9 @@ def judge_standings(ranks: Sequence[RankStanding], world: int) -> Hang:
         return Hang("missing" if waiting and others else "busy", _ranks(others or waiting), standings, advice=advice)
     if gone := [each for each in standings if each.gone]:
         return Hang("missing", _ranks(gone), standings)
-    if len({_meeting(each) for each in waiting}) > 1:
-        return Hang("mismatch", _ranks(waiting), standings)
+    meetings = {each.rank: _meeting(each) for each in waiting}
+    if len(set(meetings.values())) > 1:
+        return Hang("mismatch", _ranks(waiting), standings, out_of_step=_minority(meetings))
     numbers = {each.rank: each.number for each in waiting if each.number is not None}
     if len(set(numbers.values())) > 1:
         return Hang("missing", _least(numbers), standings)
@@ -191,7 +202,13 @@ def hang_event(ranks: Sequence[RankStanding], world: int) -> HangSeen:
     hang = judge_standings(ranks, world)
     title, why, advice = hang.text
     return HangSeen(
-        kind=hang.kind, title=title, why=why, advice=advice, culprits=list(hang.culprits), ranks=list(hang.ranks)
+        kind=hang.kind,
+        title=title,
+        why=why,
+        advice=advice,
+        culprits=list(hang.culprits),
+        ranks=list(hang.ranks),
+        out_of_step=list(hang.out_of_step),
     )
 
 
@@ -243,7 +260,7 @@ def _finding(hang: HangSeen, root: Path | None) -> Finding:
     code, name, faults = _CODES.get(hang.kind, _CODES["busy"])
     if hang.kind == "mismatch" and len({each.call in (BACKWARD, FORWARD) for each in hang.ranks}) > 1:
         faults = [*faults, "F82"]  # or the ranks take different numbers of steps
-    culprits = [each for each in hang.ranks if each.rank in hang.culprits]
+    culprits = [each for each in hang.ranks if each.rank in (hang.out_of_step or hang.culprits)]
     first = next((each for each in culprits if each.line is not None), culprits[0] if culprits else None)
     standings = "; ".join(f"rank {each.rank} {standing_text(each, root)}" for each in hang.ranks)
     return Finding(
@@ -285,6 +302,12 @@ def _pending(seen: Seen) -> Collective | None:
 
 def _issued(seen: Seen, group: str) -> int:
     return sum(call.group == group and call.op not in TO_ONE for call in seen.calls or ())
+
+
+def _minority(meetings: Mapping[int, object]) -> tuple[int, ...]:
+    """The ranks outside the meeting of more than half of the ranks; none where no meeting has so many."""
+    (most, count), *_ = Counter(meetings.values()).most_common(1)
+    return tuple(sorted(rank for rank, each in meetings.items() if each != most)) if 2 * count > len(meetings) else ()
 
 
 def _least(counts: Mapping[int, int]) -> tuple[int, ...]:

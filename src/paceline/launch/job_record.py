@@ -115,7 +115,7 @@ class JobRecord:
         hang = self._hangs.ended if self._hangs is not None else None
         if hang is None:
             return None
-        rank = next((each for each in hang.ranks if each.rank in hang.culprits), hang.ranks[0])
+        rank = next((each for each in hang.ranks if each.rank in (hang.out_of_step or hang.culprits)), hang.ranks[0])
         rows = [("ended", "by --stop-on-hang; the finding says where each rank was")]
         return Cause(kind="hang", title=hang.title, rank=rank.rank, rows=rows, place=rank.place)
 

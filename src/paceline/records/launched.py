@@ -58,6 +58,8 @@ class HangSeen(Event, frozen=True, kw_only=True, tag="hang", omit_defaults=True)
     """Ranks to look at."""
     ranks: list[RankStanding]
     """Ranks of this machine."""
+    out_of_step: list[int] = []  # noqa: RUF012  # msgspec makes a new one for each
+    """Of a "mismatch", the culprits outside the call in which more than half of the ranks wait."""
     step: int = 0
     """Optimizer steps done."""
     still_s: float = 0.0
