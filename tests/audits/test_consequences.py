@@ -199,6 +199,28 @@ def test_a_culprit_that_goes_down_slowly_is_named_although_victims_end_first(log
         cause = diagnose(attempt(ended(0, 1, 5.0), stopped, started=4e9), folder)
 
         assert (cause.kind, cause.first.raised.summary) == ("failed", "KeyError: 'shard'")
+    assert "killed by SIGTERM (the launcher stopped it)" in card(cause)
+    assert "somebody" not in card(cause)
+
+
+def test_a_rank_that_somebody_else_asked_to_stop_is_not_taken_for_one_that_the_launcher_stopped(logs):
+    """Its SIGTERM came before the launcher stopped anything."""
+    cause = diagnose(attempt(ended(0, -15, 5.0), ended(1, 1, 6.0), started=4e9), logs("", trace(LOST[0])))
+
+    assert cause.first.end.rank == 0
+    assert "killed by SIGTERM (somebody asked it to stop: a scheduler or a user)" in card(cause)
+    unknown = diagnose(attempt(ended(0, -15, 5.0, stopped=None), world=2, started=4e9), None)
+    assert "a scheduler or a user, or the launcher)" in card(unknown)
+
+
+def test_a_job_whose_ranks_were_all_stopped_by_the_launcher_says_so(logs):
+    """Ranks of another machine failed, and this launcher was told."""
+    ends = [ended(rank, -15, 5.0, stopped=True) for rank in range(2)]
+
+    text = card(diagnose(attempt(*ends, world=4, started=4e9), logs("", "")))
+
+    assert "the launcher stopped all ranks of this machine" in text
+    assert "killed by SIGTERM (the launcher stopped it)" in text
 
 
 def test_a_victim_that_swallowed_its_error_and_chose_a_code_is_no_cause(logs):

@@ -45,6 +45,8 @@ def _title(cause: RootCause) -> str:
         return f"rank {rank} {'left' if cause.sure else 'probably left'} early, while others waited for it"
     if cause.kind == "unknown":
         if first.kind != "consequence":
+            if first.end.stopped:
+                return "the launcher stopped all ranks of this machine; the first cause is not known"
             return "all ranks were stopped; who asked for it is not known"
         what = "waited for another rank in vain" if first.about == "waited" else "lost another rank"
         return f"rank {rank} {what}; the first cause is not known"
@@ -67,7 +69,9 @@ def _rows(cause: RootCause) -> list[tuple[str, str]]:
         rows.append(("raised" if first.ended_it else "printed", first.raised.summary))
     if first.at is not None:
         rows.append(("at", str(first.at)))
-    how = "killed by SIGABRT" if first.aborted_after_success else ending(first.end.exit_code)
+    how = ending(first.end.exit_code, stopped=first.end.stopped)
+    if first.aborted_after_success:
+        how = "killed by SIGABRT"
     rows.append(("ended", f"process {first.end.pid} {how}{_ahead(cause)}"))
     if first.raised is None and not first.aborted_after_success:
         rows += [("said" if index == 0 else "", line) for index, line in enumerate(first.last_lines)]

@@ -11,12 +11,15 @@ _SIGNALS = {
     "SIGBUS": "memory that is backed by a file could not be had: often /dev/shm or a disk is full",
     "SIGILL": "the processor does not know an instruction: the binary was built for a newer one",
     "SIGFPE": "an integer was divided by zero in compiled code",
-    "SIGTERM": "somebody asked it to stop: a scheduler, a user, or the launcher",
+    "SIGTERM": "somebody asked it to stop: a scheduler or a user",
     "SIGINT": "somebody pressed Ctrl-C",
     "SIGHUP": "its terminal was closed",
     "SIGPIPE": "the reader of its output went away",
     "SIGXCPU": "its limit of processor time was reached",
 }
+
+_BY_LAUNCHER = ("SIGTERM", "SIGINT", "SIGKILL")
+"""Signals by which a launcher stops a rank; SIGKILL after a grace period."""
 
 _ADVICE = {
     "SIGKILL": "look for 'Out of memory' in the kernel's log (dmesg -T | tail); fewer workers or a smaller batch "
@@ -39,12 +42,21 @@ def signal_name(exit_code: int | None) -> str:
         return f"signal {-exit_code}"
 
 
-def ending(exit_code: int | None) -> str:
-    """How a process ended: "exited with code 3", or "killed by SIGKILL (...)" with its usual meaning for -9."""
+def ending(exit_code: int | None, *, stopped: bool | None = None) -> str:
+    """How a process ended: "exited with code 3", or "killed by SIGKILL (...)" with its usual meaning for -9.
+
+    Args:
+        exit_code: as `RankExit.exit_code`.
+        stopped: as `RankExit.stopped`.
+    """
     name = signal_name(exit_code)
     if not name:
         return f"exited with code {exit_code}"
+    if stopped and name in _BY_LAUNCHER:
+        return f"killed by {name} (the launcher stopped it)"
     meaning = _SIGNALS.get(name, "")
+    if name == "SIGTERM" and stopped is None:
+        meaning += ", or the launcher"
     return f"killed by {name} ({meaning})" if meaning else f"killed by {name}"
 
 
