@@ -14,6 +14,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from paceline.observe.model_registry import ModelRegistry
 from paceline.observe.probes import group_collectives
+from paceline.observe.probes.backward_passes import BackwardPasses
 from paceline.observe.probes.group_collectives import GroupCollectives
 from paceline.observe.probes.optimizer_steps import OptimizerSteps
 from paceline.observe.probes.replica_state import ReplicaState
@@ -22,6 +23,7 @@ from paceline.observe.session import Probe, Session, Topic
 from paceline.observe.sinks import ImmediateSink, MemorySink
 from paceline.records.event import Event
 from paceline.records.observed import Collective, CollectiveDone, Fingerprint
+from paceline.records.observed_rank import ObservedStep
 
 
 def network() -> nn.Module:
@@ -41,6 +43,34 @@ def trained(watched: bool, steps: int = 4) -> list[bytes]:
             model(torch.randn(6, 1000)).square().mean().backward()
             optimizer.step()
     return [p.detach().numpy().tobytes() for p in model.parameters()]
+
+
+class _SlowBackward(torch.autograd.Function):
+    """Sleeps in the backward pass of rank 1."""
+
+    @staticmethod
+    def forward(ctx, x):
+        """The same tensor."""
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        """The same gradient, later."""
+        time.sleep(0.1 * (dist.get_rank() == 1))
+        return gradient
+
+
+def late_in_backward(steps: int = 4) -> list[tuple[float, float]]:
+    """For each step, how long this rank took for its own part of the backward pass, and how long it waited in DDP."""
+    sink, models = MemorySink(), ModelRegistry()
+    with Session(sink, [BackwardPasses(models), OptimizerSteps(models)]):
+        model = DistributedDataParallel(nn.Linear(4, 4))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(steps):
+            _SlowBackward.apply(model(torch.ones(2, 4))).sum().backward()
+            optimizer.step()
+    times = [(each.backward_begun_s, each.backward_done_s, each.backward_ended_s) for each in sink.of(ObservedStep)]
+    return [(done - begun, ended - done) for begun, done, ended in times]
 
 
 class Both(MemorySink):

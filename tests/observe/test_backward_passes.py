@@ -12,8 +12,11 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim import SGD
 from torch.utils.checkpoint import checkpoint
 
+from paceline.observe.probes.backward_passes import BackwardClock
 from paceline.observe.schedule import is_recorded
+from paceline.pool.warm_ranks import run_ranks
 from paceline.records.observed_rank import GradientTaken, NonFinite, ObservedStep
+from tests.observe import ranks
 from tests.observe.watched import Watched, backward, line_of
 
 pytestmark = pytest.mark.usefixtures("group")
@@ -75,6 +78,57 @@ def test_flags_of_no_sync_are_those_of_each_forward_pass(watched: Watched) -> No
 
     (step,) = watched.of(ObservedStep)
     assert step.synchronized == [True, False, True]
+
+
+def test_the_wait_for_another_rank_is_told_from_a_ranks_own_backward_pass() -> None:
+    """Rank 1 sleeps 100 ms in its own, and rank 0 waits for it; both passes take as long."""
+    waits, sleeps = run_ranks(ranks.late_in_backward, 2)
+
+    for (own_s, wait_s), (slow_s, late_wait_s) in zip(waits, sleeps, strict=True):
+        assert own_s < 0.05
+        assert wait_s > 0.05
+        assert slow_s >= 0.1
+        assert late_wait_s < 0.05
+
+
+def test_a_clock_that_was_stopped_leaves_no_hook() -> None:
+    """A graph may be used again."""
+    loss = torch.ones(2, requires_grad=True).sum()
+    stopped, running = BackwardClock([loss]), BackwardClock([loss])
+
+    assert stopped.stop() is None
+    loss.backward()
+
+    assert stopped.stop() is None
+    assert running.stop() is not None
+
+
+def test_only_recorded_steps_are_timed(watched: Watched) -> None:
+    """The others cost no clock."""
+    model, optimizer = trained()
+    for _ in range(60):
+        model(torch.ones(2, 4)).sum().backward()
+        recorded = watched.progress.recorded
+        assert (watched.progress.window.backward_times is not None) == recorded
+        optimizer.step()
+
+    steps = watched.of(ObservedStep)
+    assert all(each.backward_begun_s <= each.backward_done_s <= each.backward_ended_s for each in steps)
+
+
+def test_a_backward_pass_whose_end_is_not_known_has_no_times(watched: Watched) -> None:
+    """The loss is a parameter itself, and has no node; or a hook of the script raises."""
+    model, optimizer = trained()
+    model.module.first.bias.backward(torch.ones(4))
+    optimizer.step()
+    loss = model(torch.ones(2, 4)).sum()
+    handle = model.module.second.bias.register_hook(lambda _: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        loss.backward(retain_graph=True)
+    handle.remove()
+    optimizer.step()
+
+    assert [each.backward_begun_s for each in watched.of(ObservedStep)] == [None, None]
 
 
 def test_a_gradient_penalty_is_no_backward_pass(watched: Watched) -> None:

@@ -75,6 +75,8 @@ class StepWindow:
     loss: float | None = None
     clipped_norms: tuple[float, float] | None = None
     """Norm of the gradients that are clipped first: after the last backward pass, and just before they are clipped."""
+    backward_times: tuple[float, float, float] | None = None
+    """When the last backward pass began, was done but for DDP's wait, and ended; on recorded steps."""
     forward_place: Place | None = None
     backward_place: Place | None = None
     clip_place: Place | None = None

@@ -155,6 +155,12 @@ class ObservedStep(Event, frozen=True, kw_only=True, tag="observed_step"):
     """Both norms are of the gradients that were clipped, before that."""
     unscaled_by: float = 1.0
     """What a GradScaler divided by between the two."""
+    backward_begun_s: float | None = None
+    """When the last backward pass began, on this machine's monotonic clock; None where it was not timed."""
+    backward_done_s: float | None = None
+    """When this rank had done its own part of it, before DDP waits for other ranks."""
+    backward_ended_s: float | None = None
+    """When it had ended, DDP's wait included."""
     loader: int | None = None
     """The loader that gave the last batch, its pass and the batch in it, 0 for the first."""
     number: int | None = None

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
+import time
 from collections.abc import Callable
 from math import isfinite
 from typing import Any
@@ -33,6 +35,7 @@ class BackwardPasses(Probe):
         self._non_finite = False
         self._searched = False
         self._always_read = False
+        self._clock: BackwardClock | None = None
 
     def arm(self, session: Session) -> None:
         """Patch the engine's entry.
@@ -77,7 +80,10 @@ class BackwardPasses(Probe):
         if recorded:
             window.backward_place = user_place()
         self._look_at_loss(args[0], recorded=recorded)
-        return self._note_norms if progress.digests else None
+        if not recorded:
+            return None
+        self._clock = BackwardClock(args[0])
+        return self._returned
 
     def _look_for_forward(self) -> None:
         """Find the line that calls the model without its wrapper: a hook on all modules, until it was called once.
@@ -128,13 +134,19 @@ class BackwardPasses(Probe):
             self._non_finite = True
             self._session.emit(NonFinite(what="loss", step=progress.step + 1, value=str(value), place=user_place()))
 
-    def _note_norms(self) -> None:
-        self._session.progress.window.norms = gradient_squares(self._models)
+    def _returned(self) -> None:
+        progress = self._session.progress
+        if self._clock is not None:
+            progress.window.backward_times = self._clock.stop()
+        if progress.digests:
+            progress.window.norms = gradient_squares(self._models)
 
     def _failed(self, _: BaseException, __: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """A backward pass raised an exception, which the script may catch."""
         if kwargs.get("accumulate_grad", True) and not in_backward():
             self._session.progress.backwards -= 1
+            if self._clock is not None:
+                self._clock.stop()
 
     def _note_taken(self, inputs: Any) -> None:
         if self._taken >= _TAKEN and self._models.any_optimizer:
@@ -150,9 +162,50 @@ class BackwardPasses(Probe):
             self._session.emit(GradientTaken(step=step, parameters=leaves, place=user_place()))
 
 
+class BackwardClock:
+    """Times one backward pass: when it began, when this rank had done its own part, and when DDP had all gradients.
+
+    DDP waits for other ranks in a callback at the end of the pass, which it queues with its last gradient. The hook
+    on the node of the loss runs before all others, so the callback that it queues is called before DDP's. The hook
+    returns nothing, and neither changes a gradient.
+
+    Args:
+        losses: the roots of the pass.
+    """
+
+    def __init__(self, losses: Any) -> None:
+        self._ready_s: float | None = None
+        self._handle: Any = None
+        loss = losses[0] if isinstance(losses, list | tuple) and losses else None
+        node = getattr(loss, "grad_fn", None)
+        if node is not None and not _compiled_autograd():
+            self._handle = node.register_prehook(self._first)
+        self._began_s = time.monotonic()
+
+    def stop(self) -> tuple[float, float, float] | None:
+        """The three times on this machine's monotonic clock; None if the middle one is not known."""
+        ended_s = time.monotonic()
+        if self._handle is not None:
+            self._handle.remove()
+        return None if self._ready_s is None else (self._began_s, self._ready_s, ended_s)
+
+    def _first(self, _: Any) -> None:
+        with contextlib.suppress(Exception):  # then it is not known
+            autograd.Variable._execution_engine.queue_callback(self._done)
+
+    def _done(self) -> None:
+        self._ready_s = time.monotonic()
+
+
 def in_backward() -> bool:
     """True within a backward pass of the autograd engine."""
     return torch._C._current_graph_task_id() != -1
+
+
+def _compiled_autograd() -> bool:
+    """True if backward passes are compiled, hooks included."""
+    module: Any = sys.modules.get("torch._dynamo.compiled_autograd")
+    return module is not None and bool(getattr(module, "compiled_autograd_enabled", True))
 
 
 def _compiles() -> bool:

@@ -143,6 +143,7 @@ class OptimizerSteps(Probe):
         self, optimizer: Optimizer | None, number: int, step: int, window: StepWindow, reductions: int | None
     ) -> ObservedStep:
         position = self._session.progress.position or (None, None, None)
+        begun_s, done_s, ended_s = window.backward_times or (None, None, None)
         after = before = None
         if window.clipped_norms is not None:
             after, before = window.clipped_norms
@@ -169,6 +170,9 @@ class OptimizerSteps(Probe):
             norm_at_step=before,
             norm_before_clip=window.clipped_norms is not None,
             unscaled_by=window.unscaled_by,
+            backward_begun_s=begun_s,
+            backward_done_s=done_s,
+            backward_ended_s=ended_s,
             loader=position[0],
             number=position[1],
             batch=position[2],
