@@ -59,10 +59,14 @@ def hangs(folder: Path) -> list[HangSeen | HangOver]:
     return [each for each in EventStream(path) if isinstance(each, HangSeen | HangOver)]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_elsewhere_is_named_with_its_line_and_the_job_ends(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On the terminal, in the record and in the document; the watch for stalls says nothing beside it."""
+    """On the terminal, in the record and in the document; the watch for stalls says nothing beside it.
+
+    tests/launch/test_hang_watch.py has a fast test of stacks, judgement and end.
+    """
     end = """
         if rank == 1:
             subprocess.run(["sleep", "300"])

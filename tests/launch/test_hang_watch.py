@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
 from pathlib import Path
 
 import pytest
 
+from paceline.audits.hang import hang_event
+from paceline.launch import hang_watch
 from paceline.launch.hang_watch import HangWatch, RankSeen, Rhythm, is_due
 from paceline.records.launched import HangOver, HangSeen
 from paceline.records.ring import Progress
@@ -191,3 +201,76 @@ def test_a_job_that_goes_on_says_so_and_keeps_both_as_events(tmp_path: Path) -> 
 
     assert said == ["paceline: the job went on after 3 s without progress"]
     assert written == [HangOver(still_s=3.0)]
+
+
+COLLECTIVE = """
+    import time
+
+    def barrier():
+        time.sleep(60)
+"""
+RANK = """
+    import faulthandler, os, sys, time
+    from pathlib import Path
+    from paceline.records.standing import stack_path, stack_signal
+    from torch.distributed.distributed_c10d import barrier
+
+    def prepare():
+        time.sleep(60)  # here
+
+    folder, rank = Path(sys.argv[1]), sys.argv[2]
+    faulthandler.register(stack_signal(), file=stack_path(folder, os.getpid()).open("w"), all_threads=True, chain=False)
+    print("ready", flush=True)
+    prepare() if rank == "1" else barrier()
+"""
+
+
+def test_the_stacks_of_ranks_name_the_line_of_the_one_that_is_missing_and_end_the_job(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes answer the signal; the torch that they import is a stand-in, so that they start at once."""
+    monkeypatch.setattr(hang_watch, "_BETWEEN_S", 0.2)
+    stand_in = tmp_path / "site-packages" / "torch" / "distributed"
+    stand_in.mkdir(parents=True)
+    for each in (stand_in.parent, stand_in):
+        (each / "__init__.py").touch()
+    (stand_in / "distributed_c10d.py").write_text(textwrap.dedent(COLLECTIVE))
+    script = tmp_path / "train.py"
+    script.write_text(textwrap.dedent(RANK))
+    folders = [str(stand_in.parents[1]), *(path for path in sys.path if path)]
+    shown: list[HangSeen] = []
+    watch = HangWatch(tmp_path, hang_event, shown.append, lambda _: None, least_s=0.2, stop=True)
+    watch.started(2)
+
+    with contextlib.ExitStack() as stack:
+        ranks = [
+            stack.enter_context(
+                subprocess.Popen(
+                    [sys.executable, str(script), str(tmp_path), str(rank)],
+                    env={**os.environ, "PYTHONPATH": os.pathsep.join(folders)},
+                    stdout=subprocess.PIPE,
+                    start_new_session=True,
+                )
+            )
+            for rank in range(2)
+        ]
+        for each in ranks:
+            stack.callback(each.kill)
+            assert each.stdout is not None
+            assert each.stdout.readline() == b"ready\n"
+        deadline = time.monotonic() + 20
+        for step in itertools.count():
+            steps = min(step, 10)
+            progress = (Progress(steps=steps, samples=0, at_s=0.0, pid=each.pid) for each in ranks)
+            watch.progress(dict(enumerate(progress)))
+            if watch.ended is not None or time.monotonic() > deadline:
+                break
+            time.sleep(0.02)
+        codes = [each.wait(timeout=10) for each in ranks]
+
+    assert watch.failed == ""
+    (hang,) = shown
+    assert (hang.kind, hang.culprits, hang.step) == ("missing", [1], 10)
+    assert hang.ranks[0].call == "barrier"
+    assert hang.ranks[1].line == next(at for at, text in enumerate(RANK.splitlines(), 1) if "# here" in text)
+    assert codes == [-signal.SIGKILL] * 2
