@@ -59,6 +59,16 @@ def test_fewer_shards_than_ranks_are_an_error():
     assert "the sampler makes 1 shard for 2 ranks" in found.message
 
 
+def test_a_sampler_over_a_shard_of_its_own_rank_is_right():
+    """The script splits the data with Subset, and shuffles each part with a sampler that makes one shard."""
+    ranks = [
+        read(shuffled(rank), sampler="DistributedSampler", sampler_facts=facts(0, 1, seed=0), subset=f"part {rank}")
+        for rank in range(2)
+    ]
+
+    assert judged(SamplerDiffers, ranks) == []
+
+
 def test_one_shard_of_which_each_rank_takes_a_slice_is_right():
     """All ranks draw the global batch, and train on their rows of it."""
     ranks = [

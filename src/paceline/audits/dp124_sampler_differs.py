@@ -71,6 +71,8 @@ class SamplerDiffers(Audit):
         fewer = all(0 < replicas_of(one) < self.world for one in begun.values())
         if each is None or not each.training or not fewer or not self.run.parallel.everywhere:
             return False
+        if len({one.subset for one in begun.values()}) > 1:  # each rank has a part of its own
+            return False
         return same_data(begun.values()) is True and self.run.slices.whole(each) is True
 
     def _found(self, key: str, begun: dict[int, LoaderBegun], each: SharedPass | None) -> Finding:
