@@ -280,3 +280,15 @@ def test_a_timeout_for_another_reason_is_left_open(case: str) -> None:
 def test_one_rank_alone_has_no_fault() -> None:
     """There is nobody to lose step with."""
     assert named("left", {1: [*steps(4), ended(4)]}) is None
+
+
+def test_each_attempt_of_a_job_has_positions_of_its_own() -> None:
+    """A restarted job begins anew, and nothing of the first attempt counts for the second."""
+    judge = RunJudge()
+    for attempt in (1, 2):
+        for event in (started(0), wrapped(), *steps(6 - attempt)):
+            judge.feed(0, msgspec.structs.replace(event, attempt=attempt))
+    judge.finish()
+
+    assert [judge.positions(attempt)[0].step for attempt in (1, 2)] == [5, 4]
+    assert judge.positions(3) == {}
