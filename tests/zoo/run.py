@@ -213,7 +213,7 @@ def page(results: list[Result], counts: dict) -> str:
         "",
         "Small training scripts of our own (`tests/zoo/`), faulty and correct ones, run on two ranks under",
         "observation. Made by `make zoo` (`python -m tests.zoo.run --page docs/zoo.md`). The scripts were written",
-        "without knowledge of the audits, except those of F75, F78 to F82, F85 to F87, F90, F91 and F130.",
+        "without knowledge of the audits, except those of F75, F78 to F82, F85 to F87, F90, F91, F127 and F130.",
         "",
         f"- silent faults found: {counts['silent_found']} of {silent} ({counts['silent_found'] / silent:.0%}),",
         f"  {counts['silent_alarms']} of them by an error or a warning",
