@@ -170,6 +170,25 @@ def test_batches_that_are_skipped_after_the_last_step_are_f82() -> None:
     assert found.faults == ("F82",)
 
 
+def test_loaders_whose_numbers_shift_are_not_compared() -> None:
+    """Rank 0 has evaluated before, with loader 0; its training loader has another number than on rank 1."""
+    evaluation = [begun(0, place=at(80)), loader_ended(0, batches=9)]
+    trained = [msgspec.structs.replace(each, loader=1) for each in steps(4)]
+    ranks = {
+        0: [*evaluation, begun(1), *trained, inside(5), loader_ended(1, batches=5, backwards=4, exhausted=False)],
+        1: [begun(0), *steps(4), ended_pass(4, 4), begun(1, place=at(80)), loader_ended(1, batches=9)],
+    }
+
+    assert named("left", ranks) is None
+
+
+def test_a_collective_before_later_steps_is_not_the_one_in_which_a_rank_waits() -> None:
+    """Steps are recorded less and less often: rank 0 has taken 15 since its barrier."""
+    barrier = collective("barrier", number=1, group="0", size=2, place=at(60), step=60)
+
+    assert named("left", {0: [step(60), barrier, ended(75)], 1: [step(60), ended(75)]}) is None
+
+
 PATIENCE = """
     for epoch in range(60):
         for x in loader:
@@ -182,7 +201,7 @@ PATIENCE = """
 def test_a_loop_that_is_left_with_data_to_come_is_f81(tmp_path: Path) -> None:
     """The passes are equal, and rank 0 has begun the next one."""
     place = script(tmp_path, PATIENCE)
-    trained = [*steps(4, backward_place=place), ended_pass(4, 4)]
+    trained = [begun(0), *steps(4, backward_place=place), ended_pass(4, 4)]
     cut = ended_pass(1, 0, exhausted=False, number=1)
 
     found = named(

@@ -114,7 +114,7 @@ def _lost_step(rank: int, out: RankPosition, at: int, other: RankPosition, *, le
 def _uneven(rank: int, out: RankPosition, at: int, other: RankPosition) -> NamedFault | None:
     for key, own in sorted(out.passes.items()):
         peer = other.passes.get(key)
-        if peer is None or not (own.trained or peer.trained) or not (own.exhausted or peer.exhausted):
+        if peer is None or not (own.trained and peer.trained and out.same_loader(other, key[0])):
             continue
         shorter, longer = sorted((own, peer), key=lambda each: (each.batches, not each.exhausted))
         if shorter.exhausted and longer.batches > shorter.batches:
@@ -128,14 +128,16 @@ def _uneven(rank: int, out: RankPosition, at: int, other: RankPosition) -> Named
 def _skipped(rank: int, out: RankPosition, at: int, other: RankPosition) -> NamedFault | None:
     for step in sorted(out.batches.keys() & other.batches.keys()):
         own, peer = out.batches[step], other.batches[step]
-        if own[:2] == peer[:2] and own[2] != peer[2]:
+        if own[:2] == peer[:2] and own[2] != peer[2] and out.same_loader(other, own[0]):
             first, second = (rank, at) if own[2] > peer[2] else (at, rank)
             more, less = max(own[2], peer[2]) + 1, min(own[2], peer[2]) + 1
             taken = f"from batch {more} of the pass on rank {first}, and from batch {less} on rank {second}"
             return NamedFault(("F82",), f"step {step:,} is {taken}: rank {first} skips batches")
     for key, own_pass in out.passes.items():
         peer_pass = other.passes.get(key)
-        if peer_pass is None or not own_pass.exhausted or peer_pass.exhausted or not own_pass.trained:
+        if peer_pass is None or not out.same_loader(other, key[0]):
+            continue
+        if not own_pass.exhausted or peer_pass.exhausted or not own_pass.trained:
             continue
         unused = own_pass.batches - own_pass.backwards
         if unused > max(0, peer_pass.batches - peer_pass.backwards - 1):  # the batch of the pass that failed
@@ -147,10 +149,9 @@ def _skipped(rank: int, out: RankPosition, at: int, other: RankPosition) -> Name
 def _left_loop(rank: int, out: RankPosition, other: RankPosition) -> NamedFault | None:
     exits = loop_exits(out.backward)
     after = f"rank {rank} leaves the training loop after step {out.step:,}"
-    trained = [key for key, each in out.passes.items() if each.trained]
-    same = bool(trained) and (not out.passes[max(trained)].exhausted or max(trained) in other.passes)
+    same = _has_data(out, other)
     if exits is None:
-        return NamedFault(("F81", "F85"), f"{after}, with as many batches as the others") if same else None
+        return NamedFault(("F81", "F85"), f"{after}, although it has as many batches as others") if same else None
     faults = list(_conditional(exits.clock, exits.condition))
     if not same and exits.data:
         faults.append("F79")
@@ -162,6 +163,16 @@ def _left_loop(rank: int, out: RankPosition, other: RankPosition) -> NamedFault 
     place = Place(path=out.backward.path, line=line, function="")
     on = "a condition on a clock" if exits.clock else "a condition"
     return NamedFault(tuple(faults[:2]), f"{after}, which ends by {on} at {place}", place)
+
+
+def _has_data(out: RankPosition, other: RankPosition) -> bool:
+    """True if the rank that left had data to come: within its pass, or for as many passes as the other one."""
+    trained = [key for key, each in out.passes.items() if each.trained]
+    if not trained:
+        return False
+    key = max(trained)
+    peer = other.passes.get(key)
+    return not out.passes[key].exhausted or (peer is not None and peer.trained and out.same_loader(other, key[0]))
 
 
 def _conditional(clock: int | None, condition: int | None) -> Iterator[str]:
@@ -178,7 +189,7 @@ def _busy(attempt: Attempt, cause: Cause, positions: Mapping[int, RankPosition])
     if len(attempt.ranks) < attempt.world:
         return None  # the rank that did not come may be on another machine
     running = [each.rank for each in attempt.ranks if each.stopped and each.rank in positions]
-    calls = [each.open for each in positions.values() if each.open is not None]
+    calls = [each.open for rank, each in positions.items() if each.open is not None and rank not in running]
     if len(running) != 1 or not calls or calls[0].number is None:
         return None
     busy, call = positions[running[0]], calls[0]

@@ -24,7 +24,8 @@ class RankPosition:
         passes: passes over loaders that ended, or that the end of the script cut short, by loader and number.
         evaluates: the pass in which the rank is, or was at its end, if DDP's forward runs in it without gradients.
         backward: the line of the last recorded backward pass.
-        open: the collective of the script after which nothing was recorded; None if something was.
+        loaders: where each loader was made, by number.
+        last: the collective of the script after which nothing was recorded; None if something was.
         numbers: of the last recorded collective of the script, by group.
         lines: at which the script called collectives.
     """
@@ -35,34 +36,45 @@ class RankPosition:
     passes: dict[tuple[int, int], LoaderEnded] = field(default_factory=dict)
     evaluates: LoaderEnded | None = None
     backward: Place | None = None
-    open: Collective | None = None
+    loaders: dict[int, Place | None] = field(default_factory=dict)
+    last: Collective | None = None
     numbers: dict[str, int] = field(default_factory=dict)
     lines: set[Place | None] = field(default_factory=set)
+
+    @property
+    def open(self) -> Collective | None:
+        """The collective in which the rank's record ends; None where it has taken steps since."""
+        return self.last if self.last is not None and self.last.step in (None, self.step) else None
+
+    def same_loader(self, other: RankPosition, loader: int) -> bool:
+        """Return True if a number means the same loader on both ranks: numbers shift if one rank has more loaders."""
+        return self.loaders.get(loader) == other.loaders.get(loader)
 
     def take(self, event: Event) -> None:
         """Take the rank's next event."""
         match event:
             case ObservedStep():
-                self.step, self.open = max(self.step, event.step), None
+                self.step, self.last = max(self.step, event.step), None
                 self.backward = event.backward_place or self.backward
                 if event.loader is not None and event.number is not None and event.batch is not None:
                     self.batches[event.step] = (event.loader, event.number, event.batch)
             case InputSeen():
-                self.begun, self.open = max(self.begun, event.step), None
+                self.begun, self.last = max(self.begun, event.step), None
             case LoaderBegun():
-                self.open, self.evaluates = None, None
+                self.last = self.evaluates = None
+                self.loaders[event.loader] = event.place
             case LoaderEnded():
                 self.passes[event.loader, event.number] = event
                 cut = not event.exhausted and not event.trained and event.wrapped_forwards > 0
                 self.evaluates = event if cut else None
             case Collective():
-                self.open = event
+                self.last = event
                 self.lines.add(event.place)
                 if event.number is not None:
                     self.numbers[event.group] = max(self.numbers.get(event.group, 0), event.number)
                 self.step = max(self.step, event.step or 0)
             case CollectivesCounted():  # the script ended without an exception
-                self.open = None
+                self.last = None
             case ScriptEnded():
                 self.step = max(self.step, event.step)
             case _:
