@@ -189,7 +189,7 @@ def _phase(instants: _Instants, rank: int) -> str:
     for step, ranks in instants.items():
         within.append(_excess({at: each.done_s - each.begun_s for at, each in ranks.items()}, rank))
         ends = {at: each.ended_s for at, each in instants.get(step - 1, {}).items() if each.ended_s is not None}
-        if ends:
+        if len(ends) == len(ranks):
             before.append(_excess({at: each.begun_s - ends[at] for at, each in ranks.items()}, rank))
     if not before:
         return ""

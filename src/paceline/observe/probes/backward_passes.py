@@ -179,7 +179,8 @@ class BackwardClock:
         loss = losses[0] if isinstance(losses, list | tuple) and losses else None
         node = getattr(loss, "grad_fn", None)
         if node is not None and not _compiled_autograd():
-            self._handle = node.register_prehook(self._first)
+            with contextlib.suppress(Exception):  # then there are no times, and the rest of the pass is observed
+                self._handle = node.register_prehook(self._first)
         self._began_s = time.monotonic()
 
     def stop(self) -> tuple[float, float, float] | None:
