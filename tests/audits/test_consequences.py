@@ -9,6 +9,7 @@ import time
 import pytest
 
 from paceline.audits.consequences import consequence_of
+from paceline.audits.process_ends import ending
 from paceline.audits.root_cause import diagnose
 from paceline.audits.tracebacks import parse_trace
 from paceline.launch.rank_ends import RunningRanks
@@ -221,6 +222,7 @@ def test_a_job_whose_ranks_were_all_stopped_by_the_launcher_says_so(logs):
 
     assert "the launcher stopped all ranks of this machine" in text
     assert "killed by SIGTERM (the launcher stopped it)" in text
+    assert "nothing can catch it" in ending(-signal.SIGKILL, stopped=True)  # the kernel's, perhaps
 
 
 def test_a_victim_that_swallowed_its_error_and_chose_a_code_is_no_cause(logs):

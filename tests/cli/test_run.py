@@ -105,7 +105,7 @@ class Ended:
 
     def worker_errors(self):
         """What workers wrote to stderr, without the agent's own lines, its traceback and our card."""
-        return sorted(re.findall(r"^.*errors of rank \d$", self.err.split("\n-- rank ")[0], re.MULTILINE))
+        return sorted(re.findall(r"^.*errors of rank \d$", self.err.split("\n-- ")[0], re.MULTILINE))
 
 
 def start(command, folder, how, flags, env):

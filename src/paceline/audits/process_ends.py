@@ -18,8 +18,8 @@ _SIGNALS = {
     "SIGXCPU": "its limit of processor time was reached",
 }
 
-_BY_LAUNCHER = ("SIGTERM", "SIGINT", "SIGKILL")
-"""Signals by which a launcher stops a rank; SIGKILL after a grace period."""
+_BY_LAUNCHER = ("SIGTERM", "SIGINT")
+"""Signals by which a launcher stops a rank. It sends SIGKILL after a grace period, but so do others at any time."""
 
 _ADVICE = {
     "SIGKILL": "look for 'Out of memory' in the kernel's log (dmesg -T | tail); fewer workers or a smaller batch "
