@@ -49,6 +49,6 @@ LIGHTNING = ("lightning.Trainer", "lightning.LightningModule", "lightning.Lightn
 FABRIC = ("lightning.Fabric",)
 HF_TRAINER = ("transformers.Trainer", "transformers.TrainingArguments", "transformers.Seq2SeqTrainer", "trl.SFTTrainer")
 OTHER_ENGINES = (
-    "deepspeed.initialize", "horovod.torch.init", "colossalai.launch_from_torch", "colossalai.launch", "ray.train.torch.prepare_model",
-    "ignite.distributed.Parallel", "composer.Trainer", "mmengine.runner.Runner",
+    "deepspeed.initialize", "horovod.torch.init", "colossalai.launch_from_torch", "colossalai.launch",
+    "ray.train.torch.prepare_model", "ignite.distributed.Parallel", "composer.Trainer", "mmengine.runner.Runner",
 )  # fmt: skip

@@ -6,8 +6,8 @@ import ast
 import enum
 from collections.abc import Iterable
 
+from paceline.syntax.call_graph import SPAWN_INDEX
 from paceline.syntax.conditions import Condition, conditions
-from paceline.syntax.evaluation import SPAWN_INDEX
 from paceline.syntax.module_index import Function, dotted, last_name
 from paceline.syntax.program import Program
 from paceline.syntax.reaching_definitions import Kind
@@ -416,7 +416,7 @@ class RankTests:
         return Ranks.ZERO if any(self._decorates(each) for each in function.decorators) else Ranks.ALL
 
     def _decorates(self, decorator: ast.expr) -> bool:
-        """Whether a decorator lets rank 0 through only: by its name, or a function of the script that tests the rank."""
+        """Whether a decorator lets only rank 0 through: by its name, or by a test of the rank in the script."""
         if _lets_one_through(decorator):
             return True
         for value in self._program.values(decorator.func if isinstance(decorator, ast.Call) else decorator):

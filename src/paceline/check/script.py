@@ -142,7 +142,7 @@ class Script:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether it distributes itself: a process group, DDP or FSDP, and no framework that takes over loaders and models."""
+        """Whether it distributes itself, without a framework that takes over loaders and models."""
         return self.distributed and not self.engines & {"accelerate", "fabric", "lightning", "trainer", "other"}
 
     @cached_property
@@ -186,7 +186,7 @@ class Script:
         return False
 
     def is_inner(self, node: ast.AST | None, context: Context | None = None) -> bool:
-        """Whether an expression certainly is the model within a wrapper: `ddp.module`, or the variable that was wrapped."""
+        """Whether an expression certainly is the model within a wrapper: `ddp.module`, or what was wrapped."""
         values = self.values(node, context)
         return bool(values) and all(self._is_inner(each) for each in values)
 
@@ -199,7 +199,7 @@ class Script:
 
     @cached_property
     def loaders(self) -> list[Loader]:
-        """DataLoaders that loops go over, one for each way in which they are made; then those that no loop is seen for."""
+        """DataLoaders, one for each way in which the loops that go over them get them; then those without a loop."""
         found: dict[Object, Loader] = {}
         for site in self.calls(*names.DATA_LOADERS):
             found.setdefault(made := Object(site.name, site.node, None), Loader(made, site))

@@ -161,7 +161,7 @@ class Loops:
                         yield from self._reached(callee.node, callee, (*path, call), seen)
 
     def reached_conditions(self, each: Reached, outer: ast.AST) -> Iterator[Condition]:
-        """Conditions between an outer node and what it reaches, innermost first, those of functions between included."""
+        """Conditions between an outer node and what it reaches, innermost first, through the functions between."""
         for function, node in (
             (each.function, each.node),
             *((self.program.evaluator.home(c), c) for c in reversed(each.path)),

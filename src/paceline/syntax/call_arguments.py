@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
+from paceline.syntax.evaluates import Evaluates
 from paceline.syntax.module_index import Function
 from paceline.syntax.values import (
     Argument,
@@ -18,14 +18,11 @@ from paceline.syntax.values import (
     Value,
 )
 
-if TYPE_CHECKING:
-    from paceline.syntax.evaluation import Evaluator
-
 _NOT_SHOWN = Argument(certain=False, may_be_absent=True)
 
 
 def argument(
-    evaluator: Evaluator, call: ast.Call, name: str, position: int | None = None, context: Context | None = None
+    evaluator: Evaluates, call: ast.Call, name: str, position: int | None = None, context: Context | None = None
 ) -> Argument:
     """An argument of a call.
 
@@ -38,13 +35,11 @@ def argument(
         if keyword.arg == name and name:
             return Argument((Located(keyword.value, context),))
     if position is not None:
-        at = 0
-        for node in call.args:
+        for at, node in enumerate(call.args[: position + 1]):
             if isinstance(node, ast.Starred):
                 return _starred(evaluator, call, node, name, position - at, context)
             if at == position:
                 return Argument((Located(node, context),))
-            at += 1
     found = Argument()
     for keyword in call.keywords:
         if keyword.arg is None and name:
@@ -53,7 +48,7 @@ def argument(
 
 
 def _starred(
-    evaluator: Evaluator, call: ast.Call, star: ast.Starred, name: str, index: int, context: Context | None
+    evaluator: Evaluates, call: ast.Call, star: ast.Starred, name: str, index: int, context: Context | None
 ) -> Argument:
     values = evaluator.values(star.value, context)
     if len(values) == 1 and isinstance(value := next(iter(values)), Elements) and star is call.args[-1]:
@@ -77,7 +72,7 @@ def _either(first: Argument, second: Argument) -> Argument:
     )
 
 
-def _expanded(evaluator: Evaluator, node: ast.expr, name: str, context: Context | None) -> Argument:
+def _expanded(evaluator: Evaluates, node: ast.expr, name: str, context: Context | None) -> Argument:
     """What `**node` gives for a keyword."""
     given: list[Located] = []
     certain, missing = True, False
@@ -96,7 +91,7 @@ def _expanded(evaluator: Evaluator, node: ast.expr, name: str, context: Context 
     return Argument(tuple(given), certain, missing)
 
 
-def _from_keywords(evaluator: Evaluator, value: Parameter, name: str, context: Context) -> Argument:
+def _from_keywords(evaluator: Evaluates, value: Parameter, name: str, context: Context) -> Argument:
     """A keyword that a function takes as `**kwargs` and hands on."""
     arguments = getattr(value.function.node, "args", None)
     is_rest = arguments is not None and arguments.kwarg is not None and arguments.kwarg.arg == value.name
@@ -105,7 +100,7 @@ def _from_keywords(evaluator: Evaluator, value: Parameter, name: str, context: C
     return argument(evaluator, context.call, name, None, context.outer)
 
 
-def entry(evaluator: Evaluator, mapping: Mapping, key: object) -> Argument:
+def entry(evaluator: Evaluates, mapping: Mapping, key: object) -> Argument:
     """The value of a key of a dictionary, with what is set later under the variable's name."""
     found = _initial(evaluator, mapping, key)
     for located, certain in _changes(evaluator, mapping, key):
@@ -116,7 +111,7 @@ def entry(evaluator: Evaluator, mapping: Mapping, key: object) -> Argument:
     return found
 
 
-def _initial(evaluator: Evaluator, mapping: Mapping, key: object) -> Argument:
+def _initial(evaluator: Evaluates, mapping: Mapping, key: object) -> Argument:
     node, context = mapping.node, mapping.context
     found = Argument()
     if isinstance(node, ast.Dict):
@@ -139,12 +134,12 @@ def _initial(evaluator: Evaluator, mapping: Mapping, key: object) -> Argument:
     return found
 
 
-def _cannot_be(evaluator: Evaluator, name: ast.expr, key: object, context: Context | None) -> bool:
+def _cannot_be(evaluator: Evaluates, name: ast.expr, key: object, context: Context | None) -> bool:
     values = evaluator.values(name, context)
     return bool(values) and all(isinstance(each, Literal) and each.value != key for each in values)
 
 
-def _changes(evaluator: Evaluator, mapping: Mapping, key: object) -> Iterator[tuple[Located | None, bool]]:
+def _changes(evaluator: Evaluates, mapping: Mapping, key: object) -> Iterator[tuple[Located | None, bool]]:
     """Values set under the variable's name; None where something is set that cannot be read."""
     if not mapping.name or mapping.function is None:
         return
@@ -154,7 +149,7 @@ def _changes(evaluator: Evaluator, mapping: Mapping, key: object) -> Iterator[tu
         receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
         if not isinstance(receiver, ast.Name) or receiver.id != mapping.name or module.around(call) is not function:
             continue
-        if call.func.attr == "setdefault":  # type: ignore[attr-defined]
+        if call.func.attr == "setdefault":
             if len(call.args) == 2 and isinstance(call.args[0], ast.Constant) and call.args[0].value == key:
                 yield Located(call.args[1], mapping.context), True
             continue
@@ -195,7 +190,7 @@ def _subscript_stores(function: Function, name: str) -> Iterator[ast.Assign]:
             yield node
 
 
-def of_parameter(evaluator: Evaluator, function: Function, name: str, context: Context) -> Argument:
+def of_parameter(evaluator: Evaluates, function: Function, name: str, context: Context) -> Argument:
     """The argument that a call gives for a parameter of a function of the script."""
     call = context.call
     if call is None:
@@ -210,7 +205,7 @@ def of_parameter(evaluator: Evaluator, function: Function, name: str, context: C
     return argument(evaluator, call, name, position, context.outer)
 
 
-def literal(evaluator: Evaluator, found: Argument) -> set[object] | None:
+def literal(evaluator: Evaluates, found: Argument) -> set[object] | None:
     """The constants that an argument can be; None if it can be anything else, or is absent."""
     if not found.certain or not found.given or found.may_be_absent:
         return None
