@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import os
+import stat
 from pathlib import Path
 
 from paceline.syntax.module_index import Module
@@ -13,11 +14,14 @@ MAX_MODULES = 40
 MAX_DISTANCE = 3
 """Imports between the script and a file that is followed."""
 
-Loader = Callable[[Path], Module | None]
+Signature = tuple[int, int]
+"""Time of the last change in nanoseconds, and size in bytes."""
+_Import = tuple[str, str, int]
+"""Folder of the importing file, dotted name, number of leading dots."""
 
 
 class ParsedFiles:
-    """Files parsed so far; those of several scripts of one folder are parsed once.
+    """Files parsed so far, and where imports lead; shared by the scripts of one command.
 
     Args:
         limit: files that are kept.
@@ -25,21 +29,97 @@ class ParsedFiles:
 
     def __init__(self, limit: int = 200) -> None:
         self._sources: dict[Path, Source | None] = {}
+        self._modules: dict[Path, Module] = {}
         self._limit = limit
+        self._signatures: dict[str, Signature | None] = {}
+        self._found: dict[_Import, tuple[Path | None, tuple[str, ...]]] = {}
+        self._roots: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {}
 
     def source(self, path: Path) -> Source | None:
         """A file parsed; None if it cannot be."""
         if path not in self._sources:
             if len(self._sources) >= self._limit:
-                self._sources.pop(next(iter(self._sources)))
+                oldest = next(iter(self._sources))
+                self._sources.pop(oldest)
+                self._modules.pop(oldest, None)
             content = read_bytes(path)
             parsed = parse(path, content) if isinstance(content, bytes) else None
             self._sources[path] = parsed if isinstance(parsed, Source) else None
         return self._sources[path]
 
+    def module(self, path: Path) -> Module | None:
+        """A file that scripts import, indexed; None if it cannot be parsed."""
+        source = self.source(path)
+        if source is None:
+            return None
+        found = self._modules.get(path)
+        if found is None or found.source is not source:
+            found = self._modules[path] = Module(source, path.stem)
+        return found
+
     def keep(self, source: Source) -> None:
-        """Add a file that was parsed elsewhere."""
+        """Add a file that was parsed elsewhere; its path is absolute."""
         self._sources[source.path] = source
+
+    def signature(self, path: str) -> Signature | None:
+        """What tells a version of a file from another one; None if there is no such file."""
+        if path not in self._signatures:
+            self._signatures[path] = file_signature(path)
+        return self._signatures[path]
+
+    def find(self, key: _Import) -> tuple[Path | None, tuple[str, ...]]:
+        """The file that an import leads to, and the paths that were looked at for it."""
+        found = self._found.get(key)
+        if found is None:
+            found = self._found[key] = self._find(*key)
+        return found
+
+    def _find(self, folder: str, name: str, level: int) -> tuple[Path | None, tuple[str, ...]]:
+        parts = [part for part in name.split(".") if part]
+        looked_at: list[str] = []
+        bases: tuple[str, ...] = (folder,)
+        if level:
+            for _ in range(level - 1):
+                bases = (os.path.dirname(bases[0]),)  # noqa: PTH120  # pathlib is too slow for so many
+        elif parts:
+            roots, seen = self._package_roots(folder)
+            bases, looked_at = (folder, *roots), list(seen)
+        else:
+            return None, ()
+        for base in bases:
+            path = "/".join([base, *parts])
+            for candidate in (f"{path}/__init__.py", f"{path}.py") if parts else (f"{path}/__init__.py",):
+                looked_at.append(candidate)
+                if self.signature(candidate) is not None:
+                    return Path(candidate), tuple(looked_at)
+        return None, tuple(looked_at)
+
+    def _package_roots(self, folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Folders above a file from which its package is imported, and the paths that were looked at.
+
+        Folders around `__init__.py`, and one more.
+        """
+        if folder not in self._roots:
+            roots: list[str] = []
+            looked_at = [f"{folder}/__init__.py"]
+            at, above = folder, os.path.dirname(folder)  # noqa: PTH120
+            while self.signature(looked_at[-1]) is not None and above != at:
+                roots.append(above)
+                looked_at.append(f"{above}/__init__.py")
+                at, above = above, os.path.dirname(above)  # noqa: PTH120
+            if not roots and above != folder:  # scripts/train.py that imports a package beside scripts/
+                roots.append(above)
+            self._roots[folder] = tuple(roots), tuple(looked_at)
+        return self._roots[folder]
+
+
+def file_signature(path: str) -> Signature | None:
+    """What tells a version of a file from another one; None if there is no such file."""
+    try:
+        found = os.stat(path)  # noqa: PTH116
+    except (OSError, ValueError):
+        return None
+    return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
 
 class LocalImports:
@@ -54,61 +134,51 @@ class LocalImports:
         self._files = files
         self._modules: dict[Path, Module] = {root.source.path.absolute(): root}
         self._distance: dict[Module, int] = {root: 0}
+        self._folders: dict[Module, str] = {}
+        self._asked: set[_Import] = set()
 
     @property
     def modules(self) -> list[Module]:
         """Files that were followed so far, the script first."""
         return list(self._modules.values())
 
-    def find(self, importer: Module, name: str, level: int) -> Module | None:
-        """The file that `import name` leads to; None if it is none of the script's.
+    @property
+    def looked_at(self) -> set[str]:
+        """Paths whose existence or content the answers so far depend on, other than the script's own."""
+        found = {str(path) for path in list(self._modules)[1:]}
+        for key in self._asked:
+            found.update(self._files.find(key)[1])
+        return found
+
+    def path_of(self, importer: Module, name: str, level: int) -> Path | None:
+        """The file that an import leads to, which need not be parsed; None if it is none of the script's.
 
         Args:
             importer: in which the import stands.
             name: dotted, without leading dots.
             level: number of leading dots.
         """
-        folder = importer.source.path.absolute().parent
-        parts = [part for part in name.split(".") if part]
-        if level:
-            for _ in range(level - 1):
-                folder = folder.parent
-            return self._below(importer, folder, parts)
-        if not parts:
+        folder = self._folders.get(importer)
+        if folder is None:
+            folder = self._folders[importer] = str(importer.source.path.absolute().parent)
+        key = (folder, name, level)
+        self._asked.add(key)
+        return self._files.find(key)[0]
+
+    def find(self, importer: Module, name: str, level: int) -> Module | None:
+        """The file that an import leads to, parsed; None if it is none of the script's, or too far from it."""
+        path = self.path_of(importer, name, level)
+        if path is None:
             return None
-        for base in (folder, *_package_roots(folder)):
-            if (found := self._below(importer, base, parts)) is not None:
-                return found
-        return None
-
-    def _below(self, importer: Module, folder: Path, parts: list[str]) -> Module | None:
-        path = folder.joinpath(*parts)
-        candidates = (path / "__init__.py", path.with_name(path.name + ".py")) if parts else (path / "__init__.py",)
-        return next((self._load(importer, each) for each in candidates if each.is_file()), None)
-
-    def _load(self, importer: Module, path: Path) -> Module | None:
         known = self._modules.get(path)
         if known is not None:
             return known
         distance = self._distance[importer] + 1
         if distance > MAX_DISTANCE or len(self._modules) >= MAX_MODULES:
             return None
-        source = self._files.source(path)
-        if source is None:
+        module = self._files.module(path)
+        if module is None:
             return None
-        module = Module(source, path.stem)
         self._modules[path] = module
         self._distance[module] = distance
         return module
-
-
-def _package_roots(folder: Path) -> list[Path]:
-    """Folders above a file from which its package is imported: those around `__init__.py`, and one more."""
-    roots = []
-    at = folder
-    while (at / "__init__.py").is_file() and at.parent != at:
-        at = at.parent
-        roots.append(at)
-    if not roots and folder.parent != folder:  # scripts/train.py that imports a package beside scripts/
-        roots.append(folder.parent)
-    return roots
