@@ -299,7 +299,7 @@ class RankTests:
         for statement in function.returns:
             value = statement.value
             if isinstance(value, ast.Constant) and isinstance(value.value, bool):
-                within = self._within(function, statement, context)
+                within = self.within(function, statement, context)
                 if within is not Ranks.ALL:
                     tests.append(within if value.value else within.opposite)
             elif value is not None:
@@ -377,7 +377,7 @@ class RankTests:
     def where(self, node: ast.AST) -> Ranks:
         """Ranks that run a node: tests around it, decorators of its function, and its callers if all are known."""
         function = self._program.evaluator.home(node)
-        found = self._within(function, node, None)
+        found = self.within(function, node, None)
         return found if found is not Ranks.ALL else self._callers(function)
 
     def own(self, node: ast.AST) -> tuple[Ranks, ast.expr | None]:
@@ -398,7 +398,8 @@ class RankTests:
             return Ranks.ALL
         return found.opposite
 
-    def _within(self, function: Function, node: ast.AST, context: Context | None) -> Ranks:
+    def within(self, function: Function, node: ast.AST, context: Context | None) -> Ranks:
+        """Ranks that run a node by the tests and decorators of its own function, for one call of it."""
         found = Ranks.ALL
         for condition in conditions(function.module, node):
             each = self._holds(condition, context)
@@ -423,7 +424,7 @@ class RankTests:
             if isinstance(value, FunctionValue):
                 inner = [each for each in value.function.module.functions if each.parent is value.function]
                 for wrapper in inner:
-                    if any(self._within(wrapper, call, None) is Ranks.ZERO for call in wrapper.calls):
+                    if any(self.within(wrapper, call, None) is Ranks.ZERO for call in wrapper.calls):
                         return True
         return False
 

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from paceline.check import framework_names as names
+from paceline.check.expression_origins import Origins
+from paceline.check.process_paths import ProcessPaths
 from paceline.check.rank_tests import Ranks, RankTests
 from paceline.check.training_loops import Loops, TrainingLoop
 from paceline.syntax.module_index import Function
@@ -66,12 +68,16 @@ class Script:
     Attributes:
         ranks: which ranks run what.
         loops: training loops, and what runs within a node.
+        origins: what values are computed from.
+        paths: how the ranks reach a node.
     """
 
     def __init__(self, program: Program) -> None:
         self.program = program
         self.ranks = RankTests(program)
         self.loops = Loops(program)
+        self.origins = Origins(program, self.ranks)
+        self.paths = ProcessPaths(program, self.ranks, self.origins)
 
     # Shortcuts
 
