@@ -280,26 +280,20 @@ class Evaluator:
 
     def iterated(self, node: ast.expr, context: Context | None = None) -> Values:
         """What a loop goes over: `loader` of `for i, batch in enumerate(tqdm(loader))`."""
-        if isinstance(node, ast.Call) and node.args:
-            for callee in self.values(node.func, context):
-                if isinstance(callee, Named) and (
-                    callee.name in SAME_ITEMS or callee.name == "builtins.enumerate" or "tqdm" in callee.name
-                ):
-                    return self.iterated(node.args[0], context)
-                if isinstance(callee, Named) and callee.name == "builtins.zip":
-                    found: set[Value] = set()
-                    for each in node.args:
-                        found |= self.iterated(each, context)
-                    return frozenset(found)
-        found = set()
+        return self._iterated(node, context, 8)
+
+    def _iterated(self, node: ast.expr, context: Context | None, depth: int) -> Values:
+        """At most `depth` functions around the loader are looked through."""
+        if isinstance(node, ast.Call) and node.args and depth:
+            callees = {each.name for each in self.values(node.func, context) if isinstance(each, Named)}
+            if "builtins.zip" in callees:
+                return frozenset(found for each in node.args for found in self._iterated(each, context, depth - 1))
+            if any(_goes_over_first(name) for name in callees):
+                return self._iterated(node.args[0], context, depth - 1)
+        found: set[Value] = set()
         for value in self.values(node, context):
-            if (
-                isinstance(value, Object)
-                and value.call is not node
-                and value.call.args
-                and _goes_over_first(value.name)
-            ):
-                found |= self.iterated(value.call.args[0], value.context)
+            if isinstance(value, Object) and _goes_over_first(value.name) and value.call.args and depth:
+                found |= self._iterated(value.call.args[0], value.context, depth - 1)
             else:
                 found.add(value)
         return frozenset(found)
@@ -496,4 +490,4 @@ def _context_of(function: Function, context: Context | None) -> Context | None:
 
 
 def _goes_over_first(name: str) -> bool:
-    return name in SAME_ITEMS or name == "builtins.enumerate"
+    return name in SAME_ITEMS or name == "builtins.enumerate" or "tqdm" in name
