@@ -190,6 +190,13 @@ PROGRAM = Group(
             "paceline audit runs/2026-01-31_12-00-00_train",
             "paceline audit RUN --fail-on warning --format json",
         ),
+        "check": Command(
+            "paceline.cli.check:check",
+            "Read scripts and notebooks and report faults of their data parallelism, without running them.",
+            "paceline check train.py",
+            "paceline check src notebooks --format sarif",
+            "paceline check --select data,DP081 --ignore DP099 src",
+        ),
         "verify": Command(
             "paceline.cli.verify:verify_command",
             "Prove that N ranks train what one process would, without changing the script.",

@@ -288,6 +288,8 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     faults: list[str] = []
     path: str | None = None
     line: int | None = None
+    column: int | None = None
+    """In characters, the first is 1."""
     rank: int | None = None
     step: int | None = None
     evidence: dict[str, Any] = {}

@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import io
 import os
+import re
 import tokenize
 import warnings
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from paceline.syntax.notebook_cells import Cell, NotebookError, python_of
@@ -34,6 +36,11 @@ class Source:
     text: str
     tree: ast.Module
     cells: tuple[Cell, ...] = ()
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """Lines as `ast` counts them: form feeds and the like do not end one."""
+        return re.split(r"\r\n|\r|\n", self.text)
 
 
 @dataclass(frozen=True)

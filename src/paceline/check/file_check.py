@@ -1,0 +1,194 @@
+"""What `paceline check` finds in one file: it is parsed, and if it is a distributed script, all rules run on it."""
+
+from __future__ import annotations
+
+import ast
+import re
+import traceback
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from paceline.check.edits import Edit
+from paceline.check.rule import Rule, Violation
+from paceline.check.script import Script
+from paceline.check.selection import FAILED
+from paceline.check.suppressions import MARK, Ignore, ignores_in
+from paceline.records.schema import Finding
+from paceline.syntax.local_imports import LocalImports, ParsedFiles
+from paceline.syntax.module_index import Module
+from paceline.syntax.notebook_cells import cell_of
+from paceline.syntax.program import Program
+from paceline.syntax.source_files import Source, Unreadable, parse, read_bytes
+
+State = Literal["distributed", "not distributed", "without torch", "unreadable"]
+TRAINS = re.compile(rb"torch|lightning|accelerate|transformers|deepspeed")
+"""Files without any of these words are not parsed."""
+DISTRIBUTES = re.compile(
+    rb"distributed|DataParallel|Accelerator|accelerate|Fabric|lightning|local_rank|LOCAL_RANK|fully_shard|transformers"
+    rb"|horovod|deepspeed|xla"
+)
+"""A script without any of these words, whose own imports have none either, runs in one process."""
+
+
+class Located(msgspec.Struct, frozen=True):
+    """A finding, and what suppressions and repairs need to know of it.
+
+    Attributes:
+        finding: its path is absolute; in a notebook its line is that within the cell.
+        lines: where a comment suppresses it; in a notebook those of the joined cells.
+        edits: a repair that is safe to apply.
+    """
+
+    finding: Finding
+    lines: tuple[int, ...]
+    edits: tuple[Edit, ...] = ()
+
+
+class FileCheck(msgspec.Struct):
+    """The result for one file.
+
+    Attributes:
+        reason: why the file is unreadable.
+        found: in this file and in other files of the script.
+        ignores: comments of this file that accept findings.
+        looked_at: absolute paths that the result depends on, besides the file itself.
+    """
+
+    state: State
+    reason: str = ""
+    found: list[Located] = []
+    ignores: list[Ignore] = []
+    looked_at: list[str] = []
+
+
+def check_file(path: Path, files: ParsedFiles, rules: Sequence[type[Rule]]) -> FileCheck:
+    """Check one file as a script.
+
+    Args:
+        path: absolute.
+        files: parsed so far.
+        rules: to run.
+    """
+    content = read_bytes(path)
+    if isinstance(content, Unreadable):
+        return FileCheck("unreadable", content.reason)
+    if not TRAINS.search(content):
+        return FileCheck("without torch")
+    source = files.source(path) or parse(path, content)
+    if isinstance(source, Unreadable):
+        return FileCheck("unreadable", source.reason)
+    return check_source(source, files, rules, ignores_in(source) if MARK in content else [])
+
+
+def check_source(
+    source: Source, files: ParsedFiles, rules: Sequence[type[Rule]], ignores: Sequence[Ignore] = ()
+) -> FileCheck:
+    """Check a parsed file as a script."""
+    try:
+        if not DISTRIBUTES.search(source.text.encode()):
+            distributes, looked_at = _imports_distribute(source, files)
+            if not distributes:
+                return FileCheck("not distributed", ignores=list(ignores), looked_at=looked_at)
+        script = Script(Program(source, files))
+        distributed = script.distributed
+    except RecursionError:
+        return FileCheck("unreadable", "expressions are nested too deeply")
+    except Exception as error:  # noqa: BLE001  # a defect of the engine must not hide the findings in other files
+        return FileCheck("distributed", found=[_failure(source.path, "the engine", error)], ignores=list(ignores))
+    found = [each for rule in rules for each in _run(rule, script)] if distributed else []
+    return FileCheck(
+        "distributed" if distributed else "not distributed",
+        found=found,
+        ignores=list(ignores),
+        looked_at=sorted(script.program.imports.looked_at),
+    )
+
+
+def _imports_distribute(source: Source, files: ParsedFiles) -> tuple[bool, list[str]]:
+    """Whether a file that the script imports has one of the words; and the paths that were looked at."""
+    root = Module(source)
+    imports = LocalImports(files, root)
+    for node in ast.walk(source.tree):
+        for name, level in _imported(node):
+            path = imports.path_of(root, name, level)
+            imported = files.source(path) if path is not None else None
+            if imported is not None and DISTRIBUTES.search(imported.text.encode()):
+                return True, []
+    return False, sorted(imports.looked_at)
+
+
+def _imported(node: ast.AST) -> Iterator[tuple[str, int]]:
+    """Modules that an import statement may load, with the number of leading dots."""
+    if isinstance(node, ast.Import):
+        for alias in node.names:
+            yield alias.name, 0
+    elif isinstance(node, ast.ImportFrom):
+        module = node.module or ""
+        yield module, node.level
+        for alias in node.names:
+            yield (f"{module}.{alias.name}" if module else alias.name), node.level
+
+
+def _run(rule: type[Rule], script: Script) -> Iterator[Located]:
+    """What a rule finds; if it fails, that is one more finding."""
+    try:
+        for violation in rule().check(script):
+            yield _located(rule, violation, script)
+    except Exception as error:  # noqa: BLE001
+        yield _failure(script.program.root.source.path, f"rule {rule.code}", error)
+
+
+def _located(rule: type[Rule], violation: Violation, script: Script) -> Located:
+    module = script.program.evaluator.home(violation.node).module
+    line, column, lines = _place(violation.node, module)
+    evidence = {**violation.evidence, "source": "read"}
+    if module.source.cells and (cell := cell_of(module.source.cells, line)):
+        evidence["cell"], line = cell
+    finding = Finding(
+        code=rule.code,
+        name=rule.name,
+        severity=violation.severity or rule.severity,
+        message=violation.message,
+        advice=violation.advice,
+        faults=list(violation.faults or rule.faults),
+        path=str(module.source.path.absolute()),
+        line=line,
+        column=column,
+        evidence=evidence,
+    )
+    return Located(finding, lines, violation.edits)
+
+
+def _place(node: ast.AST, module: Module) -> tuple[int, int, tuple[int, ...]]:
+    """Line and column of a node from 1, and lines on which a comment suppresses what is found there."""
+    line: int = getattr(node, "lineno", 1)
+    offset: int = getattr(node, "col_offset", 0)
+    text = module.source.lines[line - 1] if line <= len(module.source.lines) else ""
+    column = len(text.encode()[:offset].decode(errors="replace")) + 1
+    lines = {line}
+    if node in module.parents:
+        statement = module.statement(node)
+        lines.add(statement.lineno)
+        if not hasattr(statement, "body"):  # of a simple statement also the last line, where formatters put comments
+            lines.add(statement.end_lineno or statement.lineno)
+    return line, column, tuple(sorted(lines))
+
+
+def _failure(path: Path, what: str, error: Exception) -> Located:
+    """A finding about Paceline itself."""
+    code, name = FAILED
+    frames = traceback.extract_tb(error.__traceback__)
+    where = f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
+    finding = Finding(
+        code=code,
+        name=name,
+        severity="info",
+        message=f"{what} failed with {type(error).__name__}: {error}{where}, so this script is not fully checked",
+        advice="report it to Paceline with the script",
+        path=str(path.absolute()),
+        evidence={"source": "read", "exception": type(error).__name__},
+    )
+    return Located(finding, ())
