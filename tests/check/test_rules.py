@@ -25,6 +25,7 @@ FIXED = [
     for rule in RULES
     if rule.fixes
     for name, case in rule.invalid.items()
+    if any(each.edits for each in violations(rule, case))
 ]
 
 
@@ -60,6 +61,13 @@ def test_a_rule_documents_itself(rule: type[Rule]):
     assert all(each in document for each in rule.faults)
     slug = f"{rule.code.lower()}_{rule.name.replace('-', '_')}"
     assert module.__name__.rpartition(".")[2] == slug
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
+def test_a_rule_says_whether_it_fixes(rule: type[Rule]):
+    fixed = [name for name, case in rule.invalid.items() if any(each.edits for each in violations(rule, case))]
+
+    assert bool(fixed) == rule.fixes
 
 
 @pytest.mark.parametrize(("rule", "case"), FIXED)

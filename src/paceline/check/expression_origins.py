@@ -9,13 +9,14 @@ from paceline.check.rank_tests import RankKind, Ranks, RankTests
 from paceline.syntax import call_arguments
 from paceline.syntax.call_graph import SPAWN_INDEX
 from paceline.syntax.evaluation import Evaluator
-from paceline.syntax.module_index import Function, dotted
+from paceline.syntax.module_index import Function, dotted, last_name
 from paceline.syntax.program import Program
 from paceline.syntax.reaching_definitions import Binding, Kind
 from paceline.syntax.values import Context, FunctionValue, Instance, Located, Parameter
 
 MAX_ORIGINS = 400
 """Expressions that are followed for one question."""
+_AGREE = ("broadcast", "all_gather", "all_reduce", "scatter")
 
 
 class Origins:
@@ -31,6 +32,7 @@ class Origins:
         self._evaluator: Evaluator = program.evaluator
         self._ranks = ranks
         self._memo: dict[Located, tuple[Located, ...]] = {}
+        self._agreed: dict[Function, set[str]] = {}
 
     def of(self, node: ast.expr, context: Context | None = None) -> tuple[Located, ...]:
         """The expression, and all that it is computed from, as far as the script shows it."""
@@ -41,7 +43,24 @@ class Origins:
 
     def rest_on_rank(self, node: ast.expr, context: Context | None = None) -> bool:
         """Whether the value differs between ranks: it is computed from the rank, or bound on some ranks only."""
-        return any(self._is_rank(each) or self._bound_on_some(each) for each in self.of(node, context))
+        return any(
+            not self.agreed(each.node) and (self._is_rank(each) or self._bound_on_some(each))
+            for each in self.of(node, context)
+        )
+
+    def agreed(self, node: ast.AST) -> bool:
+        """Whether a collective makes a variable the same on all ranks: `dist.broadcast_object_list(name)`."""
+        if not isinstance(node, ast.Name):
+            return False
+        function = self._evaluator.home(node)
+        if function not in self._agreed:
+            self._agreed[function] = {
+                each.id
+                for call in function.calls
+                if any(part in last_name(call.func) for part in _AGREE)
+                for each in _names_given(call)
+            }
+        return node.id in self._agreed[function]
 
     def _is_rank(self, each: Located) -> bool:
         if not isinstance(each.node, ast.Name | ast.Attribute | ast.Call | ast.Subscript):
@@ -78,7 +97,8 @@ class Origins:
                 continue
             seen.add((each.node, each.context))
             yield each
-            stack.extend(self._next(each))
+            if not self.agreed(each.node):
+                stack.extend(self._next(each))
 
     def _next(self, each: Located) -> Iterator[Located]:
         match each.node:
@@ -157,15 +177,21 @@ class Origins:
                     yield Located(statement.value, None)
 
     def _of_call(self, node: ast.Call, context: Context | None) -> Iterator[Located]:
-        for callee in self._evaluator.values(node.func, context):
-            if isinstance(callee, FunctionValue):
-                inner = self._evaluator.context(callee.function, node, context, callee.receiver)
-                if isinstance(callee.function.node, ast.Lambda):
-                    yield Located(callee.function.node.body, inner)
-                yield from (Located(each.value, inner) for each in callee.function.returns if each.value is not None)
+        own = [each for each in self._evaluator.values(node.func, context) if isinstance(each, FunctionValue)]
+        for callee in own:
+            inner = self._evaluator.context(callee.function, node, context, callee.receiver)
+            if isinstance(callee.function.node, ast.Lambda):
+                yield Located(callee.function.node.body, inner)
+            yield from (Located(each.value, inner) for each in callee.function.returns if each.value is not None)
+        if own:
+            return
         if isinstance(node.func, ast.Attribute):
             yield Located(node.func.value, context)
-        for argument in node.args:
+        for argument in (*node.args, *(each.value for each in node.keywords)):
             yield Located(argument, context)
-        for keyword in node.keywords:
-            yield Located(keyword.value, context)
+
+
+def _names_given(call: ast.Call) -> Iterator[ast.Name]:
+    """Variables among the arguments of a call, also as `name[0]` and `[name]`."""
+    for argument in (*call.args, *(each.value for each in call.keywords)):
+        yield from (each for each in ast.walk(argument) if isinstance(each, ast.Name))
