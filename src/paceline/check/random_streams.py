@@ -1,0 +1,213 @@
+"""Random numbers of a script: where its generators are seeded, whether ranks get equal seeds, and what it draws."""
+
+from __future__ import annotations
+
+import ast
+import enum
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from paceline.check.rank_shares import is_run, rank_term, terms_of
+from paceline.check.rank_tests import RankKind, Ranks
+from paceline.check.script import Script
+from paceline.syntax.program import CallSite
+from paceline.syntax.values import Literal, Object
+
+_TORCH, _NUMPY, _PYTHON = "torch", "numpy", "random"
+_SEEDS: dict[str, tuple[str, ...]] = {
+    "torch.manual_seed": (_TORCH,),
+    "torch.random.manual_seed": (_TORCH,),
+    "torch.cuda.manual_seed": (_TORCH,),
+    "torch.cuda.manual_seed_all": (_TORCH,),
+    "numpy.random.seed": (_NUMPY,),
+    "random.seed": (_PYTHON,),
+    "lightning.seed_everything": (_TORCH, _NUMPY, _PYTHON),
+    "lightning.fabric.seed_everything": (_TORCH, _NUMPY, _PYTHON),
+    "lightning.Fabric.seed_everything": (_TORCH, _NUMPY, _PYTHON),
+    "lightning.fabric.utilities.seed.seed_everything": (_TORCH, _NUMPY, _PYTHON),
+    "accelerate.utils.set_seed": (_TORCH, _NUMPY, _PYTHON),
+    "transformers.set_seed": (_TORCH, _NUMPY, _PYTHON),
+    "transformers.trainer_utils.set_seed": (_TORCH, _NUMPY, _PYTHON),
+}
+"""Functions that seed, with the libraries whose generators they seed."""
+_UNKNOWN_SEEDS = ("seed_everything", "set_seed", "seed_all", "set_random_seed", "init_seeds", "random_seed", "fix_seed")
+"""Names of functions of other packages that seed in a way that reading does not show."""
+
+_DRAWS: dict[str, str] = {
+    **{
+        f"torch.{name}": _TORCH
+        for name in (
+            "rand", "randn", "randint", "randperm", "rand_like", "randn_like", "randint_like", "normal", "bernoulli",
+            "multinomial", "poisson",
+        )
+    },
+    **{
+        f"numpy.random.{name}": _NUMPY
+        for name in (
+            "rand", "randn", "randint", "random", "permutation", "shuffle", "choice", "normal", "uniform", "beta",
+            "random_sample", "binomial", "poisson", "standard_normal", "exponential",
+        )
+    },
+    **{
+        f"random.{name}": _PYTHON
+        for name in (
+            "random", "randint", "uniform", "choice", "choices", "sample", "shuffle", "gauss", "randrange",
+            "betavariate", "normalvariate", "getrandbits",
+        )
+    },
+}  # fmt: skip
+"""Functions that draw from the global generator of a library, and the library."""
+
+
+class Equality(enum.Enum):
+    """How the global generator of a library compares between ranks."""
+
+    UNSEEDED = "unseeded"
+    """Each process starts from a random state."""
+    EQUAL = "equal"
+    DIFFERENT = "different"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True)
+class Seeding:
+    """A call that seeds global generators.
+
+    Attributes:
+        libraries: those whose generators it seeds.
+        kind: the rank that is a term of the seed.
+        random: the seed comes from the clock, the process id or the system.
+    """
+
+    site: CallSite
+    libraries: tuple[str, ...]
+    kind: RankKind
+    random: bool
+
+
+def seedings(script: Script) -> list[Seeding]:
+    """Calls that seed, on all ranks that the script starts."""
+    found = []
+    for name, libraries in _SEEDS.items():
+        for site in script.calls(name):
+            given = script.argument(site.node, "seed", 0).given
+            node = given[0].node if given else None
+            if is_run(script, site.function):
+                found.append(Seeding(site, libraries, rank_term(script, node), node is None or _random(script, node)))
+    return sorted(found, key=lambda each: each.site.node.lineno)
+
+
+_SOURCES = ("time.", "os.getpid", "os.urandom", "secrets.", "random.", "numpy.random.", "torch.seed", "datetime.",
+            "uuid.", "torch.initial_seed", "torch.randint")  # fmt: skip
+
+
+def _random(script: Script, node: ast.expr) -> bool:
+    """Whether a seed comes from the clock, the process or a generator."""
+    return any(name.startswith(_SOURCES) for each in terms_of(script, node) for name in _names(script, each))
+
+
+def differs_by_chance(script: Script, node: ast.expr) -> str:
+    """The function that makes a number differ between processes; empty if there is none."""
+    certain = ("time.", "os.getpid", "os.urandom", "secrets.", "torch.seed", "datetime.", "uuid.")
+    for each in terms_of(script, node):
+        for name in _names(script, each):
+            if name.startswith(certain):
+                return name
+            library = _DRAWS.get(name)
+            if library is not None and equality(script, library) in (Equality.UNSEEDED, Equality.DIFFERENT):
+                return name
+    return ""
+
+
+def _names(script: Script, node: ast.AST) -> list[str]:
+    """Canonical names of calls within an expression."""
+    return [name for at in ast.walk(node) if isinstance(at, ast.Call) for name in script.program.callee_names(at)]
+
+
+def equality(script: Script, library: str) -> Equality:
+    """How the global generator of a library compares between ranks, over the whole run."""
+    found = [
+        each for each in seedings(script) if library in each.libraries and script.where(each.site.node) is Ranks.ALL
+    ]
+    if any(each.kind in (RankKind.GLOBAL, RankKind.LOCAL) or each.random for each in found):
+        return Equality.DIFFERENT
+    if any(_seeds_unseen(script)):
+        return Equality.UNKNOWN
+    return Equality.EQUAL if found else Equality.UNSEEDED
+
+
+def equal_seed(script: Script, library: str) -> Seeding | None:
+    """The call that gives the generator of a library the same state on all ranks, where no other makes it differ."""
+    if equality(script, library) is not Equality.EQUAL:
+        return None
+    found = [
+        each for each in seedings(script) if library in each.libraries and script.where(each.site.node) is Ranks.ALL
+    ]
+    cpu = [each for each in found if "cuda" not in each.site.name]
+    return (cpu or found)[-1]
+
+
+def _of(script: Script, library: str) -> list[Seeding]:
+    """Seedings of a library on all ranks."""
+    return [
+        each for each in seedings(script) if library in each.libraries and script.where(each.site.node) is Ranks.ALL
+    ]
+
+
+def _seeds_unseen(script: Script) -> Iterator[bool]:
+    """Calls of functions that seed, and that reading does not lead into."""
+    for function in script.program.functions:
+        for call in function.calls:
+            name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
+            if name in _UNKNOWN_SEEDS and not script.program.evaluator.callees(call):
+                names = script.program.callee_names(call)
+                if not any(each in _SEEDS for each in names):
+                    yield True
+
+
+def drawn_from(script: Script, call: ast.Call) -> str:
+    """The library from whose global generator a call draws; empty if it draws from none, or from one of its own."""
+    if any(each.arg == "generator" for each in call.keywords):
+        return ""
+    for name in script.program.callee_names(call):
+        if name in _DRAWS:
+            return _DRAWS[name]
+    return ""
+
+
+def draws(script: Script, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, str]]:
+    """Calls among nodes that draw from a global generator, with the library."""
+    for node in nodes:
+        if isinstance(node, ast.Call) and (library := drawn_from(script, node)):
+            yield node, library
+
+
+def generator_seed(script: Script, call: ast.Call | Object) -> ast.expr | None:
+    """The seed of the generator that a call is given: `generator=torch.Generator().manual_seed(seed)`."""
+    for each in script.argument(call, "generator").given:
+        for value in script.values(each.node, each.context):
+            if isinstance(value, Object) and value.name.endswith(".manual_seed"):
+                given = script.argument(value, "seed", 0).given
+                return given[0].node if given else None
+            if isinstance(value, Object) and value.name == "torch.Generator":
+                return _seeded_later(script, each.node)
+    return None
+
+
+def _seeded_later(script: Script, node: ast.expr) -> ast.expr | None:
+    """The seed of `generator.manual_seed(seed)` for a generator in a variable."""
+    wanted = {value.call for value in script.values(node) if isinstance(value, Object)}
+    for site in script.method_calls("manual_seed"):
+        receiver = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
+        found = {value.call for value in script.values(receiver) if isinstance(value, Object)}
+        if wanted & found and site.node.args:
+            return site.node.args[0]
+    return None
+
+
+def has_generator(script: Script, call: ast.Call | Object) -> bool:
+    """Whether a call is given a generator other than None, or may be."""
+    found = script.argument(call, "generator")
+    if not found.certain:
+        return True
+    return bool(found.given) and script.program.evaluator.all_of(found.given) != {Literal(None)}
