@@ -313,12 +313,12 @@ class RankTests:
         tests: set[Ranks] = set()
         resolved = False
         if isinstance(node, ast.Name):
-            for binding, _ in self._program.evaluator.bindings(node):
+            for binding, function in self._program.evaluator.bindings(node):
                 if binding.kind is Kind.VALUE and binding.value is not None and not binding.path:
                     resolved = True
                     tests.add(self.test(binding.value, None))
                 elif binding.kind is Kind.PARAMETER:
-                    found = self._given(self._program.evaluator.home(binding.node), node.id, context)
+                    found = self._given(function, node.id)
                     tests |= found
                     resolved = resolved or bool(found)
         else:
@@ -334,22 +334,16 @@ class RankTests:
             return told.pop() if len(told) == 1 else Ranks.SOME
         return _main_by_name(last_name(node)) if not resolved or not tests else Ranks.ALL
 
-    def _given(self, function: Function, name: str, context: Context | None) -> set[Ranks]:
+    def _given(self, function: Function, name: str) -> set[Ranks]:
         """Tests that callers give for a parameter."""
-        evaluator = self._program.evaluator
-        function = next((each for each in self._functions_with(name, function)), function)
         found: set[Ranks] = set()
-        for _, call in evaluator.call_sites(function):
+        for _, call in self._program.evaluator.call_sites(function):
             position = function.positional.index(name) if name in function.positional else None
             if position is not None and function.cls is not None:
                 position -= 1
             for each in self._program.argument(call, name, position).given:
                 found.add(self.test(each.node, each.context))
         return found
-
-    def _functions_with(self, name: str, function: Function) -> Iterable[Function]:
-        if any(each.arg == name for each in function.parameters):
-            yield function
 
     def _member(self, base: Instance, name: str) -> set[Ranks]:
         found: set[Ranks] = set()

@@ -1,7 +1,7 @@
 """Which bindings of a name can reach each use of it, within one function.
 
 A walk over the statements in order. It keeps the bindings of each name, joins them after branches, and walks loops
-twice. Code behind `return`, `raise`, `break` and `continue` in the same block does not run.
+until nothing is added. Code behind `return`, `raise`, `break` and `continue` in the same block does not run.
 """
 
 from __future__ import annotations
@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from enum import Enum
 
 from paceline.syntax.module_index import Function, targets_of
+
+MAX_ROUNDS = 5
+"""Rounds of a loop that are walked, if each of them brings further bindings."""
 
 
 class Kind(Enum):
@@ -66,6 +69,7 @@ class ReachingDefinitions:
         self.local: set[str] = set()
         self._exits: list[Environment] = []
         self._breaks: list[list[Environment]] = []
+        self._recorders: list[list[Binding]] = []
         environment: Environment | None = {}
         node = function.node
         if not isinstance(node, ast.Module):
@@ -82,6 +86,8 @@ class ReachingDefinitions:
     def _bind(self, environment: Environment, binding: Binding) -> None:
         environment[binding.name] = frozenset({binding})
         self.local.add(binding.name)
+        for recorder in self._recorders:
+            recorder.append(binding)
 
     # Statements: each returns the bindings after it, or None where what follows does not run.
 
@@ -121,8 +127,9 @@ class ReachingDefinitions:
         self._read(node.value, environment)
         if isinstance(node.target, ast.Name):
             before = environment.get(node.target.id, frozenset())
-            self.local.add(node.target.id)
-            environment[node.target.id] = before | {Binding(Kind.VALUE, node.target.id, node, node.value)}
+            binding = Binding(Kind.VALUE, node.target.id, node, node.value)
+            self._bind(environment, binding)
+            environment[node.target.id] = before | {binding}
         else:
             self._read(node.target, environment)
         return environment
@@ -173,8 +180,8 @@ class ReachingDefinitions:
     def _loop(self, node: ast.For | ast.AsyncFor | ast.While, environment: Environment) -> Environment | None:
         self._breaks.append([])
         before = environment
-        for _ in range(2):  # the second time with what the first one bound
-            inside = dict(before)
+        for _ in range(MAX_ROUNDS):
+            start, inside = before, dict(before)
             if isinstance(node, ast.While):
                 self._read(node.test, inside)
             else:
@@ -182,6 +189,8 @@ class ReachingDefinitions:
                 self._bind_target(node.target, node, node.iter, inside, Kind.ELEMENT)
             after = self._block(node.body, inside)
             before = _joined([before, *([after] if after is not None else []), *self._breaks[-1]]) or before
+            if before == start:
+                break
         broken = self._breaks.pop()
         ended: Environment | None = dict(before)
         if node.orelse and ended is not None:
@@ -197,8 +206,9 @@ class ReachingDefinitions:
 
     def _try(self, node: ast.Try, environment: Environment) -> Environment | None:
         before = dict(environment)
+        bound = self._recorded()
         body = self._block(node.body, dict(environment))
-        raised = _joined([before, *([body] if body is not None else [])]) or before
+        raised = _with_bindings(before, bound)  # an exception may come after any of them
         ends = []
         for handler in node.handlers:
             inside = dict(raised)
@@ -208,11 +218,17 @@ class ReachingDefinitions:
                 self._bind(inside, Binding(Kind.OTHER, handler.name, handler))
             ends.append(self._block(handler.body, inside))
         ends.append(self._block(node.orelse, body) if body is not None else None)
+        self._recorders.pop()
         after = _joined([each for each in ends if each is not None])
         if not node.finalbody:
             return after
-        final = self._block(node.finalbody, dict(after if after is not None else raised))
-        return final if after is not None else None
+        self._block(node.finalbody, _with_bindings(before, bound))  # also behind `return` and exceptions
+        return self._block(node.finalbody, after) if after is not None else None
+
+    def _recorded(self) -> list[Binding]:
+        """A list to which every binding is added from now on."""
+        self._recorders.append([])
+        return self._recorders[-1]
 
     def _match(self, node: ast.Match, environment: Environment) -> Environment | None:
         self._read(node.subject, environment)
@@ -288,6 +304,14 @@ def _joined(environments: Iterable[Environment]) -> Environment | None:
                 known = joined.get(name)
                 joined[name] = bindings if known is None else known | bindings
     return joined
+
+
+def _with_bindings(environment: Environment, bindings: Iterable[Binding]) -> Environment:
+    """An environment in which each of some bindings may have been made."""
+    found = dict(environment)
+    for each in bindings:
+        found[each.name] = found.get(each.name, frozenset()) | {each}
+    return found
 
 
 _HANDLERS: dict[type[ast.stmt], Callable[..., Environment | None]] = {
