@@ -84,22 +84,22 @@ class UnusedSampler(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        sites = {site.node: site for site in script.calls(*DISTRIBUTED_SAMPLERS)}
-        if not sites:
-            return
-        used = set(_used(script, set(sites)))
-        for node, site in sites.items():
-            if node in used:
-                continue
-            data = script.program.argument_values(node, "dataset", 0)
-            loader = _without_sampler(script, data)
+        pairs = {}
+        for site in script.calls(*DISTRIBUTED_SAMPLERS):
+            loader = _without_sampler(script, script.program.argument_values(site.node, "dataset", 0))
             if loader is not None:
+                pairs[site.node] = loader
+        if not pairs:
+            return
+        used = set(_used(script, set(pairs)))
+        for node, loader in pairs.items():
+            if node not in used:
                 yield Violation(
                     node,
                     "no loader is given this DistributedSampler; the loader in line "
                     f"{loader.made.call.lineno} reads the whole data set on every rank",
                     "pass sampler= to the loader, and remove shuffle=True there",
-                    evidence={"loader": loader.made.call.lineno, "function": site.function.name},
+                    evidence={"loader": loader.made.call.lineno},
                 )
 
 
