@@ -171,25 +171,29 @@ class Script:
 
     def unwrapped(self, values: Values) -> Values:
         """Models behind `SyncBatchNorm.convert_sync_batchnorm`, `torch.compile` and copies."""
+        through = self._through(values)
+        return frozenset(each for each in through if not (isinstance(each, Object) and each.name in _THROUGH))
+
+    def _through(self, values: Values) -> set[Value]:
+        """Values, and those behind them; each once, since `self.model = torch.compile(self.model)` is its own."""
         found: set[Value] = set()
-        for value in values:
+        stack = list(values)
+        while stack:
+            value = stack.pop()
+            if value in found:
+                continue
+            found.add(value)
             if isinstance(value, Object) and value.name in _THROUGH:
-                found |= self.unwrapped(self.program.argument_values(value, "module", 0))
-            else:
-                found.add(value)
-        return frozenset(found)
+                stack.extend(self.program.argument_values(value, "module", 0))
+        return found
 
     def is_wrapped(self, node: ast.AST | None, context: Context | None = None) -> bool:
         """Whether an expression may be a model in DDP, also compiled."""
         return any(self._wraps(each) for each in self.values(node, context))
 
     def _wraps(self, value: Value) -> bool:
-        if isinstance(value, Object):
-            if value.name in names.DDP:
-                return True
-            if value.name in _THROUGH:
-                return any(self._wraps(each) for each in self.program.argument_values(value, "module", 0))
-        return False
+        behind = self._through(frozenset({value}))
+        return any(isinstance(each, Object) and each.name in names.DDP for each in behind)
 
     def is_inner(self, node: ast.AST | None, context: Context | None = None) -> bool:
         """Whether an expression certainly is the model within a wrapper: `ddp.module`, or what was wrapped."""
