@@ -132,12 +132,22 @@ class RankTests:
             return kinds.pop()
         if kinds:
             return RankKind.GLOBAL if RankKind.GLOBAL in kinds else RankKind.LOCAL
-        for binding_value in self._bound(node):
-            if isinstance(binding_value, ast.BinOp) and (found := self.kind(binding_value)) is not RankKind.NONE:
+        for bound in self._bound(node):
+            if isinstance(bound, ast.BinOp) and (found := self._kind_of_sum(bound)) is not RankKind.NONE:
                 return found
         if any(each == UNKNOWN or isinstance(each, Parameter | Part) for each in values):
             return _kind_by_name(last_name(node) if isinstance(node, ast.Name | ast.Attribute) else "")
         return RankKind.NONE
+
+    def _kind_of_sum(self, node: ast.BinOp) -> RankKind:
+        """The kind of what a variable is bound to, unless the variable is in it: `index = index % size`."""
+        if (node, None) in self._active:
+            return RankKind.NONE
+        self._active.add((node, None))
+        try:
+            return self.kind(node)
+        finally:
+            self._active.discard((node, None))
 
     def _kind_of(self, value: Value) -> RankKind:
         match value:
