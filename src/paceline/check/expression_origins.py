@@ -70,13 +70,17 @@ class Origins:
         return SPAWN_INDEX in self._evaluator.values(each.node, each.context)
 
     def _bound_on_some(self, each: Located) -> bool:
-        if not isinstance(each.node, ast.Name):
-            return False
-        return any(
-            self._ranks.own(binding.node)[0] is not Ranks.ALL
-            for binding, _ in self._evaluator.bindings(each.node)
-            if binding.kind is Kind.VALUE
-        )
+        """Whether a variable or an attribute gets a value on some ranks only."""
+        bound: list[ast.AST] = []
+        if isinstance(each.node, ast.Name):
+            bound = [at.node for at, _ in self._evaluator.bindings(each.node) if at.kind is Kind.VALUE]
+        elif isinstance(each.node, ast.Attribute):
+            for base in self._evaluator.values(each.node.value, each.context):
+                if isinstance(base, Instance):
+                    lineage = self._evaluator.lineage(base.cls)
+                    bound += [at.node for cls in lineage for at in cls.attributes.get(each.node.attr, ())]
+            bound += [at.node for at in self._stored(each.node)]
+        return any(self._ranks.own(node)[0] is not Ranks.ALL for node in bound)
 
     def unread(self, node: ast.expr, context: Context | None = None) -> bool:
         """Whether a parameter without callers is among the origins."""

@@ -34,7 +34,6 @@ _CHOSEN = (
     "logger",
     "saver",
     "local",
-    "wandb",
 )
 """Parts of names of tests that hold on one rank, as a rule."""
 _SEVERAL = ("world_size", "distributed", "ddp", "is_initialized", "n_gpu", "num_gpus", "nprocs", "multi_gpu", "dist_on",

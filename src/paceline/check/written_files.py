@@ -115,9 +115,22 @@ def _by_method(script: Script) -> Iterator[Write]:
     for site in script.method_calls("write_text", "write_bytes"):
         if isinstance(site.node.func, ast.Attribute):
             yield Write(site, Effect.WRITE, site.node.func.value)
+    for site in script.method_calls("rename", "replace"):
+        if len(site.node.args) == 1 and not site.node.keywords and _on_path(script, site.node):
+            yield Write(site, Effect.RENAME, site.node.args[0])
     for site in script.method_calls("save"):
         if any(name.startswith("PIL.") for name in script.program.callee_names(site.node)) and site.node.args:
             yield Write(site, Effect.WRITE, site.node.args[0])
+
+
+def _on_path(script: Script, call: ast.Call) -> bool:
+    """Whether a method is one of a `pathlib.Path`."""
+    return isinstance(call.func, ast.Attribute) and any(
+        isinstance(value, Named) and value.name.startswith("pathlib.")
+        for each in script.origins.of(call.func.value)
+        if isinstance(each.node, ast.Call)
+        for value in script.values(each.node.func, each.context)
+    )
 
 
 def _opened(script: Script) -> Iterator[Write]:
@@ -190,7 +203,7 @@ def _naming_of(script: Script, each: Located) -> Naming:
             return _naming_of_call(script, each.node, each.context)
         case ast.Name():
             return _naming_of_name(script, each.node, each.context)
-        case ast.Constant(value=str() as text) if text.startswith(("/dev/", "/tmp")) or text in ("TMPDIR", "-"):
+        case ast.Constant(value=str() as text) if text.startswith(("/dev/", "/tmp")) or text == "TMPDIR":
             return Naming.TEMPORARY
         case ast.Await() | ast.Yield() | ast.YieldFrom():
             return Naming.UNREAD
@@ -204,7 +217,7 @@ def _naming_of_call(script: Script, call: ast.Call, context: Context | None) -> 
             if name.startswith(_TEMPORARY) or name in _OPENERS:
                 return Naming.TEMPORARY
             if name in _UNIQUE or (name.startswith("datetime.") and name.rpartition(".")[2] in _CLOCK):
-                return Naming.PER_PROCESS
+                return Naming.SAME if _only_date(script, call) else Naming.PER_PROCESS
             if not name.startswith(_TRANSPARENT):
                 return Naming.UNREAD
     if isinstance(call.func, ast.Attribute):
@@ -212,10 +225,44 @@ def _naming_of_call(script: Script, call: ast.Call, context: Context | None) -> 
         if any(isinstance(each, Part) or not isinstance(each, Named | Parameter) for each in values):
             method = call.func.attr
             if method in _CLOCK:
-                return Naming.PER_PROCESS
+                return Naming.SAME if _only_date(script, call) else Naming.PER_PROCESS
             if _is_of_others(script, call, context) and method not in _TEXT_METHODS:
                 return Naming.UNREAD
     return Naming.SAME
+
+
+def _only_date(script: Script, call: ast.Call) -> bool:
+    """Whether nothing finer than a day is taken from the clock: `datetime.now().strftime("%Y-%m-%d")`, `today()`."""
+    if last_name(call.func) == "today" and "datetime.today" not in ast.unparse(call.func):
+        return True
+    module = script.function_of(call).module
+    around = module.parents.get(module.parents.get(call, call), call)
+    for each in (call, around):
+        if isinstance(each, ast.Call) and last_name(each.func) == "strftime":
+            formats = [node.value for node in each.args if isinstance(node, ast.Constant)]
+            return bool(formats) and not any(f"%{part}" in str(formats[0]) for part in "HIMSfsXcTRr")
+    return False
+
+
+def made_up(script: Script, path: ast.expr, context: Context | None) -> ast.expr | None:
+    """The call in a path that gives each process a value of its own."""
+    for each in script.origins.of(path, context):
+        if isinstance(each.node, ast.Call) and _naming_of(script, each) is Naming.PER_PROCESS:
+            return each.node
+    return None
+
+
+def expects_failure(script: Script, call: ast.Call) -> bool:
+    """Whether the failure of a call is handled: `except FileExistsError`, `contextlib.suppress`."""
+    function = script.function_of(call)
+    for at in function.module.ancestors(call):
+        if isinstance(at, ast.Try) and at.handlers:
+            return True
+        if isinstance(at, ast.With) and any("suppress" in ast.unparse(item.context_expr) for item in at.items):
+            return True
+        if at is function.node:
+            break
+    return False
 
 
 def _is_of_others(script: Script, call: ast.Call, context: Context | None) -> bool:

@@ -32,7 +32,17 @@ from paceline.check.edits import Edit, add_keyword
 from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.written_files import Effect, Naming, Write, display, naming, opened_by, several_processes, writes
+from paceline.check.written_files import (
+    Effect,
+    Naming,
+    Write,
+    display,
+    expects_failure,
+    naming,
+    opened_by,
+    several_processes,
+    writes,
+)
 from paceline.syntax.conditions import conditions
 from paceline.syntax.values import Literal
 
@@ -187,7 +197,7 @@ def _of_directory(script: Script, write: Write) -> Iterator[Violation]:
     for path in script.paths.to(call):
         if not path.everywhere or naming(script, write.path, path.context) is not Naming.SAME:
             continue
-        if _caught(script, call):
+        if expects_failure(script, call):
             return
         tested = any("exists" in ast.unparse(each.test) or "isdir" in ast.unparse(each.test) for at in path.frames
                      for each in conditions(at.function.module, at.node))  # fmt: skip
@@ -221,14 +231,3 @@ def _exist_ok(script: Script, write: Write) -> tuple[Edit, ...]:
     if script.argument(call, "exist_ok", 2).given or write.site.name == "os.mkdir" or call.args[2:]:
         return ()
     return (add_keyword(call, "exist_ok=True", write.site.module.source.text),)
-
-
-def _caught(script: Script, call: ast.Call) -> bool:
-    """Whether the failure is expected: `except FileExistsError`, `contextlib.suppress`."""
-    function = script.function_of(call)
-    for at in function.module.ancestors(call):
-        if isinstance(at, ast.Try) or (isinstance(at, ast.With) and "suppress" in ast.unparse(at.items[0])):
-            return True
-        if at is function.node:
-            break
-    return False
