@@ -212,6 +212,6 @@ def test_without_an_observer_the_record_says_that_nothing_was_observed(tmp_path,
         pass
     record = seen.record(seen.findings(), 0)
 
-    assert seen.card(80) == ""
+    assert seen.card([], 80) == ""
     assert record.ranks.observed == []
     assert record.not_observed == [Unseen(what="everything", why="PACELINE_OBSERVE=0", by_launcher=True)]

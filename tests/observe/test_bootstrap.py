@@ -230,7 +230,7 @@ def test_observation_that_is_off_leaves_no_trace_in_the_environment(
     with observed_job(RunDir(tmp_path), lambda _: None) as observation:
         assert dict(os.environ) == before
     assert observation.findings() == []
-    assert observation.card(80) == ""
+    assert observation.card([], 80) == ""
 
 
 MOVES = (

@@ -8,7 +8,7 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from paceline.records.findings import append_findings, read_findings
+from paceline.records.findings import append_findings, read_again, read_and_observed, read_findings
 from paceline.records.schema import Finding
 
 FINDINGS = st.builds(
@@ -59,3 +59,51 @@ def test_torn_and_damaged_lines_are_counted_and_hide_no_finding(tmp_path: Path) 
     assert [finding.severity for finding in damaged] == ["info", "critical"]
     assert "torn (20 bytes" in torn_notes[0]
     assert "1 damaged line(s)" in damaged_notes[0]
+
+
+def found(code: str, *faults: str, line: int | None = 3, **evidence: object) -> Finding:
+    """A finding in `train.py`."""
+    path = None if line is None else "train.py"
+    return Finding(
+        code=code, name="n", severity="error", message="m", advice="a", faults=list(faults), path=path, line=line,
+        evidence={"source": "read" if code.startswith("DP0") else "run", **evidence},
+    )  # fmt: skip
+
+
+def test_a_fault_that_is_read_and_observed_is_one_finding_with_the_code_of_the_run() -> None:
+    """Both lines are kept: that of the run as the finding's, that of the script as evidence."""
+    joined = read_and_observed([found("DP001", "F01", "F02", line=9)], [found("DP122", "F02", "F01", line=4)])
+
+    assert [(each.code, each.line, each.evidence) for each in joined] == [
+        ("DP122", 4, {"source": "both", "read": [{"code": "DP001", "path": "train.py", "line": 9}]})
+    ]
+
+
+def test_the_script_gives_the_line_that_a_run_does_not_know() -> None:
+    """Some audits compare ranks and know no line."""
+    (joined,) = read_and_observed([found("DP051", "F56", line=9)], [found("DP114", "F56", line=None)])
+
+    assert (joined.path, joined.line) == ("train.py", 9)
+
+
+def test_faults_of_one_kind_on_one_line_are_one_finding() -> None:
+    """A loader without its sampler (F03) is a loader that reads everything (F01)."""
+    assert len(read_and_observed([found("DP001", "F01")], [found("DP121", "F03")])) == 1
+    assert len(read_and_observed([found("DP001", "F01", line=8)], [found("DP121", "F03")])) == 2
+    assert len(read_and_observed([found("DP001", "F01")], [found("DP102", "F37")])) == 2
+
+
+def test_findings_that_nothing_confirms_stand_alone() -> None:
+    """The run's come first."""
+    joined = read_and_observed([found("DP051", "F56")], [found("DP121", "F01")])
+
+    assert [(each.code, each.evidence["source"]) for each in joined] == [("DP121", "run"), ("DP051", "read")]
+
+
+def test_a_run_that_is_judged_again_keeps_what_was_read() -> None:
+    """The script may have changed since, so it is not read again."""
+    before = read_and_observed([found("DP001", "F01")], [found("DP121", "F01")])
+
+    (again,) = read_again(before, [found("DP121", "F01")])
+
+    assert again == before[0]

@@ -28,7 +28,7 @@ def audit(
     from paceline.audits.run_judge import judge_run
     from paceline.cli.observation import observation_card, observed_run
     from paceline.records.errors import Exit, PacelineError
-    from paceline.records.findings import read_findings
+    from paceline.records.findings import read_again, read_and_observed, read_findings
     from paceline.records.observation import Unseen, encode_observation
     from paceline.records.rundir import RunDir, read_info
 
@@ -40,7 +40,9 @@ def audit(
     written, notes = read_findings(RunDir(run).findings)
     for note in notes:
         sys.stderr.write(f"paceline: {note}\n")
-    findings = [*(each for each in written if each.code.startswith(("DP18", "DP40"))), *judge.findings()]
+    kept = [each for each in written if each.code.startswith(("DP18", "DP40"))]
+    read = [each for each in written if each.code.startswith("DP0")]
+    findings = read_again(written, read_and_observed(read, [*kept, *judge.findings()]))
     exit_code = Exit.FAILED if fail_on is not None and fail_on.fails(findings) else Exit.OK
     before = _earlier(RunDir(run))
     missing = [each for each in before.not_observed if each.by_launcher] if before else []

@@ -122,7 +122,7 @@ def observation_card(
         infos += each.severity == "info"
         if each.severity == "info" and infos > _SHOWN_INFO:
             continue
-        rows.append((each.severity, f"{each.code} {each.name}  {place(each.path, each.line)}".rstrip()))
+        rows.append((each.severity, f"{each.code} {each.name}  {place(each.path, each.line)}".rstrip() + _source(each)))
         rows.append(("", f"{each.message}."))
         if each.advice:
             rows.append(("", f"repair: {each.advice}"))
@@ -170,6 +170,14 @@ def observed_run(
 
 def _unseen(judge: RunJudge) -> list[Unseen]:
     return [Unseen(what=each.what, why=each.why) for each in judge.not_observed()]
+
+
+def _source(finding: Finding) -> str:
+    """How a finding was made, where the script was read."""
+    if finding.evidence.get("source") == "read":
+        return "  (read in the script)"
+    read = [each["code"] for each in finding.evidence.get("read", [])]
+    return f"  (also read in the script: {', '.join(read)})" if read else ""
 
 
 def _title(judge: RunJudge, findings: Sequence[Finding]) -> str:

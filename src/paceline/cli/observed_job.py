@@ -15,6 +15,7 @@ from paceline.launch.hang_watch import LEAST_S, HangWatch
 from paceline.launch.ring_drain import RingDrain, make_rings_folder, observation_off, observed_environment
 from paceline.launch.tuning import temporary_environment
 from paceline.records.errors import PacelineError
+from paceline.records.findings import by_severity
 from paceline.records.observation import ObservedRun, Unseen
 from paceline.records.rundir import RunDir
 from paceline.records.schema import Finding
@@ -32,6 +33,7 @@ class Observation:
 
     Attributes:
         hangs: as given.
+        not_read: the source of the script, if it was not read.
     """
 
     def __init__(
@@ -45,7 +47,7 @@ class Observation:
     ) -> None:
         self.hangs = hangs
         self._run, self._drain, self._live, self._why_not = run, drain, live, why_not
-        self._found: list[Finding] = []
+        self.not_read: list[Unseen] = []
         self._unread: list[Unseen] = []
 
     def findings(self) -> list[Finding]:
@@ -59,20 +61,24 @@ class Observation:
                 self._unread.append(_unseen("some records", f"{error.what}: {error.why}"))
         self._live.judge.finish()
         hangs = hang_findings(self.hangs.events, Path.cwd()) if self.hangs is not None else []
-        self._found = [*hangs, *self._live.judge.findings()]
-        return self._found
+        return [*hangs, *self._live.judge.findings()]
 
     def positions(self, attempt: int) -> dict[int, RankPosition]:
         """How far each observed rank came in an attempt."""
         return self._live.judge.positions(attempt)
 
-    def card(self, width: int | None) -> str:
-        """The card; empty where the user asked for plain torchrun."""
+    def card(self, findings: Sequence[Finding], width: int | None) -> str:
+        """The card; empty where the user asked for plain torchrun.
+
+        Args:
+            findings: of the job; why an attempt failed stands on a card of its own and is left out.
+            width: of the terminal; None does not wrap.
+        """
         if self._drain is None:
             return ""
         return observation_card(
             self._live.judge,
-            self._found,
+            sorted((each for each in findings if not each.code.startswith("DP18")), key=by_severity),
             run=self._run.path,
             missing=self._missing(),
             throughput=self._throughput(),
@@ -93,7 +99,7 @@ class Observation:
     def _missing(self) -> list[Unseen]:
         if self._drain is None:
             return [_unseen("everything", self._why_not)]
-        found = [_unseen(f"rank {rank}", why) for rank, why in sorted(self._drain.notes.items())]
+        found = [*self.not_read, *(_unseen(f"rank {rank}", why) for rank, why in sorted(self._drain.notes.items()))]
         if self._drain.trouble:
             found.append(_unseen("some records", self._drain.trouble))
         if self._drain.unheard:
@@ -102,7 +108,7 @@ class Observation:
         if self.hangs is not None and self.hangs.failed:
             found.append(_unseen("hangs", f"the watch for hangs failed with {self.hangs.failed}"))
         found += self._unread
-        if not self._drain.seen and not found:
+        if not self._drain.seen and len(found) == len(self.not_read):
             why = "no rank imported torch, or python -I, -E or -S kept the observer out"
             found.append(_unseen("everything", why))
         return found

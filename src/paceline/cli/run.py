@@ -34,11 +34,12 @@ def run_command(argv: list[str]) -> int:
     from paceline.audits.job_findings import explained, job_findings
     from paceline.cli.observed_job import observed_job
     from paceline.cli.output_format import FailOn
+    from paceline.cli.script_reading import ScriptReading
     from paceline.launch.execute import execute, recorded_run
     from paceline.launch.plan import plan_launch
     from paceline.launch.tuning import describe
     from paceline.records.errors import Exit, PacelineError
-    from paceline.records.findings import append_findings
+    from paceline.records.findings import append_findings, read_and_observed
     from paceline.records.observation import encode_observation, write_observation
     from paceline.records.rundir import RunDir
 
@@ -54,11 +55,14 @@ def run_command(argv: list[str]) -> int:
         off = " (--no-tuning leaves them out)" if plan.settings else ""
         _say(f"paceline: run directory {plan.run_dir}; settings {describe(plan.settings)}{off}")
         os.environ.update(plan.added_environment)  # workers inherit it
+        reading = ScriptReading(plan)
         patience_s, stop = plan.flags["hang_patience"], plan.flags["stop_on_hang"]
         with observed_job(run, _say, hang_patience_s=patience_s, stop_on_hang=stop, width=width) as observation:
             outcome = execute(plan, _say, cause_of, observation.hangs)
     observed = observation.findings()
-    findings = [*job_findings(outcome.attempts, observation.positions), *observed]
+    failures = job_findings(outcome.attempts, observation.positions)
+    findings = read_and_observed(reading.findings(), [*failures, *observed])
+    observation.not_read = reading.missing()
     exit_code = outcome.exit_code
     fail_on = plan.flags["fail_on"]
     if exit_code == Exit.OK and fail_on and FailOn(fail_on).fails(findings):
@@ -76,7 +80,7 @@ def run_command(argv: list[str]) -> int:
         if attempts and attempts[-1].cause is cause:
             cause = explained(cause, attempts[-1], observation.positions(attempts[-1].attempt))
         _say(text_card(cause.title, cause.rows, width=width))
-    if text := observation.card(width):
+    if text := observation.card(findings, width):
         _say(text)
     if document is not None:
         document.write(encode_observation(record))

@@ -38,6 +38,7 @@ class Flag:
 OURS = (
     Flag(("--run-dir",), "DIR", "the run's own directory, exactly this one", "runs/<date>_<time>_<script>"),
     Flag(("--no-tuning",), "", "leave the workers' thread and memory settings alone"),
+    Flag(("--no-check",), "", "do not read the script: leave out the findings of paceline check"),
     Flag(("--dry-run",), "", "print what would be started, with each setting and its reason, and start nothing"),
     Flag(
         ("--fail-on",),
@@ -134,7 +135,8 @@ means the same, and the exit code is the same. The script needs no change and ne
   paceline run --nproc-per-node 2 train.py --epochs 3
 
 The ranks are watched without changing what they compute. A card at the end reports, for example, ranks that do not
-synchronize, train on the same data, evaluate padded samples or write the same file, and what was not observed.
+synchronize, train on the same data, evaluate padded samples or write the same file, and what was not observed. The
+script is also read, as by paceline check: a fault that is found both ways is one finding.
 If no rank advances, a card says after about 12 seconds which rank the others wait for, and at which line it is.
 PACELINE_OBSERVE=0 switches that off. Paceline also adds a run directory with the command and its logs, settings that
 make workers on CPUs faster, and, when a rank fails, a card that names the rank, the cause and the line.

@@ -32,6 +32,7 @@ def build_parser() -> argparse.ArgumentParser:
     parser.prog = "paceline run"
     parser.add_argument("--run-dir", type=Path, default=None)
     parser.add_argument("--no-tuning", action="store_true")
+    parser.add_argument("--no-check", action="store_true")
     parser.add_argument("--dry-run", action="store_true")
     parser.add_argument("--fail-on", choices=("error", "warning"), default=None)
     parser.add_argument("--stop-on-hang", action="store_true")
