@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from paceline.check.framework_names import DISTRIBUTED_SAMPLERS, LIGHTNING
 from paceline.check.rank_tests import RankKind
 from paceline.check.script import Loader, Script
-from paceline.syntax.module_index import Class, Function, last_name
+from paceline.syntax.module_index import Class, Function, dotted, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import (
@@ -161,6 +161,7 @@ def _terms(script: Script, node: ast.expr) -> Iterator[ast.expr]:
                 elif binding.kind is Kind.PARAMETER:
                     yield from arguments_for(script, function, binding.name)
         case ast.Attribute():
+            yield from _stored(script, node)
             for value in script.values(node.value):
                 if isinstance(value, Instance):
                     for cls in evaluator.lineage(value.cls):
@@ -190,6 +191,16 @@ def is_run(script: Script, function: Function, depth: int = 8) -> bool:
         if function.name.startswith("__"):
             return any(is_run(script, evaluator.home(call), depth - 1) for call in instantiations(script, function.cls))
     return False
+
+
+def _stored(script: Script, node: ast.Attribute) -> Iterator[ast.expr]:
+    """Values that are assigned, or added, to the same text: `args.seed += rank`."""
+    text = dotted(node)
+    for module in script.program.imports.modules if text and not text.startswith("self.") else ():
+        for target in module.stores_by_attribute.get(node.attr, ()):
+            statement = module.parents[target]
+            if isinstance(statement, ast.Assign | ast.AugAssign) and dotted(target) == text:
+                yield statement.value
 
 
 _ENTRY = frozenset({"main", "record", "command", "hydra_main"})
