@@ -19,6 +19,8 @@ from paceline.syntax.values import (
 )
 
 _NOT_SHOWN = Argument(certain=False, may_be_absent=True)
+_open_questions: set[tuple[ast.AST, object]] = set()
+"""Keys of dictionaries that are being looked for, to end at dictionaries that hold themselves."""
 
 
 def argument(
@@ -76,7 +78,7 @@ def _expanded(evaluator: Evaluates, node: ast.expr, name: str, context: Context 
     """What `**node` gives for a keyword."""
     given: list[Located] = []
     certain, missing = True, False
-    values = sorted(evaluator.values(node, context), key=repr)
+    values = sorted(evaluator.values(node, context), key=_place)
     for value in values:
         each = _NOT_SHOWN
         if isinstance(value, Mapping):
@@ -91,6 +93,12 @@ def _expanded(evaluator: Evaluates, node: ast.expr, name: str, context: Context 
     return Argument(tuple(given), certain, missing)
 
 
+def _place(value: Value) -> tuple[int, int, str]:
+    """Order of values in the source, to give the same answer every time."""
+    node = getattr(value, "node", None) or getattr(value, "call", None)
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0), type(value).__name__
+
+
 def _from_keywords(evaluator: Evaluates, value: Parameter, name: str, context: Context) -> Argument:
     """A keyword that a function takes as `**kwargs` and hands on."""
     arguments = getattr(value.function.node, "args", None)
@@ -102,6 +110,17 @@ def _from_keywords(evaluator: Evaluates, value: Parameter, name: str, context: C
 
 def entry(evaluator: Evaluates, mapping: Mapping, key: object) -> Argument:
     """The value of a key of a dictionary, with what is set later under the variable's name."""
+    question = (mapping.node, key)
+    if question in _open_questions:  # `options = {**options, "a": 1}` in a loop
+        return _NOT_SHOWN
+    _open_questions.add(question)
+    try:
+        return _entry(evaluator, mapping, key)
+    finally:
+        _open_questions.discard(question)
+
+
+def _entry(evaluator: Evaluates, mapping: Mapping, key: object) -> Argument:
     found = _initial(evaluator, mapping, key)
     for located, certain in _changes(evaluator, mapping, key):
         if located is None:
