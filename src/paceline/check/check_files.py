@@ -13,13 +13,12 @@ from pathlib import Path
 import msgspec
 
 from paceline.check.edits import Edit
-from paceline.check.file_check import FileCheck, Located, check_file
+from paceline.check.file_check import FileCheck, FileChecker, Located
 from paceline.check.rule import Rule
 from paceline.check.selection import Selection
 from paceline.check.suppressions import Ignore, unused_ignore
 from paceline.records.findings import by_severity
 from paceline.records.schema import Finding
-from paceline.syntax.local_imports import ParsedFiles
 from paceline.syntax.source_files import python_files
 
 PARALLEL_FROM = 30
@@ -89,10 +88,10 @@ def check_all(
             found.update(part)
             if progress:
                 progress(len(found), len(paths))
-    files = ParsedFiles()
+    checker = FileChecker(rules)
     for path in ordered:  # what no process answered for
         if path not in found:
-            found[path] = check_file(Path(path), files, rules)
+            found[path] = checker.check(Path(path))
             if progress:
                 progress(len(found), len(paths))
     return {path: found[path] for path in ordered}
@@ -112,8 +111,8 @@ def _in_processes(paths: list[str], rules: Sequence[type[Rule]], workers: int) -
 
 
 def _check_chunk(paths: list[str], rules: tuple[type[Rule], ...]) -> dict[str, FileCheck]:
-    files = ParsedFiles()
-    return {path: check_file(Path(path), files, rules) for path in paths}
+    checker = FileChecker(rules)
+    return {path: checker.check(Path(path)) for path in paths}
 
 
 def joined(checks: dict[str, FileCheck], shown: dict[str, str], selection: Selection) -> CheckResult:

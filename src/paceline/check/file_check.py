@@ -11,13 +11,14 @@ from typing import Literal
 
 import msgspec
 
+from paceline.check.distribution_hints import DistributionHints
 from paceline.check.edits import Edit
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 from paceline.check.selection import FAILED
 from paceline.check.suppressions import MARK, Ignore, ignores_in
 from paceline.records.schema import Finding
-from paceline.syntax.local_imports import LocalImports, ParsedFiles
+from paceline.syntax.local_imports import ParsedFiles
 from paceline.syntax.module_index import Module
 from paceline.syntax.notebook_cells import cell_of
 from paceline.syntax.program import Program
@@ -26,11 +27,6 @@ from paceline.syntax.source_files import Source, Unreadable, parse, read_bytes
 State = Literal["distributed", "not distributed", "without torch", "unreadable"]
 TRAINS = re.compile(rb"torch|lightning|accelerate|transformers|deepspeed")
 """Files without any of these words are not parsed."""
-DISTRIBUTES = re.compile(
-    rb"distributed|DataParallel|Accelerator|accelerate|Fabric|lightning|local_rank|LOCAL_RANK|fully_shard|transformers"
-    rb"|horovod|deepspeed|xla"
-)
-"""A script without any of these words, whose own imports have none either, runs in one process."""
 
 
 class Located(msgspec.Struct, frozen=True):
@@ -64,72 +60,48 @@ class FileCheck(msgspec.Struct):
     looked_at: list[str] = []
 
 
-def check_file(path: Path, files: ParsedFiles, rules: Sequence[type[Rule]]) -> FileCheck:
-    """Check one file as a script.
+class FileChecker:
+    """Checks files, each as a script.
 
     Args:
-        path: absolute.
-        files: parsed so far.
         rules: to run.
     """
-    content = read_bytes(path)
-    if isinstance(content, Unreadable):
-        return FileCheck("unreadable", content.reason)
-    if not TRAINS.search(content):
-        return FileCheck("without torch")
-    source = files.source(path) or parse(path, content)
-    if isinstance(source, Unreadable):
-        return FileCheck("unreadable", source.reason)
-    return check_source(source, files, rules, ignores_in(source) if MARK in content else [])
 
+    def __init__(self, rules: Sequence[type[Rule]]) -> None:
+        self._rules = rules
+        self.files = ParsedFiles()
+        self._hints = DistributionHints(self.files)
 
-def check_source(
-    source: Source, files: ParsedFiles, rules: Sequence[type[Rule]], ignores: Sequence[Ignore] = ()
-) -> FileCheck:
-    """Check a parsed file as a script."""
-    try:
-        if not DISTRIBUTES.search(source.text.encode()):
-            distributes, looked_at = _imports_distribute(source, files)
-            if not distributes:
-                return FileCheck("not distributed", ignores=list(ignores), looked_at=looked_at)
-        script = Script(Program(source, files))
-        distributed = script.distributed
-    except RecursionError:
-        return FileCheck("unreadable", "expressions are nested too deeply")
-    except Exception as error:  # noqa: BLE001  # a defect of the engine must not hide the findings in other files
-        return FileCheck("distributed", found=[_failure(source.path, "the engine", error)], ignores=list(ignores))
-    found = [each for rule in rules for each in _run(rule, script)] if distributed else []
-    return FileCheck(
-        "distributed" if distributed else "not distributed",
-        found=found,
-        ignores=list(ignores),
-        looked_at=sorted(script.program.imports.looked_at),
-    )
+    def check(self, path: Path) -> FileCheck:
+        """Check the file at an absolute path."""
+        content = read_bytes(path)
+        if isinstance(content, Unreadable):
+            return FileCheck("unreadable", content.reason)
+        if not TRAINS.search(content):
+            return FileCheck("without torch")
+        source = self.files.source(path) or parse(path, content)
+        if isinstance(source, Unreadable):
+            return FileCheck("unreadable", source.reason)
+        return self.check_source(source, ignores_in(source) if MARK in content else [])
 
-
-def _imports_distribute(source: Source, files: ParsedFiles) -> tuple[bool, list[str]]:
-    """Whether a file that the script imports has one of the words; and the paths that were looked at."""
-    root = Module(source)
-    imports = LocalImports(files, root)
-    for node in ast.walk(source.tree):
-        for name, level in _imported(node):
-            path = imports.path_of(root, name, level)
-            imported = files.source(path) if path is not None else None
-            if imported is not None and DISTRIBUTES.search(imported.text.encode()):
-                return True, []
-    return False, sorted(imports.looked_at)
-
-
-def _imported(node: ast.AST) -> Iterator[tuple[str, int]]:
-    """Modules that an import statement may load, with the number of leading dots."""
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield alias.name, 0
-    elif isinstance(node, ast.ImportFrom):
-        module = node.module or ""
-        yield module, node.level
-        for alias in node.names:
-            yield (f"{module}.{alias.name}" if module else alias.name), node.level
+    def check_source(self, source: Source, ignores: Sequence[Ignore] = ()) -> FileCheck:
+        """Check a parsed file."""
+        check = FileCheck("not distributed", ignores=list(ignores))
+        try:
+            possible, check.looked_at = self._hints.distributes(source)
+            if not possible:
+                return check
+            script = Script(Program(source, self.files))
+            if script.distributed:
+                check.state = "distributed"
+                check.found = [each for rule in self._rules for each in _run(rule, script)]
+            check.looked_at = sorted(script.program.imports.looked_at)
+        except RecursionError:
+            return FileCheck("unreadable", "expressions are nested too deeply")
+        except Exception as error:  # noqa: BLE001  # a defect of the engine must not hide what other files have
+            check.state = "distributed"
+            check.found = [_failure(source.path, "the engine", error)]
+        return check
 
 
 def _run(rule: type[Rule], script: Script) -> Iterator[Located]:
