@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from paceline.syntax.child_nodes import child_nodes
 from paceline.syntax.source_files import Source
 
 FunctionNode = ast.Module | ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
@@ -184,77 +185,115 @@ class Module:
 
 
 class _Indexer:
-    """One pass over the tree, without recursion into deep expressions by hand-written code."""
+    """One pass over the tree, with an explicit stack: chains of calls can be deeper than Python recurses."""
 
     def __init__(self, module: Module) -> None:
         self.module = module
 
     def run(self) -> None:
-        self._visit_children(self.module.source.tree, self.module.body, None)
-
-    def _visit_children(self, node: ast.AST, function: Function, cls: Class | None) -> None:
-        """Index what stands below a node. An explicit stack: chains of calls can be deeper than Python recurses."""
         module = self.module
-        stack: list[tuple[ast.AST, Function, Class | None]] = [(node, function, cls)]
+        parents = module.parents
+        stack: list[tuple[ast.AST, Function, Class | None]] = [(module.source.tree, module.body, None)]
         while stack:
             parent, owner, klass = stack.pop()
             inner: list[tuple[ast.AST, Function, Class | None]] = []
-            for child in ast.iter_child_nodes(parent):
-                module.parents[child] = parent
-                inner.append((child, *self._enter(child, parent, owner, klass)))
-            stack.extend(reversed(inner))
+            for child in child_nodes(parent):
+                parents[child] = parent
+                index = _INDEXED.get(child.__class__)
+                inner.append((child, owner, klass) if index is None else (child, *index(self, child, owner, klass)))
+            inner.reverse()
+            stack += inner
 
-    def _enter(
-        self, node: ast.AST, parent: ast.AST, owner: Function, cls: Class | None
-    ) -> tuple[Function, Class | None]:
-        """Index a node. Returns the function and the class in which its children stand."""
-        module = self.module
-        if isinstance(node, ast.Name):
-            if isinstance(node.ctx, ast.Load) and not (isinstance(parent, ast.Call) and parent.func is node):
-                module.loads_by_name[node.id].append(node)
-        elif isinstance(node, ast.Attribute):
-            if isinstance(node.ctx, ast.Store):
-                module.stores_by_attribute[node.attr].append(node)
-            elif not (isinstance(parent, ast.Call) and parent.func is node):
-                module.loads_by_name[node.attr].append(node)
-        elif isinstance(node, ast.Call):
-            owner.calls.append(node)
-            if name := last_name(node.func):
-                module.calls_by_name[name].append(node)
-        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            made = Function(module, node, None if isinstance(node, ast.Lambda) else cls, owner)
-            module._add(made)
-            if made.cls is not None:
-                made.cls.methods[made.name] = made
-            return made, None
-        elif isinstance(node, ast.ClassDef):
-            klass = Class(module, node, owner)
-            module.classes.append(klass)
-            module._class_of[node] = klass
-            return owner, klass
-        elif isinstance(node, ast.For | ast.AsyncFor | ast.While):
-            owner.loops.append(node)
-        elif isinstance(node, ast.Return):
-            owner.returns.append(node)
-        elif isinstance(node, ast.Yield | ast.YieldFrom):
-            owner.yields = True
-        elif isinstance(node, ast.Global | ast.Nonlocal):
-            owner.global_names.update(node.names)
-        elif isinstance(node, ast.Assign | ast.AnnAssign | ast.AugAssign):
-            self._attributes(node, owner, cls)
+    # Each indexes a node, and returns the function and the class in which its children stand.
+
+    def _name(self, node: ast.Name, owner: Function, cls: Class | None) -> _Around:
+        if isinstance(node.ctx, ast.Load) and not self._is_called(node):
+            self.module.loads_by_name[node.id].append(node)
         return owner, cls
 
-    def _attributes(self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, owner: Function, cls: Class | None) -> None:
-        method_class = owner.cls
+    def _attribute(self, node: ast.Attribute, owner: Function, cls: Class | None) -> _Around:
+        if isinstance(node.ctx, ast.Store):
+            self.module.stores_by_attribute[node.attr].append(node)
+        elif not self._is_called(node):
+            self.module.loads_by_name[node.attr].append(node)
+        return owner, cls
+
+    def _is_called(self, node: ast.expr) -> bool:
+        parent = self.module.parents[node]
+        return parent.__class__ is ast.Call and parent.func is node
+
+    def _call(self, node: ast.Call, owner: Function, cls: Class | None) -> _Around:
+        owner.calls.append(node)
+        if name := last_name(node.func):
+            self.module.calls_by_name[name].append(node)
+        return owner, cls
+
+    def _function(
+        self, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda, owner: Function, cls: Class | None
+    ) -> _Around:
+        made = Function(self.module, node, None if isinstance(node, ast.Lambda) else cls, owner)
+        self.module._add(made)
+        if made.cls is not None:
+            made.cls.methods[made.name] = made
+        return made, None
+
+    def _class(self, node: ast.ClassDef, owner: Function, cls: Class | None) -> _Around:
+        made = Class(self.module, node, owner)
+        self.module.classes.append(made)
+        self.module._class_of[node] = made
+        return owner, made
+
+    def _loop(self, node: ast.For | ast.AsyncFor | ast.While, owner: Function, cls: Class | None) -> _Around:
+        owner.loops.append(node)
+        return owner, cls
+
+    def _return(self, node: ast.Return, owner: Function, cls: Class | None) -> _Around:
+        owner.returns.append(node)
+        return owner, cls
+
+    def _yield(self, node: ast.Yield | ast.YieldFrom, owner: Function, cls: Class | None) -> _Around:
+        owner.yields = True
+        return owner, cls
+
+    def _global(self, node: ast.Global | ast.Nonlocal, owner: Function, cls: Class | None) -> _Around:
+        owner.global_names.update(node.names)
+        return owner, cls
+
+    def _assignment(
+        self, node: ast.Assign | ast.AnnAssign | ast.AugAssign, owner: Function, cls: Class | None
+    ) -> _Around:
         targets = node.targets if isinstance(node, ast.Assign) else [node.target]
         value = None if isinstance(node, ast.AugAssign) else node.value
         for target, path in ((each, path) for top in targets for each, path in _targets(top, ())):
-            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and method_class is not None:
-                first = owner.positional[:1]
-                if first == [target.value.id]:
-                    method_class.attributes[target.attr].append(Assigned(node, value, path))
+            if isinstance(target, ast.Attribute) and isinstance(target.value, ast.Name) and owner.cls is not None:
+                if owner.positional[:1] == [target.value.id]:
+                    owner.cls.attributes[target.attr].append(Assigned(node, value, path))
             elif isinstance(target, ast.Name) and cls is not None:
                 cls.attributes[target.id].append(Assigned(node, value, path))
+        return owner, cls
+
+
+_Around = tuple[Function, Class | None]
+_INDEXED: dict[type[ast.AST], Callable[..., _Around]] = {
+    ast.Name: _Indexer._name,
+    ast.Attribute: _Indexer._attribute,
+    ast.Call: _Indexer._call,
+    ast.FunctionDef: _Indexer._function,
+    ast.AsyncFunctionDef: _Indexer._function,
+    ast.Lambda: _Indexer._function,
+    ast.ClassDef: _Indexer._class,
+    ast.For: _Indexer._loop,
+    ast.AsyncFor: _Indexer._loop,
+    ast.While: _Indexer._loop,
+    ast.Return: _Indexer._return,
+    ast.Yield: _Indexer._yield,
+    ast.YieldFrom: _Indexer._yield,
+    ast.Global: _Indexer._global,
+    ast.Nonlocal: _Indexer._global,
+    ast.Assign: _Indexer._assignment,
+    ast.AnnAssign: _Indexer._assignment,
+    ast.AugAssign: _Indexer._assignment,
+}
 
 
 def _targets(target: ast.expr, path: tuple[int, ...]) -> Iterator[tuple[ast.expr, tuple[int, ...]]]:

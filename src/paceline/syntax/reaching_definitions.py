@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from paceline.syntax.child_nodes import child_nodes
 from paceline.syntax.module_index import Function, targets_of
 
 MAX_ROUNDS = 5
@@ -263,20 +264,26 @@ class ReachingDefinitions:
         stack = [node]
         while stack:
             at = stack.pop()
-            if isinstance(at, ast.Name):
-                if isinstance(at.ctx, ast.Load):
-                    found = environment.get(at.id)
-                    if found is not None:
-                        self.uses[at] = self.uses.get(at, frozenset()) | found
-            elif isinstance(at, ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp):
-                self._comprehension(at, environment)
+            kind = at.__class__
+            if kind is ast.Name:
+                self._use(at, environment)  # type: ignore[arg-type]
+            elif kind in _SCOPES:
+                self._comprehension(at, environment)  # type: ignore[arg-type]
             elif isinstance(at, ast.NamedExpr):
                 self._read(at.value, environment)
                 self._bind(environment, Binding(Kind.VALUE, at.target.id, at, at.value))
             elif isinstance(at, ast.Lambda):
                 stack.extend((*at.args.defaults, *filter(None, at.args.kw_defaults)))
-            else:
-                stack.extend(reversed(list(ast.iter_child_nodes(at))))
+            elif kind is not ast.Constant:
+                inner = child_nodes(at)
+                inner.reverse()
+                stack += inner
+
+    def _use(self, node: ast.Name, environment: Environment) -> None:
+        found = environment.get(node.id)
+        if found is not None and isinstance(node.ctx, ast.Load):
+            known = self.uses.get(node)
+            self.uses[node] = found if known is None else known | found
 
     def _comprehension(
         self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp, environment: Environment
@@ -291,6 +298,9 @@ class ReachingDefinitions:
         for part in (node.key, node.value) if isinstance(node, ast.DictComp) else (node.elt,):
             self._read(part, inside)
         self.local = local
+
+
+_SCOPES = frozenset({ast.ListComp, ast.SetComp, ast.GeneratorExp, ast.DictComp})
 
 
 def _joined(environments: Iterable[Environment]) -> Environment | None:
