@@ -5,9 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
-from paceline.check.framework_names import DISTRIBUTED_SAMPLERS, LIGHTNING
-from paceline.check.rank_tests import RankKind
+from paceline.check.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS, LIGHTNING
+from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.script import Loader, Script
+from paceline.check.training_loops import TrainingLoop
 from paceline.syntax.module_index import Class, Function, dotted, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.reaching_definitions import Kind
@@ -334,3 +335,19 @@ def ways(script: Script, site: CallSite) -> list[Object]:
         if context is not None:
             found.append(Object(site.name, site.node, context))
     return found or [Object(site.name, site.node, None)]
+
+
+def trained_on(script: Script, loader: Loader) -> list[TrainingLoop]:
+    """Training loops of all ranks that certainly take their batches of a loader as it was made.
+
+    A loop that may go over something else is left out: a framework may have put its own loader into the variable.
+    """
+    return [
+        loop
+        for loop in script.trains_on(loader)
+        if script.where(loop.node) is Ranks.ALL
+        and all(
+            isinstance(each, Object) and (each.name in DATA_LOADERS or each.name.startswith("builtins."))
+            for each in script.batches_of(loop)
+        )
+    ]

@@ -39,6 +39,7 @@ from paceline.check.rank_shares import (
     may_depend,
     samplers,
     streamed,
+    trained_on,
     unknown_origin,
 )
 from paceline.check.rank_tests import Ranks
@@ -95,6 +96,19 @@ class NoSampler(Rule):
             model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
             for x, y in loader:
                 accelerator.backward(F.mse_loss(model(x), y))
+                optimizer.step()
+        """,
+        "a loader that a framework replaces": """
+            from opacus import PrivacyEngine
+
+            dist.init_process_group("gloo")
+            loader = DataLoader(Numbers(), batch_size=8)
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            if len(sys.argv) > 1:
+                model, optimizer, loader = PrivacyEngine().make_private(model, optimizer, loader)
+            for x, y in loader:
+                F.mse_loss(model(x), y).backward()
                 optimizer.step()
         """,
         "one device": """
@@ -167,8 +181,7 @@ class NoSampler(Rule):
     def _loaders(self, script: Script) -> Iterator[Violation]:
         reported: set[ast.Call] = set()
         for loader in script.loaders:
-            loops = [loop for loop in script.trains_on(loader) if script.where(loop.node) is Ranks.ALL]
-            if loader.made.call in reported or not loops or has_sampler(script, loader):
+            if loader.made.call in reported or has_sampler(script, loader) or not trained_on(script, loader):
                 continue
             if _is_stream(script, loader) or data_may_differ(script, loader):
                 continue

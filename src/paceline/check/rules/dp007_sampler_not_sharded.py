@@ -27,8 +27,16 @@ from collections.abc import Iterator
 
 from paceline.check.framework_names import RANDOM_SAMPLERS
 from paceline.check.random_streams import Equality, equality, generator_seed, has_generator
-from paceline.check.rank_shares import data_may_differ, is_sampler, may_depend, rank_term, samplers, unknown_origin
-from paceline.check.rank_tests import RankKind, Ranks
+from paceline.check.rank_shares import (
+    data_may_differ,
+    is_sampler,
+    may_depend,
+    rank_term,
+    samplers,
+    trained_on,
+    unknown_origin,
+)
+from paceline.check.rank_tests import RankKind
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Loader, Script
 from paceline.syntax.values import Instance, Object, Value
@@ -135,7 +143,7 @@ class SamplerNotSharded(Rule):
             return
         reported: set[ast.AST] = set()
         for loader in script.loaders:
-            if not any(script.where(loop.node) is Ranks.ALL for loop in script.trains_on(loader)):
+            if not trained_on(script, loader):
                 continue
             found = samplers(script, loader)
             if not found or unknown_origin(script, found) or data_may_differ(script, loader):

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 
 from paceline.check.framework_names import ITERABLE_DATASETS
 from paceline.check.random_streams import Equality, draws, equality
-from paceline.check.rank_shares import may_depend, streamed, unknown_origin
+from paceline.check.rank_shares import may_depend, streamed, trained_on, unknown_origin
 from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Loader, Script
@@ -111,7 +111,7 @@ class IterableNotSharded(Rule):
             return
         reported: set[ast.AST] = set()
         for loader in script.loaders:
-            if not any(script.where(loop.node) is Ranks.ALL for loop in script.trains_on(loader)):
+            if not trained_on(script, loader):
                 continue
             for node, name in _streams(script, loader):
                 if node not in reported:
