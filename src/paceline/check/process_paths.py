@@ -238,3 +238,23 @@ def _in_handler(frame: Frame) -> bool:
         if at is frame.function.node:
             return False
     return False
+
+
+def meeting(first: Path, second: Path) -> tuple[Frame, Frame, int] | None:
+    """Where two paths part: their frames in the function that both take last, and their index."""
+    for index, (one, other) in enumerate(zip(first.frames, second.frames, strict=False)):
+        if one.function is not other.function:
+            return None
+        if one.node is not other.node:
+            return one, other, index
+    return None
+
+
+def runs_before(first: Path, second: Path) -> bool:
+    """Whether the node of one path stands before that of another one, in the function in which the paths part."""
+    found = meeting(first, second)
+    return found is not None and _line(found[0].node) < _line(found[1].node)
+
+
+def _line(node: ast.AST) -> int:
+    return getattr(node, "lineno", 0)

@@ -22,6 +22,7 @@ class Effect(enum.Enum):
     DIRECTORY = "makes the directory"
     COPY = "copies to"
     RENAME = "renames to"
+    READ = "reads"
 
 
 class Naming(enum.Enum):
@@ -55,6 +56,12 @@ _WRITERS = {
     "matplotlib.pyplot.savefig": ("fname", 0), "matplotlib.pyplot.imsave": ("fname", 0),
     "torchvision.utils.save_image": ("fp", 1), "safetensors.torch.save_file": ("filename", 1),
     "safetensors.torch.save_model": ("filename", 1), "soundfile.write": ("file", 0), "torchaudio.save": ("uri", 0),
+}  # fmt: skip
+_READERS = {
+    "torch.load": ("f", 0), "numpy.load": ("file", 0), "numpy.loadtxt": ("fname", 0), "numpy.memmap": ("filename", 0),
+    "pandas.read_csv": ("filepath_or_buffer", 0), "pandas.read_parquet": ("path", 0), "joblib.load": ("filename", 0),
+    "safetensors.torch.load_file": ("filename", 0), "datasets.load_from_disk": ("dataset_path", 0),
+    "os.listdir": ("path", 0),
 }  # fmt: skip
 _METHODS = {"to_csv": "path_or_buf", "to_json": "path_or_buf", "to_pickle": "path", "to_parquet": "path",
             "savefig": "fname", "save_pretrained": "save_directory"}  # fmt: skip
@@ -90,6 +97,23 @@ def writes(script: Script) -> list[Write]:
     ]
     unique = {each.site.node: each for each in found}
     return sorted(unique.values(), key=lambda each: (each.site.module.path, each.site.node.lineno))
+
+
+def reads(script: Script) -> list[Write]:
+    """Calls of a script that read files."""
+    found = [
+        read
+        for name, (keyword, position) in _READERS.items()
+        for read in _with_argument(script, (name,), keyword, position, Effect.READ)
+    ]
+    for site in script.calls(*_OPENERS):
+        path = given(site.node, "file", 0)
+        if path is not None and (given(site.node, "mode", 1) is None or mode_of(script, site.node, 1)[:1] == "r"):
+            found.append(Write(site, Effect.READ, path))
+    for site in script.method_calls("read_text", "read_bytes"):
+        if isinstance(site.node.func, ast.Attribute):
+            found.append(Write(site, Effect.READ, site.node.func.value))
+    return found
 
 
 def _by_function(script: Script) -> Iterator[Write]:

@@ -1,0 +1,207 @@
+"""Ranks read a file that another rank may still be writing.
+
+What it does:
+    Looks for a file that rank 0 writes and that all ranks read later, or a directory that rank 0 makes and that all
+    ranks use, without a collective between the two.
+
+Why is this bad:
+    Nothing makes the other ranks wait. They find no file, the start of a file, or the file of an earlier run. With an
+    earlier file the run goes on with different weights on the ranks.
+
+Repair:
+    `dist.barrier()` between the write and the read, on all ranks.
+
+Known problems:
+    Paths are compared as they are written out in the script. Disks of several nodes need a copy on each node.
+
+References:
+    F94. https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html#save-and-load-checkpoints
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paceline.check.framework_names import COLLECTIVES, DDP
+from paceline.check.process_paths import Path, meeting
+from paceline.check.rank_tests import Ranks
+from paceline.check.rule import Rule, Violation
+from paceline.check.same_file import written_out
+from paceline.check.script import Script
+from paceline.check.written_files import Effect, Write, display, reads, several_processes, writes
+
+_WAITS = ("barrier", "wait_for_everyone", "monitored_barrier", "synchronize", "all_reduce", "broadcast", "prepare",
+          "broadcast_object_list", "all_gather", "all_gather_object", "clip_grad_norm_")  # fmt: skip
+
+
+class ReadBeforeWritten(Rule):
+    """Reads that do not wait for the writer."""
+
+    code, name, topic = "DP077", "read-before-written", "files"
+    faults = ("F94",)
+    severity = "warning"
+    valid = {
+        "a barrier between": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            if dist.get_rank() == 0:
+                torch.save(model.module.state_dict(), "model.pt")
+            dist.barrier()
+            model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))
+        """,
+        "a barrier in the function that saves": """
+            def save(model, path):
+                if dist.get_rank() == 0:
+                    torch.save(model.module.state_dict(), path)
+                dist.barrier()
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            save(model, "model.pt")
+            model.module.load_state_dict(torch.load("model.pt", map_location="cpu"))
+        """,
+        "rank 0 reads its own file": """
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 0:
+                torch.save({}, "model.pt")
+                torch.load("model.pt", map_location="cpu")
+        """,
+        "a checkpoint of an earlier run": """
+            dist.init_process_group("gloo")
+            if os.path.exists("last.pt"):
+                state = torch.load("last.pt", map_location="cpu")
+            if dist.get_rank() == 0:
+                torch.save({}, "last.pt")
+        """,
+    }
+    invalid = {
+        "the best weights after training": """
+            BEST = "best.pt"
+
+            def save(model):
+                torch.save(model.state_dict(), BEST)
+
+            def main():
+                dist.init_process_group("gloo")
+                model = DDP(nn.Linear(2, 1))
+                for epoch in range(3):
+                    if dist.get_rank() == 0:
+                        save(model.module)
+                model.module.load_state_dict(torch.load("best.pt", map_location="cpu"))  # here
+
+            main()
+        """,
+        "a cache that rank 0 makes": """
+            class Cached(Dataset):
+                def __init__(self, path):
+                    self.path = path
+                    if dist.get_rank() == 0:
+                        np.save(self.path, np.zeros(10))
+                    self.data = np.load(self.path)  # here
+
+            dist.init_process_group("gloo")
+            data = Cached(os.path.join("cache", "train.npy"))
+        """,
+        "a directory that rank 0 makes": """
+            dist.init_process_group("gloo")
+            rank = dist.get_rank()
+            if rank == 0:
+                os.makedirs("out", exist_ok=True)
+            torch.save(torch.get_rng_state(), os.path.join("out", f"random-{rank}.pt"))  # here
+        """,
+    }
+
+    def check(self, script: Script) -> Iterator[Violation]:
+        if not several_processes(script):
+            return
+        written = [
+            (write, path)
+            for write in writes(script)
+            if write.effect is not Effect.APPEND
+            for path in script.paths.to(write.site.node)
+            if path.ranks is Ranks.ZERO
+        ]
+        if not written:
+            return
+        users = [*reads(script), *writes(script)]
+        reported: set[ast.AST] = set()
+        for user in users:
+            for path in script.paths.to(user.site.node):
+                found = next(
+                    (each for each, at in written if path.everywhere and _races(script, each, at, user, path)), None
+                )
+                if found is not None and user.site.node not in reported:
+                    reported.add(user.site.node)
+                    yield _violation(found, user)
+
+
+def _violation(write: Write, user: Write) -> Violation:
+    made = "makes the directory" if write.effect is Effect.DIRECTORY else "writes it"
+    return Violation(
+        user.site.node,
+        f"all ranks use {display(user.path)} without waiting for rank 0, which {made} in line {write.site.node.lineno}",
+        "call dist.barrier() on all ranks between the two",
+        evidence={"writer": write.site.node.lineno},
+    )
+
+
+def _races(script: Script, write: Write, at: Path, user: Write, path: Path) -> bool:
+    """Whether all ranks use what rank 0 writes earlier, with nothing between that makes them wait."""
+    if (found := meeting(at, path)) is None or write.site.node is user.site.node:
+        return False
+    first, second, index = found
+    if _end(first.node) >= _line(second.node) or _apart(script, first.node, second.node):
+        return False
+    name, used = written_out(script, write.path, at.context), written_out(script, user.path, path.context)
+    if write.effect is Effect.DIRECTORY:
+        if not used.startswith(name.rstrip("/") + "/"):
+            return False
+    elif name != used or user.effect is not Effect.READ:
+        return False
+    between = [
+        call
+        for frame, low, high in (
+            (first, _line(first.node), _line(second.node)),
+            *((each, _line(each.node), 10**9) for each in at.frames[index + 1 :]),
+            *((each, 0, _line(each.node)) for each in path.frames[index + 1 :]),
+        )
+        for call in frame.function.calls
+        if low <= call.lineno <= high and call is not frame.node and call not in (first.node, second.node)
+    ]
+    return not any(_waits(script, call) for call in between)
+
+
+def _apart(script: Script, first: ast.AST, second: ast.AST) -> bool:
+    """Whether the two stand in different branches of one test."""
+    module = script.function_of(first).module
+    for at in module.ancestors(first):
+        if isinstance(at, ast.If):
+            inside = [at.body if any(first in ast.walk(each) for each in at.body) else at.orelse]
+            others = at.orelse if inside[0] is at.body else at.body
+            if any(second in ast.walk(each) for each in others):
+                return True
+    return False
+
+
+def _waits(script: Script, call: ast.Call) -> bool:
+    """Whether a call makes ranks wait for each other: a collective, DDP around a model, a backward pass."""
+    function = script.function_of(call)
+    reached = [call, *(each.node for each in script.loops.reached_calls(call, function))]
+    for each in reached:
+        if isinstance(each, ast.Call):
+            name = each.func.attr if isinstance(each.func, ast.Attribute) else getattr(each.func, "id", "")
+            if name in _WAITS or "DistributedDataParallel" in name or name == "DDP" or script.loops.is_backward(each):
+                return True
+            names = script.program.callee_names(each)
+            if any(known in DDP or known in COLLECTIVES for known in names):
+                return True
+    return False
+
+
+def _line(node: ast.AST) -> int:
+    return getattr(node, "lineno", 0)
+
+
+def _end(node: ast.AST) -> int:
+    return getattr(node, "end_lineno", 0) or 0
