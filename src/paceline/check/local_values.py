@@ -1,0 +1,433 @@
+"""Values that differ between ranks, and values that are equal on all of them.
+
+A value is local if it comes from this rank's batches, shard of data, clock or file system, and passed no collective on
+its way. Decisions on local values are the common root of hangs and of ranks that drift apart.
+
+`LocalValues.origin` answers for an expression. It follows names, attributes of `self`, arguments, returns and branches:
+a counter that is increased under a local condition is local. Answers lean towards `UNKNOWN`: a value that passes a
+function which cannot be read is not called local.
+"""
+
+from __future__ import annotations
+
+import ast
+from typing import ClassVar
+from weakref import WeakKeyDictionary
+
+from paceline.check import framework_names as names
+from paceline.check import local_tables as tables
+from paceline.check.rank_tests import RankKind, Ranks
+from paceline.check.script import Script
+from paceline.check.synchronized_names import NO_VALUE, SynchronizedNames, may_synchronize
+from paceline.check.value_spread import EQUAL, REDUCED, UNKNOWN, Cause, Origin, Spread, either, joined
+from paceline.syntax import call_arguments
+from paceline.syntax.conditions import conditions
+from paceline.syntax.module_index import Assigned, Class, Function, dotted, last_name
+from paceline.syntax.reaching_definitions import Binding, Kind
+from paceline.syntax.values import (
+    ClassValue,
+    Context,
+    Elements,
+    FunctionValue,
+    Instance,
+    Named,
+    Object,
+    Part,
+    Value,
+)
+
+MAX_STEPS = 1500
+"""Expressions that one question follows."""
+
+
+class LocalValues:
+    """Answers where values come from.
+
+    Args:
+        script: the script.
+    """
+
+    _of_scripts: ClassVar[WeakKeyDictionary[Script, LocalValues]] = WeakKeyDictionary()
+
+    @classmethod
+    def of(cls, script: Script) -> LocalValues:
+        """Those of a script, shared by its rules."""
+        found = cls._of_scripts.get(script)
+        if found is None:
+            found = cls._of_scripts[script] = cls(script)
+        return found
+
+    def __init__(self, script: Script) -> None:
+        self.script = script
+        self.program = script.program
+        self._evaluator = script.program.evaluator
+        self._synchronized = SynchronizedNames(script)
+        self._answers: dict[tuple[ast.AST, Context | None], Origin] = {}
+        self._memo: dict[tuple[object, ...], Origin] = {}
+        self._active: set[tuple[object, ...]] = set()
+        self._training = {id(loop.node) for loop in script.loops.training}
+        self._losses = self._loss_expressions()
+
+    def origin(self, node: ast.expr, context: Context | None = None) -> Origin:
+        """Where an expression comes from."""
+        key = (node, context)
+        if key not in self._answers:
+            self._memo, self._active = {}, set()
+            self._answers[key] = self._of(node, context) or EQUAL
+        return self._answers[key]
+
+    def _loss_expressions(self) -> set[ast.AST]:
+        """Expressions that are bound to names on which `backward` is called: losses of this rank's batch."""
+        found: set[ast.AST] = set()
+        for loop in self.script.loops.training:
+            for each in loop.backwards:
+                call = each.node
+                assert isinstance(call, ast.Call)
+                parts = [*call.args, call.func.value] if isinstance(call.func, ast.Attribute) else call.args
+                for name in (at for part in parts for at in ast.walk(part) if isinstance(at, ast.Name)):
+                    for binding, _ in self._evaluator.bindings(name):
+                        if isinstance(binding.value, ast.Call) and "loss" in name.id.lower():
+                            found.add(binding.value)
+        return found
+
+    # Expressions. None: the value depends on itself, which says nothing.
+
+    def _of(self, node: ast.expr | None, context: Context | None, path: tuple[int, ...] = ()) -> Origin | None:
+        if node is None:
+            return EQUAL
+        key = (node, context, path)
+        if key in self._memo:
+            return self._memo[key]
+        if key in self._active:
+            return None
+        if len(self._memo) > MAX_STEPS or len(self._active) > 80:
+            return UNKNOWN
+        self._active.add(key)
+        try:
+            found = self._evaluate(node, context, path)
+        finally:
+            self._active.discard(key)
+        if node in self._losses and found is not None and found.spread in (Spread.UNKNOWN, Spread.EQUAL):
+            found = Origin(Spread.LOCAL, Cause.DATA, node)
+        if found is not None:
+            self._memo[key] = found
+        return found
+
+    def _evaluate(self, node: ast.expr, context: Context | None, path: tuple[int, ...]) -> Origin | None:
+        match node:
+            case ast.Constant() | ast.Lambda():
+                return EQUAL
+            case ast.Tuple() | ast.List() if path and 0 <= path[0] < len(node.elts):
+                return self._of(node.elts[path[0]], context, path[1:])
+            case ast.Name():
+                return self._name(node, context, path)
+            case ast.Attribute():
+                return self._attribute(node, context)
+            case ast.Call():
+                return self._call(node, context, path)
+            case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
+                return UNKNOWN
+            case ast.IfExp():
+                test = self._of(node.test, context)
+                if test is not None and test.local:
+                    return test
+                return either([self._of(node.body, context, path), self._of(node.orelse, context, path)])
+            case ast.Subscript():
+                return self._subscript(node, context)
+        return joined(
+            [self._of(each, context) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
+            + [self._of(each.iter, context) for each in getattr(node, "generators", ())]
+        )
+
+    def _subscript(self, node: ast.Subscript, context: Context | None) -> Origin | None:
+        if isinstance(node.value, ast.Attribute) and node.value.attr in tables.SHAPES:
+            return EQUAL
+        if self.script.ranks.kind(node, context) is not RankKind.NONE:
+            return Origin(Spread.LOCAL, Cause.RANK, node)
+        value = self._of(node.value, context)
+        if value is not None and value.spread is Spread.REDUCED:
+            return value
+        parts = [node.slice, *ast.iter_child_nodes(node.slice)]
+        if any(self._is_rank(each, context) for each in parts if isinstance(each, ast.expr)):
+            return Origin(Spread.LOCAL, Cause.DATA, node)
+        return joined([value, self._of(node.slice, context) if not isinstance(node.slice, ast.Slice) else EQUAL])
+
+    def _is_rank(self, node: ast.expr, context: Context | None) -> bool:
+        return any(
+            isinstance(each, ast.expr) and self.script.ranks.kind(each, context) is not RankKind.NONE
+            for each in ast.walk(node)
+            if isinstance(each, ast.Name | ast.Attribute | ast.Call)
+        )
+
+    # Names
+
+    def _name(self, node: ast.Name, context: Context | None, path: tuple[int, ...]) -> Origin | None:
+        if self.script.ranks.kind(node, context) is not RankKind.NONE:
+            return Origin(Spread.LOCAL, Cause.RANK, node)
+        function = self._evaluator.home(node)
+        if self._synchronized.before(node):
+            return REDUCED
+        bindings = self._evaluator.bindings(node)
+        if not bindings:
+            return EQUAL
+        several = len(bindings) > 1 or any(isinstance(each.node, ast.AugAssign) for each, _ in bindings)
+        found = []
+        for binding, at in bindings:
+            inner = context if at is function else _context_of(at, context)
+            origin = self._bound(binding, at, inner, path)
+            if several and binding.kind is Kind.VALUE:
+                origin = self._under_conditions(origin, at, binding.node, inner, node)
+            found.append(origin)
+        return either(found)
+
+    def _under_conditions(
+        self, origin: Origin | None, function: Function, node: ast.AST, context: Context | None, use: ast.AST
+    ) -> Origin | None:
+        """A value that is chosen by a local test is local, unless the use stands under the same test."""
+        if origin is not None and origin.spread in (Spread.LOCAL, Spread.REDUCED):
+            return origin
+        around_use = {each.test for each in conditions(function.module, use)}
+        for condition in conditions(function.module, node):
+            if condition.test in around_use or self.script.ranks.test(condition.test) is not Ranks.ALL:
+                continue
+            test = self._of(condition.test, context)
+            if test is not None and test.local and test.cause is not Cause.RANK:
+                return test
+        return origin
+
+    def _bound(
+        self, binding: Binding, function: Function, context: Context | None, path: tuple[int, ...]
+    ) -> Origin | None:
+        match binding.kind:
+            case Kind.VALUE if binding.value is not None:
+                return self._of(binding.value, context, (*binding.path, *path))
+            case Kind.ELEMENT if binding.value is not None:
+                return self._element(binding, context)
+            case Kind.PARAMETER:
+                return self._parameter(function, binding.name, context, path)
+            case Kind.IMPORT | Kind.DEFINITION:
+                return EQUAL
+        return UNKNOWN
+
+    def _element(self, binding: Binding, context: Context | None) -> Origin | None:
+        iterable, path = binding.value, binding.path
+        assert iterable is not None
+        if isinstance(iterable, ast.Call):
+            callees = self.program.callee_names(iterable)
+            if "builtins.enumerate" in callees and path[:1] == (0,):
+                return EQUAL
+            if "builtins.range" in callees or any("trange" in each for each in callees):
+                arguments = [self._of(each, context) for each in iterable.args]
+                found = joined(arguments)
+                if found is not None and found.cause is Cause.RANK:
+                    return Origin(Spread.LOCAL, Cause.DATA, iterable)
+                return found
+        if id(binding.node) in self._training:
+            return Origin(Spread.LOCAL, Cause.DATA, iterable)
+        return either([self._batches(each, iterable, context) for each in self._evaluator.iterated(iterable, context)])
+
+    def _batches(self, value: Value, iterable: ast.expr, context: Context | None) -> Origin | None:
+        """Elements of what a loop goes over."""
+        if isinstance(value, Elements):
+            return joined([self._of(each, value.context) for each in value.node.elts])
+        if isinstance(value, Object):
+            if value.name in names.DATA_LOADERS:
+                return self._loader(value)
+            if value.name.endswith(("setup_dataloaders", "prepare_data_loader")):
+                return Origin(Spread.LOCAL, Cause.DATA, iterable)
+            if not value.name.startswith(tables.RANDOM):
+                return self._of(value.call, value.context)
+        if isinstance(value, Part) and isinstance(value.base, Object) and value.base.name.endswith(".prepare"):
+            return Origin(Spread.LOCAL, Cause.DATA, iterable)
+        return UNKNOWN
+
+    def _loader(self, loader: Object) -> Origin | None:
+        """Batches of a loader are local if its sampler or data set has the rank in it."""
+        for name, position in (("sampler", 3), ("batch_sampler", 4), ("dataset", 0)):
+            argument = self.program.argument(loader, name, position)
+            for value in self._evaluator.all_of(argument.given):
+                if isinstance(value, Object) and value.name in names.DISTRIBUTED_SAMPLERS:
+                    return Origin(Spread.LOCAL, Cause.DATA, loader.call)
+            for each in argument.given:
+                found = self._of(each.node, each.context)
+                if found is not None and found.local and found.cause in (Cause.DATA, Cause.RANK):
+                    return Origin(Spread.LOCAL, Cause.DATA, loader.call)
+        return UNKNOWN
+
+    def _parameter(
+        self, function: Function, name: str, context: Context | None, path: tuple[int, ...]
+    ) -> Origin | None:
+        if context is not None and context.function is function and context.call is not None:
+            return self._given(function, name, context, path)
+        sites = self._evaluator.call_sites(function)
+        if not sites or self._evaluator.escapes(function):
+            return UNKNOWN
+        found = []
+        for _, call in sites:
+            receiver = Instance(function.cls) if function.cls is not None else None
+            inner = self._evaluator.context(function, call, None, receiver)
+            found.append(self._given(function, name, inner, path) if inner is not None else UNKNOWN)
+        return either(found)
+
+    def _given(self, function: Function, name: str, context: Context, path: tuple[int, ...]) -> Origin | None:
+        if function.positional[:1] == [name] and context.receiver is not None:
+            return EQUAL
+        argument = call_arguments.of_parameter(self._evaluator, function, name, context)
+        if not argument.certain:
+            return UNKNOWN
+        found = [self._of(each.node, each.context, path) for each in argument.given]
+        if argument.absent or argument.may_be_absent:
+            found.append(self._of(function.default(name), None))
+        return either(found)
+
+    # Attributes
+
+    def _attribute(self, node: ast.Attribute, context: Context | None) -> Origin | None:
+        if node.attr in tables.SHAPES:
+            return EQUAL
+        if self.script.ranks.kind(node, context) is not RankKind.NONE:
+            return Origin(Spread.LOCAL, Cause.RANK, node)
+        if self._synchronized.before(node):
+            return REDUCED
+        found = []
+        for base in self.program.values(node.value, context):
+            if isinstance(base, Instance):
+                found.append(self._member(base, node.attr))
+            elif isinstance(base, Named):
+                found.append(EQUAL)
+        if found:
+            return either(found)
+        base_origin = self._of(node.value, context)
+        return base_origin if base_origin is None or base_origin.spread is not Spread.EQUAL else UNKNOWN
+
+    def _member(self, base: Instance, name: str) -> Origin | None:
+        found: list[Origin | None] = []
+        for cls in self._evaluator.lineage(base.cls):
+            if name in cls.methods:
+                method = cls.methods[name]
+                return self._returned(method, self._evaluator.context(method, None, None, base), ())
+            if self._synchronized.member(cls, name):
+                return REDUCED
+            found += [self._assigned(each, cls) for each in cls.attributes.get(name, ())]
+        return either(found) if found else UNKNOWN
+
+    def _assigned(self, assigned: Assigned, cls: Class) -> Origin | None:
+        value = assigned.node.value if isinstance(assigned.node, ast.AugAssign) else assigned.value
+        if value is None:
+            return UNKNOWN
+        function = self._evaluator.home(assigned.node)
+        origin = self._of(value, None, assigned.path)
+        return self._under_conditions(origin, function, assigned.node, None, cls.node)
+
+    # Calls
+
+    def _call(self, node: ast.Call, context: Context | None, path: tuple[int, ...]) -> Origin | None:
+        if self.script.ranks.kind(node, context) is not RankKind.NONE:
+            return Origin(Spread.LOCAL, Cause.RANK, node)
+        if may_synchronize(last_name(node.func)):
+            return REDUCED
+        values = self.program.values(node.func, context)
+        functions = [each for each in values if isinstance(each, FunctionValue)]
+        if functions:
+            return either([self._script_function(each, node, context, path) for each in functions])
+        called = {each.name for each in values if isinstance(each, Named)}
+        if called:
+            return self._named(called, node, context)
+        if isinstance(node.func, ast.Attribute):
+            return self._method(node, node.func, context)
+        if any(isinstance(each, ClassValue) for each in values):
+            return UNKNOWN
+        known = all(isinstance(each, Object | Instance) for each in values) and values
+        if known or last_name(node.func) in tables.MODULES:
+            return self._arguments(node, context)
+        return UNKNOWN
+
+    def _script_function(
+        self, callee: FunctionValue, node: ast.Call, context: Context | None, path: tuple[int, ...]
+    ) -> Origin | None:
+        inner = self._evaluator.context(callee.function, node, context, callee.receiver)
+        found = self._returned(callee.function, inner, path)
+        if found is not None and found.local and self._synchronized.function(callee.function):
+            return UNKNOWN  # it may return what it reduced
+        return found
+
+    def _returned(self, function: Function, context: Context | None, path: tuple[int, ...]) -> Origin | None:
+        if isinstance(function.node, ast.Lambda):
+            return self._of(function.node.body, context, path)
+        if function.yields:
+            return UNKNOWN
+        found = []
+        for statement in function.returns:
+            origin = self._of(statement.value, context, path)
+            found.append(self._under_conditions(origin, function, statement, context, function.node))
+        return either(found) if found else EQUAL
+
+    def _named(self, called: set[str], node: ast.Call, context: Context | None) -> Origin | None:
+        if called & tables.CLOCKS:
+            return Origin(Spread.LOCAL, Cause.CLOCK, node)
+        if called & tables.FILES:
+            return Origin(Spread.LOCAL, Cause.FILES, node)
+        if called & {"builtins.len", "builtins.isinstance", "builtins.hasattr", "builtins.print"}:
+            return EQUAL
+        if called & {"builtins.next"}:
+            return self._next(node, context)
+        if called & set(names.CLIPS):
+            return REDUCED
+        if called & set(names.DISTRIBUTED_SAMPLERS):
+            return Origin(Spread.LOCAL, Cause.DATA, node)
+        if called & set(names.COLLECTIVES):
+            return REDUCED if not called & NO_VALUE else EQUAL
+        unreadable = (*tables.UNREADABLE, *tables.RANDOM, *names.DATA_LOADERS)
+        if any(each.startswith(unreadable) for each in called):
+            return UNKNOWN
+        if called & tables.SHARDS:
+            found = joined([self._of(each, context) for each in node.args])
+            return Origin(Spread.LOCAL, Cause.DATA, node) if found and found.cause is Cause.RANK else found
+        return self._arguments(node, context) if all(each.startswith(tables.PURE) for each in called) else UNKNOWN
+
+    def _next(self, node: ast.Call, context: Context | None) -> Origin | None:
+        if not node.args:
+            return UNKNOWN
+        found = self._evaluator.iterated(node.args[0], context)
+        origin = either([self._batches(each, node, context) for each in found])
+        if (
+            origin is not None
+            and origin.spread is Spread.UNKNOWN
+            and any(node in loop for loop in self.script.loops.training)
+        ):
+            return Origin(Spread.LOCAL, Cause.DATA, node)
+        return origin
+
+    def _method(self, node: ast.Call, func: ast.Attribute, context: Context | None) -> Origin | None:
+        if func.attr in tables.SIZES:
+            return EQUAL
+        if func.attr in tables.FILE_METHODS and not isinstance(func.value, ast.Constant):
+            return Origin(Spread.LOCAL, Cause.FILES, node)
+        if func.attr == "compute":
+            return UNKNOWN  # metrics of torchmetrics reduce in it
+        if self.script.is_wrapped(func, context) or self.script.is_inner(func, context):
+            return self._arguments(node, context)
+        receiver = self._of(func.value, context)
+        if receiver is not None and receiver.spread in (Spread.LOCAL, Spread.REDUCED):
+            return receiver if receiver.cause is not Cause.RANK else UNKNOWN
+        if func.attr in tables.MODULES or (dotted(func).startswith("self.") and func.attr.endswith(tables.MODULES)):
+            return self._arguments(node, context)
+        values = self.program.values(func, context)
+        if values and all(isinstance(each, Instance) for each in values):
+            return self._arguments(node, context)
+        if values and all(isinstance(each, Object) and each.name.startswith("torch.nn.") for each in values):
+            return self._arguments(node, context)
+        return receiver if receiver is not None and receiver.spread is Spread.EQUAL and not node.args else UNKNOWN
+
+    def _arguments(self, node: ast.Call, context: Context | None) -> Origin | None:
+        """Of a function without side effects: as local as its arguments; the rank in one chooses a device."""
+        found = [self._of(each.value if isinstance(each, ast.Starred) else each, context) for each in node.args]
+        found += [self._of(each.value, context) for each in node.keywords if each.arg not in ("device", "dtype")]
+        return joined([each for each in found if each is None or each.cause is not Cause.RANK])
+
+
+def _context_of(function: Function, context: Context | None) -> Context | None:
+    at = context
+    while at is not None and at.function is not function:
+        at = at.outer
+    return at

@@ -1,0 +1,119 @@
+"""Which values differ between ranks."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from paceline.check.local_values import LocalValues
+from paceline.check.value_spread import Cause, Spread
+from tests.check.rule_cases import script_of
+
+TRAINING = """
+dist.init_process_group("gloo")
+rank, world = dist.get_rank(), dist.get_world_size()
+data = Numbers()
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+model = DDP(nn.Linear(2, 1))
+
+def mean_of(value):
+    dist.all_reduce(value)
+    return value / dist.get_world_size()
+
+def double(value):
+    return 2 * value
+
+class Meter:
+    def __init__(self):
+        self.total, self.count = 0.0, 0
+
+    def update(self, value):
+        self.total += value
+        self.count += 1
+
+    @property
+    def average(self):
+        return self.total / self.count
+
+meter = Meter()
+steps = taken = 0
+best = 0.0
+for step, (x, y) in enumerate(loader):
+    loss = F.mse_loss(model(x), y)
+    loss.backward()
+    meter.update(loss.item())
+    if loss.item() < 1:
+        taken += 1
+    steps += 1
+    reduced = loss.detach()
+    dist.all_reduce(reduced)
+    best = max(best, loss.item())
+    probe(QUESTION)
+"""
+
+
+def origin_of(question: str):
+    script = script_of(TRAINING.replace("QUESTION", question))
+    (call,) = script.program.root.calls_by_name["probe"]
+    assert isinstance(call, ast.Call)
+    return LocalValues.of(script).origin(call.args[0])
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "loss",
+        "loss.item() < 0.1",
+        "double(loss)",
+        "float('inf') if loss < 1 else 0.0",
+        "meter.average",
+        "best",
+        "data.x[rank::world].mean()",
+        "not torch.isfinite(loss)",
+        "loss.item() / unknown_number",
+    ],
+)
+def test_values_of_the_batch_are_local(question: str):
+    found = origin_of(question)
+
+    assert found.spread is Spread.LOCAL
+    assert found.cause is Cause.DATA
+
+
+@pytest.mark.parametrize(
+    "question", ["step", "steps", "len(loader)", "x.shape[0]", "world", "1 if steps > 3 else 2", "math_pi == 3.14", "3"]
+)
+def test_counts_are_not_local(question: str):
+    assert origin_of(question).spread in (Spread.EQUAL, Spread.UNKNOWN)
+
+
+@pytest.mark.parametrize(
+    "question",
+    ["reduced", "reduced / world", "mean_of(loss)", "unknown_reduce(loss)", "accelerator.gather_for_metrics(loss)"],
+)
+def test_values_that_passed_a_collective_are_not_local(question: str):
+    assert origin_of(question).spread in (Spread.REDUCED, Spread.UNKNOWN)
+
+
+def test_a_counter_under_a_local_condition_is_local():
+    assert origin_of("taken").spread is Spread.LOCAL
+
+
+@pytest.mark.parametrize(
+    ("question", "cause"),
+    [
+        ("time.time() - 3 > 10", Cause.CLOCK),
+        ("os.path.exists('a')", Cause.FILES),
+        ("rank == 0", Cause.RANK),
+    ],
+)
+def test_the_cause_of_a_local_value_is_known(question: str, cause: Cause):
+    found = origin_of(question)
+
+    assert found.spread is Spread.LOCAL
+    assert found.cause is cause
+
+
+def test_a_value_of_an_unknown_function_is_unknown():
+    assert origin_of("unknown(loss)").spread is Spread.UNKNOWN
