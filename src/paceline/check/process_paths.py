@@ -253,8 +253,10 @@ def meeting(first: Path, second: Path) -> tuple[Frame, Frame, int] | None:
 def runs_before(first: Path, second: Path) -> bool:
     """Whether the node of one path stands before that of another one, in the function in which the paths part."""
     found = meeting(first, second)
-    return found is not None and _line(found[0].node) < _line(found[1].node)
+    return found is not None and _position(found[0].node) < _position(found[1].node)
 
 
-def _line(node: ast.AST) -> int:
-    return getattr(node, "lineno", 0)
+def _position(node: ast.AST) -> tuple[int, int, int, int]:
+    """Where a node begins, and of nodes that begin together the inner one first: `Trainer().fit()`."""
+    at = tuple(getattr(node, name, 0) or 0 for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"))
+    return at[0], at[1], at[2], at[3]

@@ -1,0 +1,176 @@
+"""A state dict of the DDP wrapper is loaded into the model without the wrapper.
+
+What it does:
+    Looks for a file that holds `state_dict()` of a model in DDP and is loaded into a model that is not wrapped.
+
+Why is this bad:
+    Each key of the wrapper's state dict starts with `module.`. A load into the bare model fails, or, with
+    `strict=False`, loads nothing at all and says nothing.
+
+Repair:
+    Save `model.module.state_dict()`.
+
+Known problems:
+    A script that handles the prefix in any way is left alone. Files that other scripts read are not seen.
+
+References:
+    F96. https://docs.pytorch.org/docs/stable/generated/torch.nn.parallel.DistributedDataParallel.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paceline.check.framework_names import DDP
+from paceline.check.rule import Rule, Violation
+from paceline.check.same_file import written_out
+from paceline.check.script import Script
+from paceline.check.written_files import given
+from paceline.syntax.module_index import last_name
+from paceline.syntax.values import Context, Instance, Literal, Located, Object
+
+_HANDLES = ("consume_prefix_in_state_dict_if_present", "module.", "lstrip", "removeprefix")
+
+
+class WrapperKeys(Rule):
+    """Keys that start with `module.`."""
+
+    code, name, topic = "DP079", "wrapper-keys", "files"
+    faults = ("F96",)
+    severity = "error"
+    valid = {
+        "the state dict of the inner model": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            torch.save(model.module.state_dict(), "model.pt")
+            tuned = nn.Linear(2, 1)
+            tuned.load_state_dict(torch.load("model.pt", map_location="cpu"), strict=False)
+        """,
+        "into a wrapper": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            torch.save({"model": model.state_dict()}, "model.pt")
+            model.load_state_dict(torch.load("model.pt", map_location="cpu")["model"])
+        """,
+        "the prefix is removed": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            torch.save(model.state_dict(), "model.pt")
+            tuned = nn.Linear(2, 1)
+            state = torch.load("model.pt", map_location="cpu")
+            tuned.load_state_dict({key.replace("module.", ""): value for key, value in state.items()})
+        """,
+    }
+    invalid = {
+        "not strict": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            torch.save(model.state_dict(), "model.pt")
+            tuned = nn.Linear(2, 1)
+            tuned.load_state_dict(torch.load("model.pt", map_location="cpu"), strict=False)  # here
+        """,
+        "in functions, with other entries": """
+            def save(model, epoch):
+                torch.save({"model": model.state_dict(), "epoch": epoch}, "last.pt")
+
+            def resume():
+                net = nn.Linear(2, 1)
+                checkpoint = torch.load("last.pt", map_location="cpu")
+                net.load_state_dict(checkpoint["model"])  # here
+                return DDP(net), checkpoint["epoch"]
+
+            dist.init_process_group("gloo")
+            model, epoch = resume() if os.path.exists("last.pt") else (DDP(nn.Linear(2, 1)), 0)
+            save(model, epoch + 1)
+        """,
+    }
+
+    def check(self, script: Script) -> Iterator[Violation]:
+        if not script.wrappers or any(_handles(module.source.text) for module in script.program.imports.modules):
+            return
+        files = dict(_saved(script))
+        for site in script.method_calls("load_state_dict"):
+            for context in _contexts(script, site.node):
+                line = next((files[each] for each in _loaded(script, site.node, context) if each in files), None)
+                if line is None or not _is_bare(script, site.node, context):
+                    continue
+                loose = script.literals(site.node, "strict", 1) == {False}
+                yield Violation(
+                    site.node,
+                    f"the file holds the state dict of the DDP wrapper (line {line}), whose keys start with `module.`; "
+                    + ("with strict=False nothing is loaded" if loose else "the load fails"),
+                    "save model.module.state_dict()",
+                )
+                break
+
+
+def _handles(text: str) -> bool:
+    """Whether a file does something about the prefix itself; `model.module.state_dict()` is no such thing."""
+    return any(f'"{part}' in text or f"'{part}" in text or f"{part}(" in text for part in _HANDLES)
+
+
+def _contexts(script: Script, node: ast.AST) -> list[Context | None]:
+    found: list[Context | None] = []
+    for path in script.paths.to(node):
+        if path.context not in found:
+            found.append(path.context)
+    return found or [None]
+
+
+def _saved(script: Script) -> Iterator[tuple[str, int]]:
+    """Files that hold the state dict of a wrapper, with the line of the save."""
+    for site in script.calls("torch.save"):
+        saved, path = given(site.node, "obj", 0), given(site.node, "f", 1)
+        if saved is None or path is None:
+            continue
+        for context in _contexts(script, site.node):
+            if _holds_wrapper_keys(script, saved, context):
+                yield written_out(script, path, context), site.node.lineno
+
+
+def _holds_wrapper_keys(script: Script, saved: ast.expr, context: Context | None) -> bool:
+    states = [each for each in script.origins.of(saved, context) if _is_state_dict(each.node)]
+    wrapped = [each for each in states if _of_wrapper(script, each)]
+    models = [each for each in states if _of_wrapper(script, each) or _is_model(script, each)]
+    return bool(wrapped) and len(models) == len(wrapped)
+
+
+def _is_state_dict(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict"
+
+
+def _of_wrapper(script: Script, each: Located) -> bool:
+    assert isinstance(each.node, ast.Call)
+    assert isinstance(each.node.func, ast.Attribute)
+    receiver = each.node.func.value
+    values = script.values(receiver, each.context)
+    return bool(values) and len(script.program.objects(receiver, DDP, each.context)) == len(values)
+
+
+def _is_model(script: Script, each: Located) -> bool:
+    assert isinstance(each.node, ast.Call)
+    assert isinstance(each.node.func, ast.Attribute)
+    return script.is_inner(each.node.func.value, each.context)
+
+
+def _loaded(script: Script, call: ast.Call, context: Context | None) -> Iterator[str]:
+    """Files from which the state comes."""
+    state = given(call, "state_dict", 0)
+    for each in script.origins.of(state, context) if state is not None else ():
+        if isinstance(each.node, ast.Call) and last_name(each.node.func) == "load":
+            path = given(each.node, "f", 0)
+            if path is not None:
+                yield written_out(script, path, each.context)
+
+
+def _is_bare(script: Script, call: ast.Call, context: Context | None) -> bool:
+    """Whether the model that loads certainly is in no wrapper at this place."""
+    assert isinstance(call.func, ast.Attribute)
+    values = script.values(call.func.value, context)
+    return bool(values) and all(
+        (isinstance(each, Instance) or (isinstance(each, Object) and each.name.startswith("torch.nn.")))
+        and not (isinstance(each, Object) and each.name in DDP)
+        and each != Literal(None)
+        for each in values
+    )
