@@ -7,10 +7,11 @@ import enum
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from paceline.check.rank_shares import is_run, rank_term, terms_of
+from paceline.check.rank_shares import arguments_for, is_run, rank_term, terms_of
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.script import Script
 from paceline.syntax.program import CallSite
+from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import Literal, Object
 
 _TORCH, _NUMPY, _PYTHON = "torch", "numpy", "random"
@@ -92,9 +93,24 @@ def seedings(script: Script) -> list[Seeding]:
         for site in script.calls(name):
             given = script.argument(site.node, "seed", 0).given
             node = given[0].node if given else None
-            if is_run(script, site.function):
-                found.append(Seeding(site, libraries, rank_term(script, node), node is None or _random(script, node)))
+            if not is_run(script, site.function):
+                continue
+            for seed in _seeds(script, node):
+                found.append(Seeding(site, libraries, rank_term(script, seed), seed is None or _random(script, seed)))
     return sorted(found, key=lambda each: each.site.node.lineno)
+
+
+def _seeds(script: Script, node: ast.expr | None, depth: int = 3) -> Iterator[ast.expr | None]:
+    """Seeds that a function of the script is called with: `set_seed(3)` and `set_seed(3 + rank)`."""
+    given: list[ast.expr] = []
+    if isinstance(node, ast.Name) and depth:
+        for binding, function in script.program.evaluator.bindings(node):
+            if binding.kind is Kind.PARAMETER:
+                given += arguments_for(script, function, binding.name, default=False)
+    if not given:
+        yield node
+    for each in given:
+        yield from _seeds(script, each, depth - 1)
 
 
 _SOURCES = ("time.", "os.getpid", "os.urandom", "secrets.", "random.", "numpy.random.", "torch.seed", "datetime.",
@@ -134,6 +150,14 @@ def equality(script: Script, library: str) -> Equality:
     if any(_seeds_unseen(script)):
         return Equality.UNKNOWN
     return Equality.EQUAL if found else Equality.UNSEEDED
+
+
+def never_equal(script: Script, library: str) -> bool:
+    """Whether no call gives the global generator of a library the same state on all ranks, at any time."""
+    found = [each for each in seedings(script) if library in each.libraries]
+    if any(_seeds_unseen(script)):
+        return False
+    return all(each.random or each.kind in (RankKind.GLOBAL, RankKind.LOCAL) for each in found)
 
 
 def equal_seed(script: Script, library: str) -> Seeding | None:
@@ -203,6 +227,18 @@ def _seeded_later(script: Script, node: ast.expr) -> ast.expr | None:
         if wanted & found and site.node.args:
             return site.node.args[0]
     return None
+
+
+def generator_of(script: Script, call: ast.Call) -> Object | None:
+    """The generator object whose method is called: `rng` of `rng.permutation(n)`."""
+    receiver = call.func.value if isinstance(call.func, ast.Attribute) else None
+    for value in script.values(receiver):
+        if isinstance(value, Object) and value.name in _GENERATORS:
+            return value
+    return None
+
+
+_GENERATORS = ("numpy.random.default_rng", "numpy.random.RandomState", "random.Random")
 
 
 def has_generator(script: Script, call: ast.Call | Object) -> bool:

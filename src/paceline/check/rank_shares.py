@@ -109,7 +109,7 @@ def _names_rank(node: ast.AST) -> bool:
     return False
 
 
-def arguments_for(script: Script, function: Function, name: str) -> list[ast.expr]:
+def arguments_for(script: Script, function: Function, name: str, *, default: bool = True) -> list[ast.expr]:
     """Expressions that calls give for a parameter, and its default."""
     found = []
     for _, call in script.program.evaluator.call_sites(function):
@@ -117,8 +117,8 @@ def arguments_for(script: Script, function: Function, name: str) -> list[ast.exp
         if position is not None and function.cls is not None:
             position -= 1
         found += [each.node for each in script.argument(call, name, position).given]
-    default = function.default(name)
-    return [*found, default] if default is not None else found
+    usual = function.default(name) if default or not found else None
+    return [*found, usual] if usual is not None else found
 
 
 def rank_term(script: Script, node: ast.expr | None, depth: int = 8) -> RankKind:
