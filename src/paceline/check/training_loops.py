@@ -147,6 +147,12 @@ class Loops:
         """
         yield from self._reached(node, function, (), {function} if node is function.node else set())
 
+    def called(self, call: ast.Call) -> Iterator[Reached]:
+        """A call, and the calls that run within the functions that it calls."""
+        yield Reached(call, self.program.evaluator.home(call))
+        for callee, _ in self.program.evaluator.callees(call):
+            yield from self.reached_calls(callee.node, callee)
+
     def _reached(
         self, node: ast.AST, function: Function, path: tuple[ast.Call, ...], seen: set[Function]
     ) -> Iterator[Reached]:

@@ -186,9 +186,8 @@ def _apart(script: Script, first: ast.AST, second: ast.AST) -> bool:
 
 def _waits(script: Script, call: ast.Call) -> bool:
     """Whether a call makes ranks wait for each other: a collective, DDP around a model, a backward pass."""
-    function = script.function_of(call)
-    reached = [call, *(each.node for each in script.loops.reached_calls(call, function))]
-    for each in reached:
+    for reached in script.loops.called(call):
+        each = reached.node
         if isinstance(each, ast.Call):
             name = each.func.attr if isinstance(each.func, ast.Attribute) else getattr(each.func, "id", "")
             if name in _WAITS or "DistributedDataParallel" in name or name == "DDP" or script.loops.is_backward(each):

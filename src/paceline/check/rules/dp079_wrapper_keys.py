@@ -28,7 +28,7 @@ from paceline.check.same_file import written_out
 from paceline.check.script import Script
 from paceline.check.written_files import given
 from paceline.syntax.module_index import last_name
-from paceline.syntax.values import Context, Instance, Literal, Located, Object
+from paceline.syntax.values import Context, Instance, Located, Object
 
 _HANDLES = ("consume_prefix_in_state_dict_if_present", "module.", "lstrip", "removeprefix")
 
@@ -171,6 +171,5 @@ def _is_bare(script: Script, call: ast.Call, context: Context | None) -> bool:
     return bool(values) and all(
         (isinstance(each, Instance) or (isinstance(each, Object) and each.name.startswith("torch.nn.")))
         and not (isinstance(each, Object) and each.name in DDP)
-        and each != Literal(None)
         for each in values
     )

@@ -1,7 +1,8 @@
 """`torch.load` puts tensors on the device from which they were saved.
 
 What it does:
-    Looks for `torch.load` without `map_location` on ranks that run on GPUs.
+    Looks for `torch.load` of a checkpoint without `map_location`, on a path through the script that all ranks take, in
+    a script that runs on GPUs.
 
 Why is this bad:
     A checkpoint that rank 0 saved holds tensors of `cuda:0`. Every rank that loads it allocates them there: the first
@@ -14,7 +15,8 @@ Fix safety:
     Safe: `load_state_dict` copies from any device. Code that uses the loaded tensors themselves finds them on the CPU.
 
 Known problems:
-    Files that hold no tensors of a GPU are harmless; reading does not show what a file holds.
+    Files that hold no tensors of a GPU are harmless; reading does not show what a file holds. A file counts as a
+    checkpoint if its content goes to `load_state_dict`, or if its name says so.
 
 References:
     F98. https://docs.pytorch.org/docs/stable/generated/torch.load.html
@@ -22,11 +24,31 @@ References:
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from paceline.check.edits import add_keyword
+from paceline.check.process_paths import Path
+from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
+from paceline.check.same_file import written_out
 from paceline.check.script import Script
+from paceline.check.written_files import given
+from paceline.syntax.program import CallSite
+
+_CHECKPOINT = (
+    "model",
+    "ckpt",
+    "checkpoint",
+    "weight",
+    "resume",
+    "state",
+    ".pth",
+    "best",
+    "last",
+    "pretrain",
+    "snapshot",
+)
 
 
 class LoadWithoutMapLocation(Rule):
@@ -47,6 +69,21 @@ class LoadWithoutMapLocation(Rule):
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
             options = {"map_location": "cpu"}
             state = torch.load("model.pt", **options)
+        """,
+        "data, in a data set": """
+            class Tensors(Dataset):
+                def __init__(self, path):
+                    self.data = torch.load(path)
+
+            dist.init_process_group("nccl")
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            data = Tensors("train_images.bin")
+        """,
+        "on rank 0, whose GPU it is": """
+            dist.init_process_group("nccl")
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            if dist.get_rank() == 0:
+                state = torch.load("model.pt")
         """,
     }
     invalid = {
@@ -69,10 +106,58 @@ class LoadWithoutMapLocation(Rule):
         if not script.uses_gpu:
             return
         for site in script.calls("torch.load"):
-            if script.argument(site.node, "map_location", 1).absent:
+            if not script.argument(site.node, "map_location", 1).absent or _is_mapped(script, site.node):
+                continue
+            path = next((each for each in script.paths.to(site.node) if each.ranks is Ranks.ALL), None)
+            if (
+                path is not None
+                and _is_checkpoint(script, site, path)
+                and not _saved_without_models(script, site, path)
+            ):
                 yield Violation(
                     site.node,
                     "torch.load without map_location puts the tensors of every rank on the GPU that saved them",
                     'pass map_location="cpu", or the device of the rank',
                     edits=(add_keyword(site.node, 'map_location="cpu"', site.module.source.text),),
                 )
+
+
+def _is_mapped(script: Script, call: ast.Call) -> bool:
+    """Whether the tensors stay on the CPU in another way: `mmap=True`, or within `torch.device("cpu")`."""
+    function = script.function_of(call)
+    return script.argument(call, "mmap").given != () or any(
+        isinstance(at, ast.With) and any("device" in ast.unparse(item.context_expr) for item in at.items)
+        for at in function.module.ancestors(call)
+    )
+
+
+def _is_checkpoint(script: Script, site: CallSite, path: Path) -> bool:
+    """Whether a state dict goes out of the file, or its name says that it holds one."""
+    cls = site.function.cls
+    if cls is not None and any("Dataset" in each for each in script.program.evaluator.external_bases(cls)):
+        return False
+    for load in script.method_calls("load_state_dict"):
+        state = given(load.node, "state_dict", 0)
+        if state is not None and any(each.node is site.node for each in script.origins.of(state)):
+            return True
+    name = given(site.node, "f", 0)
+    if name is None:
+        return False
+    text = written_out(script, name, path.context).lower()
+    return any(part in text for part in _CHECKPOINT)
+
+
+def _saved_without_models(script: Script, site: CallSite, path: Path) -> bool:
+    """Whether the script itself saves the file, with nothing of a model in it."""
+    name = given(site.node, "f", 0)
+    wanted = written_out(script, name, path.context) if name is not None else ""
+    states = []
+    for save in script.calls("torch.save"):
+        target, saved = given(save.node, "f", 1), given(save.node, "obj", 0)
+        if target is None or saved is None:
+            continue
+        for at in script.paths.to(save.node):
+            if written_out(script, target, at.context) == wanted:
+                origins = script.origins.of(saved, at.context)
+                states.append(any("state_dict" in ast.unparse(each.node) for each in origins))
+    return bool(states) and not any(states)
