@@ -1,0 +1,163 @@
+"""A metric of one rank's share of the data is reported as that of the whole.
+
+What it does:
+    Follows values that rank 0 prints, logs or writes back to batches of a sharded evaluation loader, or to a slice
+    `[rank::world_size]`, and reports those that pass no collective on the way.
+
+Why is this bad:
+    Each rank evaluates its own share. The number that rank 0 reports is that of 1/N of the data: it is noisier than the
+    metric it stands for, and changes with the number of ranks.
+
+Repair:
+    Sum the numerator and the count over ranks, and divide then: `dist.all_reduce(torch.tensor([correct, total]))`.
+
+Known problems:
+    The loss of training batches is left out: logs of rank 0 usually show its own.
+
+References:
+    F71. https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.all_reduce
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paceline.check.local_values import LocalValues
+from paceline.check.rank_tests import RankKind, Ranks
+from paceline.check.rule import Rule, Violation
+from paceline.check.script import Script
+from paceline.check.value_origins import without_gradients
+from paceline.check.value_spread import Cause
+from paceline.syntax.module_index import last_name
+
+_SINKS = frozenset(
+    (
+        "print", "write", "info", "warning", "log", "add_scalar", "add_scalars", "dump", "dumps", "writerow", "save",
+        "log_metrics", "log_metric", "append", "echo", "debug",
+    )
+)  # fmt: skip
+
+
+class ShardMetric(Rule):
+    """Metrics of rank 0's share."""
+
+    code, name, topic = "DP059", "shard-metric", "evaluation"
+    faults = ("F71",)
+    severity = "warning"
+    valid = {
+        "sums over ranks": """
+            def evaluate(model, loader):
+                sums = torch.zeros(2)
+                for x, y in loader:
+                    sums += torch.tensor([F.mse_loss(model(x), y, reduction="sum").item(), len(x)])
+                dist.all_reduce(sums)
+                return sums[0] / sums[1]
+
+            dist.init_process_group("gloo")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+            error = evaluate(DDP(nn.Linear(2, 1)), loader)
+            if dist.get_rank() == 0:
+                print("error", error)
+        """,
+        "rank 0 evaluates everything": """
+            def evaluate(model, loader):
+                total = 0.0
+                for x, y in loader:
+                    total += F.mse_loss(model(x), y, reduction="sum").item()
+                return total / len(loader.dataset)
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            if dist.get_rank() == 0:
+                print("error", evaluate(model.module, DataLoader(Numbers(), batch_size=8)))
+        """,
+    }
+    invalid = {
+        "the accuracy of a shard": """
+            def evaluate(model, loader):
+                correct = total = 0
+                for x, y in loader:
+                    correct += (model(x).round() == y).sum().item()
+                    total += len(x)
+                return correct / total
+
+            dist.init_process_group("gloo")
+            rank, data = dist.get_rank(), Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+            accuracy = evaluate(DDP(nn.Linear(2, 1)), loader)
+            if rank == 0:
+                print(f"accuracy {accuracy:.3f}")  # here
+        """,
+        "in a class": """
+            class Trainer:
+                def __init__(self):
+                    self.rank, data = int(os.environ["RANK"]), Numbers()
+                    self.loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+                    self.model = DDP(nn.Linear(2, 1))
+
+                @torch.no_grad()
+                def test(self):
+                    total, n = 0.0, 0
+                    for x, y in self.loader:
+                        total += F.mse_loss(self.model(x), y, reduction="sum").item()
+                        n += len(x)
+                    return {"mse": total / n}
+
+                def report(self):
+                    metrics = self.test()
+                    if self.rank == 0:
+                        print(metrics)  # here
+
+            dist.init_process_group("gloo")
+            Trainer().report()
+        """,
+    }
+
+    def check(self, script: Script) -> Iterator[Violation]:
+        if not script.plain:
+            return
+        local = LocalValues.of(script)
+        reported: set[ast.AST] = set()
+        for function in script.program.functions:
+            for call in function.calls:
+                if last_name(call.func) not in _SINKS or script.where(call) not in (Ranks.ZERO, Ranks.LOCAL_ZERO):
+                    continue
+                found = _share_in(script, local, call)
+                if found is None or found[1] in reported:
+                    continue
+                reported.add(found[1])
+                yield Violation(
+                    call,
+                    f"`{ast.unparse(found[0])}` is that of this rank's share of the data (line "
+                    f"{getattr(found[1], 'lineno', 0)}), and rank 0 reports it without combining the ranks",
+                    "sum numerator and count over ranks with dist.all_reduce, and divide then",
+                )
+
+
+def _share_in(script: Script, local: LocalValues, call: ast.Call) -> tuple[ast.expr, ast.AST] | None:
+    """A value in the arguments of a call that comes from a share of the evaluation data, and the share."""
+    arguments = [*call.args, *(each.value for each in call.keywords)]
+    nodes = [node for argument in arguments for node in ast.walk(argument)]
+    named = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute | ast.Call)]
+    if any(script.ranks.kind(node) is not RankKind.NONE for node in named):
+        return None  # the report says whose number it is
+    for node in named:
+        if isinstance(node, ast.Call) and node.func in named and last_name(node.func) in ("len", "type", "str"):
+            continue
+        origin = local.origin(node)
+        if origin.local and origin.cause is Cause.DATA and origin.node is not None:
+            return (node, origin.node) if _is_evaluated(script, origin.node) else None
+    return None
+
+
+def _is_evaluated(script: Script, share: ast.AST) -> bool:
+    """Whether a share of the data is one that the script evaluates, and does not train on."""
+    loaders = [each for each in script.loaders if each.made.call is share]
+    if loaders:
+        return all(script.evaluates(each) and not script.trains_on(each) for each in loaders)
+    if any(share is getattr(loop.node, "iter", None) for loop in script.loops.training):
+        return False
+    function = script.function_of(share)
+    return without_gradients(script, share) or any(part in function.name for part in ("eval", "valid", "test"))
