@@ -147,6 +147,8 @@ def terms_of(script: Script, node: ast.expr, depth: int = 6) -> Iterator[ast.exp
 def _terms(script: Script, node: ast.expr) -> Iterator[ast.expr]:
     evaluator = script.program.evaluator
     match node:
+        case ast.BinOp(op=ast.Sub()):
+            yield node.left  # `seed - rank` takes away what was added before
         case ast.BinOp():
             yield from (node.left, node.right)
         case ast.IfExp():

@@ -142,10 +142,12 @@ class SetEpochNotReaching(Rule):
         data = {each for value in values for each in _data_behind(script, value)}
         if not data or not all(isinstance(each, Instance) and not _shares(each) for each in data):
             return None
-        classes = {each.cls for each in data if isinstance(each, Instance)}
+        if site.function.name == "set_epoch":
+            return None
+        any_of = {each.cls for each in data if isinstance(each, Instance) and each.call is None}
         for loader in script.loaders:
             given = script.program.argument_values(loader.made, "dataset", 0)
-            if not any(isinstance(each, Instance) and each.cls in classes for each in given):
+            if not any(each in data or (isinstance(each, Instance) and each.cls in any_of) for each in given):
                 continue
             persistent = truth(script, script.argument(loader.made, "persistent_workers"))
             workers = truth(script, script.argument(loader.made, "num_workers", 5))
