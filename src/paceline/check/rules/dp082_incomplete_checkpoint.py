@@ -1,0 +1,220 @@
+"""A run that is resumed lacks state that the checkpoint does not hold.
+
+What it does:
+    Looks at the dictionaries that a script saves with the state of its optimizer, in scripts that load such a
+    checkpoint again. Reports a learning rate scheduler or a gradient scaler that the script uses in training and does
+    not save, and an epoch or step that is missing.
+
+Why is this bad:
+    The resumed run starts its schedule, its loss scale or its epoch count anew. Without the epoch `set_epoch` repeats
+    the order of the first epochs. Nothing fails.
+
+Repair:
+    Add `scheduler.state_dict()`, `scaler.state_dict()` and the epoch to the checkpoint, and load them.
+
+Known problems:
+    Dictionaries that are filled in other ways than by keys, `update` and `dict(...)` are left out.
+
+References:
+    F99. https://docs.pytorch.org/tutorials/recipes/recipes/saving_and_loading_a_general_checkpoint.html
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paceline.check.framework_names import OPTIMIZERS, SCHEDULERS
+from paceline.check.rule import Rule, Violation
+from paceline.check.script import Script
+from paceline.check.written_files import given
+from paceline.syntax.module_index import dotted
+from paceline.syntax.values import Context, Literal, Mapping, Object
+
+_COUNTS = ("epoch", "step", "iter", "global")
+
+
+class IncompleteCheckpoint(Rule):
+    """Checkpoints that lack state."""
+
+    code, name, topic = "DP082", "incomplete-checkpoint", "files"
+    faults = ("F99",)
+    severity = "warning"
+    valid = {
+        "all state": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.Adam(model.parameters())
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+            state = torch.load("last.pt", map_location="cpu")
+            optimizer.load_state_dict(state["optimizer"])
+            for epoch in range(state["epoch"], 3):
+                scheduler.step()
+                torch.save({
+                    "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict(), "epoch": epoch
+                }, "last.pt")
+        """,
+        "a file that is never loaded again": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.Adam(model.parameters())
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+            for epoch in range(3):
+                scheduler.step()
+            torch.save({"model": model.module.state_dict(), "optimizer": optimizer.state_dict()}, "last.pt")
+        """,
+        "the schedule is built at the epoch of the checkpoint": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.Adam(model.parameters())
+            state = torch.load("last.pt", map_location="cpu")
+            optimizer.load_state_dict(state["optimizer"])
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10, last_epoch=state["epoch"])
+            for epoch in range(state["epoch"], 3):
+                scheduler.step()
+                torch.save({"optimizer": optimizer.state_dict(), "epoch": epoch}, "last.pt")
+        """,
+    }
+    invalid = {
+        "the scheduler": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.Adam(model.parameters())
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+            state = torch.load("last.pt", map_location="cpu")
+            optimizer.load_state_dict(state["optimizer"])
+            for epoch in range(state["epoch"], 3):
+                scheduler.step()
+                torch.save({"optimizer": optimizer.state_dict(), "epoch": epoch}, "last.pt")  # here
+        """,
+        "the epoch, in a class": """
+            class Trainer:
+                def __init__(self, path):
+                    self.path = path
+                    self.model = DDP(nn.Linear(2, 1))
+                    self.optimizer = torch.optim.Adam(self.model.parameters())
+                    if os.path.exists(path):
+                        state = torch.load(path, map_location="cpu")
+                        self.model.module.load_state_dict(state["model"])
+                        self.optimizer.load_state_dict(state["optimizer"])
+
+                def fit(self, epochs, loader):
+                    for epoch in range(epochs):
+                        for x, y in loader:
+                            F.mse_loss(self.model(x), y).backward()
+                            self.optimizer.step()
+                        self.save()
+
+                def save(self):
+                    state = {"model": self.model.module.state_dict()}
+                    state["optimizer"] = self.optimizer.state_dict()
+                    if dist.get_rank() == 0:
+                        torch.save(state, self.path)  # here
+
+            dist.init_process_group("gloo")
+            Trainer("last.pt").fit(3, DataLoader(Numbers(), sampler=DistributedSampler(Numbers())))
+        """,
+    }
+
+    def check(self, script: Script) -> Iterator[Violation]:
+        if not script.plain or not _resumes(script):
+            return
+        for site in script.calls("torch.save"):
+            saved = given(site.node, "obj", 0)
+            if saved is None:
+                continue
+            contexts: set[Context | None] = {path.context for path in script.paths.to(site.node)} or {None}
+            missing = [_missing(script, saved, context) for context in contexts]
+            lost = sorted(set.intersection(*missing)) if missing else []
+            if lost:
+                yield Violation(
+                    site.node,
+                    f"the checkpoint that training resumes from lacks {' and '.join(lost)}; a resumed run starts"
+                    f" {'it' if len(lost) == 1 else 'them'} anew",
+                    "add the missing state to the checkpoint, and load it on all ranks",
+                    severity="info" if lost == ["the epoch"] else None,
+                )
+
+
+def _resumes(script: Script) -> bool:
+    """Whether the script restores an optimizer."""
+    return any(True for _ in script.calls("torch.load")) and any(
+        isinstance(value, Object) and value.name.startswith(OPTIMIZERS) and not value.name.startswith(SCHEDULERS)
+        for site in script.method_calls("load_state_dict")
+        if isinstance(site.node.func, ast.Attribute)
+        for value in script.values(site.node.func.value)
+    )
+
+
+def _missing(script: Script, saved: ast.expr, context: Context | None) -> set[str]:
+    """State that a dictionary with an optimizer in it does not hold; empty if it cannot be read."""
+    values = script.values(saved, context)
+    if len(values) != 1 or not isinstance(mapping := next(iter(values)), Mapping):
+        return set()
+    entries = _entries(script, mapping)
+    if entries is None:
+        return set()
+    held = {kind for value in entries.values() for kind in _states(script, value, mapping.context)}
+    if "optimizer" not in held:
+        return set()
+    found = {f"the {kind}" for kind in ("scheduler", "gradient scaler") if kind not in held and _steps(script, kind)}
+    keys = " ".join(entries).lower()
+    names = " ".join(ast.unparse(value) for value in entries.values()).lower()
+    if not any(part in keys or part in names for part in _COUNTS):
+        found.add("the epoch")
+    return found if not any(word in keys for word in ("sched", "scaler", "amp", "lr")) else found & {"the epoch"}
+
+
+def _entries(script: Script, mapping: Mapping) -> dict[str, ast.expr] | None:
+    """Keys and values of a dictionary, with keys that are set later; None if some cannot be read."""
+    found: dict[str, ast.expr] = {}
+    if isinstance(mapping.node, ast.Dict):
+        for key, value in zip(mapping.node.keys, mapping.node.values, strict=True):
+            if not isinstance(key, ast.Constant):
+                return None
+            found[str(key.value)] = value
+    else:
+        if mapping.node.args or any(each.arg is None for each in mapping.node.keywords):
+            return None
+        found = {str(each.arg): each.value for each in mapping.node.keywords}
+    if not mapping.name or mapping.function is None:
+        return found
+    for node in ast.walk(mapping.function.node):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+            statement = mapping.function.module.parents[node]
+            if node.value.id == mapping.name and isinstance(statement, ast.Assign):
+                keys = script.values(node.slice)
+                if not all(isinstance(each, Literal) for each in keys):
+                    return None
+                found.update({str(each.value): statement.value for each in keys if isinstance(each, Literal)})
+        elif isinstance(node, ast.Call) and dotted(node.func) == f"{mapping.name}.update":
+            return None
+    return found
+
+
+def _states(script: Script, value: ast.expr, context: Context | None) -> Iterator[str]:
+    """Kinds of state that an entry holds."""
+    for each in script.origins.of(value, context):
+        node = each.node
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
+            for owner in script.values(node.func.value, each.context):
+                if isinstance(owner, Object):
+                    if owner.name.startswith(SCHEDULERS):
+                        yield "scheduler"
+                    elif owner.name.startswith(OPTIMIZERS):
+                        yield "optimizer"
+                    elif "GradScaler" in owner.name:
+                        yield "gradient scaler"
+
+
+def _steps(script: Script, kind: str) -> bool:
+    """Whether training uses a scheduler, without the epoch in its arguments, or a scaler."""
+    for site in script.method_calls("step"):
+        assert isinstance(site.node.func, ast.Attribute)
+        for owner in script.values(site.node.func.value):
+            if isinstance(owner, Object):
+                if kind == "scheduler" and owner.name.startswith(SCHEDULERS):
+                    return script.argument(owner, "last_epoch").absent and not site.node.args
+                if kind == "gradient scaler" and "GradScaler" in owner.name:
+                    return script.argument(owner, "enabled").absent
+    return False
