@@ -38,19 +38,19 @@ class DistributionHints:
         self._imported: dict[Path, dict[str, set[str]]] = {}
         """Files with a hint: words of each of their parts; others have no parts."""
 
-    def distributes(self, source: Source) -> tuple[bool, list[str]]:
+    def distributes(self, source: Source) -> tuple[bool, set[str]]:
         """Whether a script may be distributed; if not, with the paths of other files that the answer depends on."""
         if _hints(source.text) and _hints(" ".join(_identifiers(source.tree))):
-            return True, []
+            return True, set()
         folder = str(source.path.absolute().parent)
         used = set(_WORD.findall(source.text))
         looked_at: set[str] = set()
         for name, level in _imported(source.tree):
             path, candidates = self._files.find((folder, name, level))
             if path is not None and self._is_used(path, used):
-                return True, []
+                return True, set()
             looked_at.update(candidates)
-        return False, sorted(looked_at)
+        return False, looked_at
 
     def _is_used(self, path: Path, used: set[str]) -> bool:
         """Whether functions and classes of a file that are used by name, or those that they use, distribute."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -34,7 +35,7 @@ def add_keyword(call: ast.Call, keyword: str, source: str) -> Edit:
         source: the text of the file, to find a trailing comma.
     """
     line, column = _end(call)
-    lines = source.splitlines(keepends=True)
+    lines = _lines(source)
     at = line, column - 1  # the closing parenthesis
     arguments = [*call.args, *call.keywords]
     if not arguments:
@@ -61,7 +62,7 @@ def remove_keyword(call: ast.Call, name: str) -> Edit | None:
 
 def apply(source: str, edits: Iterable[Edit]) -> str:
     """The text with all edits that do not overlap with an earlier one."""
-    lines = [line.encode() for line in source.splitlines(keepends=True)]
+    lines = [line.encode() for line in _lines(source)]
     offsets = [0]
     for line in lines:
         offsets.append(offsets[-1] + len(line))
@@ -75,6 +76,11 @@ def apply(source: str, edits: Iterable[Edit]) -> str:
         parts += [content[at:first], edit.text.encode()]
         at = last
     return b"".join([*parts, content[at:]]).decode()
+
+
+def _lines(source: str) -> list[str]:
+    """Lines with their ends, as `ast` counts them: form feeds and the like do not end one."""
+    return re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+", source)
 
 
 def _start(node: ast.AST) -> tuple[int, int]:

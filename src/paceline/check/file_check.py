@@ -18,7 +18,7 @@ from paceline.check.script import Script
 from paceline.check.selection import FAILED
 from paceline.check.suppressions import MARK, Ignore, ignores_in
 from paceline.records.schema import Finding
-from paceline.syntax.local_imports import ParsedFiles
+from paceline.syntax.local_imports import ParsedFiles, Signature
 from paceline.syntax.module_index import Module
 from paceline.syntax.notebook_cells import cell_of
 from paceline.syntax.program import Program
@@ -50,14 +50,15 @@ class FileCheck(msgspec.Struct):
         reason: why the file is unreadable.
         found: in this file and in other files of the script.
         ignores: comments of this file that accept findings.
-        looked_at: absolute paths that the result depends on, besides the file itself.
+        inputs: absolute paths that the result depends on, the file itself first, with what was there before it was
+            read; None where no file was.
     """
 
     state: State
     reason: str = ""
     found: list[Located] = []
     ignores: list[Ignore] = []
-    looked_at: list[str] = []
+    inputs: dict[str, Signature | None] = {}
 
 
 class FileChecker:
@@ -74,33 +75,39 @@ class FileChecker:
 
     def check(self, path: Path) -> FileCheck:
         """Check the file at an absolute path."""
+        own = {str(path): self.files.signature(str(path))}
         content = read_bytes(path)
         if isinstance(content, Unreadable):
-            return FileCheck("unreadable", content.reason)
+            return FileCheck("unreadable", content.reason, inputs=own)
         if not TRAINS.search(content):
-            return FileCheck("without torch")
+            return FileCheck("without torch", inputs=own)
         source = self.files.source(path) or parse(path, content)
         if isinstance(source, Unreadable):
-            return FileCheck("unreadable", source.reason)
-        return self.check_source(source, ignores_in(source) if MARK in content else [])
+            return FileCheck("unreadable", source.reason, inputs=own)
+        check = self.check_source(source)
+        if MARK in content:
+            check.ignores = ignores_in(source)
+        return check
 
-    def check_source(self, source: Source, ignores: Sequence[Ignore] = ()) -> FileCheck:
-        """Check a parsed file."""
-        check = FileCheck("not distributed", ignores=list(ignores))
+    def check_source(self, source: Source) -> FileCheck:
+        """Check a parsed file, whose path is absolute; without its comments."""
+        check = FileCheck("not distributed")
+        looked_at: set[str] = set()
         try:
-            possible, check.looked_at = self._hints.distributes(source)
-            if not possible:
-                return check
-            script = Script(Program(source, self.files))
-            if script.distributed:
-                check.state = "distributed"
-                check.found = [each for rule in self._rules for each in _run(rule, script)]
-            check.looked_at = sorted(script.program.imports.looked_at)
+            possible, looked_at = self._hints.distributes(source)
+            if possible:
+                script = Script(Program(source, self.files))
+                if script.distributed:
+                    check.state = "distributed"
+                    check.found = [each for rule in self._rules for each in _run(rule, script)]
+                looked_at = script.program.imports.looked_at
         except RecursionError:
-            return FileCheck("unreadable", "expressions are nested too deeply")
+            check.state, check.reason = "unreadable", "expressions are nested too deeply"
         except Exception as error:  # noqa: BLE001  # a defect of the engine must not hide what other files have
             check.state = "distributed"
             check.found = [_failure(source.path, "the engine", error)]
+        own = str(source.path)
+        check.inputs = {each: self.files.signature(each) for each in (own, *sorted(looked_at - {own}))}
         return check
 
 
@@ -116,7 +123,8 @@ def _run(rule: type[Rule], script: Script) -> Iterator[Located]:
 def _located(rule: type[Rule], violation: Violation, script: Script) -> Located:
     module = script.program.evaluator.home(violation.node).module
     line, column, lines = _place(violation.node, module)
-    evidence = {**violation.evidence, "source": "read"}
+    evidence = msgspec.to_builtins(violation.evidence, str_keys=True, enc_hook=str, order="deterministic")
+    evidence["source"] = "read"
     if module.source.cells and (cell := cell_of(module.source.cells, line)):
         evidence["cell"], line = cell
     finding = Finding(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import sys
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +16,8 @@ from paceline.records.errors import Exit, PacelineError
 
 if TYPE_CHECKING:
     from paceline.check.check_files import CheckResult
-    from paceline.check.selection import Settings
+    from paceline.check.file_check import FileCheck
+    from paceline.check.selection import Selection, Settings
 
 
 class CheckFormat(enum.StrEnum):
@@ -25,7 +29,8 @@ class CheckFormat(enum.StrEnum):
     GITHUB = "github"
 
 
-_RULES, _OUTPUT = "Rules", "Output"
+_RULES, _OUTPUT, _REPAIR = "Rules", "Output", "Repair"
+_SHOWN_AFTER_S = 2.0
 Words = list[str]
 
 
@@ -41,10 +46,27 @@ def check(
     exclude: Annotated[
         Words | None, typer.Option(metavar="PATTERN", help="Files and folders to leave out.", rich_help_panel=_RULES)
     ] = None,
+    explain: Annotated[
+        str | None,
+        typer.Option(metavar="RULE", help="Explain a rule with examples, and exit.", rich_help_panel=_RULES),
+    ] = None,
+    list_rules: Annotated[
+        bool, typer.Option("--list-rules", help="List all rules, and exit.", rich_help_panel=_RULES)
+    ] = False,
+    diff: Annotated[
+        bool, typer.Option("--diff", help="Show safe repairs, write nothing.", rich_help_panel=_REPAIR)
+    ] = False,
+    fix: Annotated[bool, typer.Option("--fix", help="Make safe repairs.", rich_help_panel=_REPAIR)] = False,
     output_format: Annotated[
         CheckFormat,
         typer.Option("--format", metavar="NAME", help="text, json, sarif or github.", rich_help_panel=_OUTPUT),
     ] = CheckFormat.TEXT,
+    statistics: Annotated[
+        bool, typer.Option("--statistics", help="Show the number of findings by rule.", rich_help_panel=_OUTPUT)
+    ] = False,
+    no_cache: Annotated[
+        bool, typer.Option("--no-cache", help="Read all files again.", rich_help_panel=_OUTPUT)
+    ] = False,
 ) -> None:
     """Read scripts and notebooks and report faults of their data parallelism, without running them.
 
@@ -54,8 +76,12 @@ def check(
     Exit codes: 0 no error or warning, 1 an error or a warning, 2 an invalid request, or no file could be read.
     """
     from paceline.check.check_files import check_all, files_below, joined
+    from paceline.check.result_cache import ResultCache
     from paceline.check.selection import Selection
 
+    if explain is not None or list_rules:
+        sys.stdout.write(_about_rules(explain))
+        return
     named = paths or [Path()]
     if missing := [path for path in named if not path.exists()]:
         raise PacelineError(f"{missing[0]} does not exist", hint="name files or folders: paceline check PATH...")
@@ -64,10 +90,33 @@ def check(
     shown = files_below(named, settings.exclude)
     if not shown:
         raise PacelineError("there are no Python files or notebooks to check", hint="paceline check PATH...")
-    result = joined(check_all(list(shown), selection.rules), shown, selection)
-    sys.stdout.write(_printed(result, output_format))
+    cache = None if no_cache else ResultCache(settings.folder, selection.rules)
+    with _progress() as progress:
+        checks = check_all(list(shown), selection.rules, cache=cache, progress=progress)
+    if diff or fix:
+        result = _repaired(
+            checks, shown, selection, write=fix and not diff, to_stdout=output_format is CheckFormat.TEXT
+        )
+    else:
+        result = joined(checks, shown, selection)
+    sys.stdout.write(_printed(result, output_format, statistics))
     if code := _exit_code(result):
         raise typer.Exit(code)
+
+
+def _about_rules(name: str | None) -> str:
+    """The explanation of a rule, or the list of all."""
+    from paceline.check.catalog import RULES
+    from paceline.check.rule_text import explanation, rule_list
+    from paceline.check.selection import code_of
+    from paceline.records.errors import choices
+
+    if name is None:
+        return rule_list(RULES)
+    rule = next((each for each in RULES if each.code == code_of(name)), None)
+    if rule is None:
+        raise PacelineError(f"{name!r} is no rule", hint=f"one of {choices(each.code for each in RULES)}")
+    return explanation(rule)
 
 
 def _settings(paths: list[Path], select: Words | None, ignore: Words | None, exclude: Words | None) -> Settings:
@@ -90,14 +139,66 @@ def _split(words: Words) -> tuple[str, ...]:
     return tuple(part.strip() for word in words for part in word.split(",") if part.strip())
 
 
-def _printed(result: CheckResult, output_format: CheckFormat) -> str:
-    from paceline import __version__
-    from paceline.check.json_output import json_of
-    from paceline.check.text_output import text_of
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[int, int], None] | None]:
+    """A counter on stderr, if it is a terminal and checking takes long."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    started, width = time.monotonic(), 0
 
+    def show(done: int, total: int) -> None:
+        nonlocal width
+        if time.monotonic() - started > _SHOWN_AFTER_S:
+            text = f"paceline check: {done:,} of {total:,} files"
+            width = max(width, len(text))
+            sys.stderr.write(f"\r{text}")
+            sys.stderr.flush()
+
+    try:
+        yield show
+    finally:
+        if width:
+            sys.stderr.write(f"\r{' ' * width}\r")
+
+
+def _repaired(
+    checks: dict[str, FileCheck], shown: dict[str, str], selection: Selection, *, write: bool, to_stdout: bool
+) -> CheckResult:
+    """Make or show repairs. Returns what is left."""
+    from paceline.check.repairs import repair
+
+    repairs = repair(checks, shown, selection, selection.rules)
+    for file in repairs.files:
+        if write:
+            file.write()
+            sys.stderr.write(f"repaired {file.shown}\n")
+        else:
+            (sys.stdout if to_stdout else sys.stderr).write(file.diff())
+    for notebook in repairs.notebooks:
+        sys.stderr.write(f"{notebook}: repairs of notebooks are not made, edit its cells\n")
+    return repairs.left
+
+
+def _printed(result: CheckResult, output_format: CheckFormat, statistics: bool) -> str:
+    from paceline import __version__
+    from paceline.check import text_output
+
+    if statistics and output_format is CheckFormat.TEXT:
+        return text_output.statistics(result)
     if output_format is CheckFormat.JSON:
+        from paceline.check.json_output import json_of
+
         return json_of(result, __version__)
-    return text_of(result, color=sys.stdout.isatty())
+    if output_format is CheckFormat.SARIF:
+        from paceline.check.sarif import sarif_of
+
+        return sarif_of(result, __version__)
+    if output_format is CheckFormat.GITHUB:
+        from paceline.check.github_commands import github_of
+
+        return github_of(result)
+    return text_output.text_of(result, color=sys.stdout.isatty())
 
 
 def _exit_code(result: CheckResult) -> Exit:

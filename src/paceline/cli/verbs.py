@@ -195,7 +195,8 @@ PROGRAM = Group(
             "Read scripts and notebooks and report faults of their data parallelism, without running them.",
             "paceline check train.py",
             "paceline check src notebooks --format sarif",
-            "paceline check --select data,DP081 --ignore DP099 src",
+            "paceline check --select data,DP081 --diff train.py",
+            "paceline check --explain DP001",
         ),
         "verify": Command(
             "paceline.cli.verify:verify_command",
