@@ -240,6 +240,10 @@ class _Walk:
 
 def is_world_size(script: Script, node: ast.expr, context: Context | None = None) -> bool:
     """Whether an expression is the number of ranks."""
+    if isinstance(node, ast.Name) and any(
+        isinstance(each.node, ast.AugAssign) for each, _ in script.program.evaluator.bindings(node)
+    ):
+        return False  # `steps //= world_size`
     values = script.values(node, context)
     for value in values:
         match value:
@@ -254,8 +258,7 @@ def is_world_size(script: Script, node: ast.expr, context: Context | None = None
     name = last_name(node.func if isinstance(node, ast.Call) else node).lower().lstrip("_")
     if isinstance(node, ast.Call):
         return name == "get_world_size"
-    readable = values and all(isinstance(each, Literal) for each in values)
-    return name in _WORLD_NAMES and not readable
+    return name in _WORLD_NAMES and values != {Literal(1)}
 
 
 def scaled_by_world(script: Script, factors: tuple[Factor, ...], *, divides: bool) -> Factor | None:
