@@ -23,10 +23,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.framework_names import BATCH_NORMS
 from paceline.check.model_structure import structure, synchronizes_batch_norm
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
+from paceline.check.script import Script, Wrapper
 from paceline.check.wrapped_models import inner_values
+from paceline.syntax.values import Instance, Object
 
 
 class LocalBatchNorm(Rule):
@@ -93,6 +95,8 @@ class LocalBatchNorm(Rule):
         if not script.wrappers or synchronizes_batch_norm(script):
             return
         layers = structure(script, inner_values(script)).batch_norms()
+        if not layers and not all(map(_is_shown, script.wrappers)):  # a registry of models
+            layers = sorted((each.node for each in script.calls(*BATCH_NORMS)), key=lambda each: each.lineno)
         if layers:
             yield Violation(
                 layers[0],
@@ -100,3 +104,10 @@ class LocalBatchNorm(Rule):
                 "if batches of a rank are small: nn.SyncBatchNorm.convert_sync_batchnorm(model) before DDP (CUDA only)",
                 evidence={"lines": sorted({each.lineno for each in layers})},
             )
+
+
+def _is_shown(wrapper: Wrapper) -> bool:
+    """Whether reading shows what the wrapper holds, or that another package makes it."""
+    return all(
+        isinstance(each, Instance) or (isinstance(each, Object) and "?" not in each.name) for each in wrapper.inner
+    )
