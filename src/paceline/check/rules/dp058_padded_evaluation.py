@@ -128,7 +128,7 @@ class PaddedEvaluation(Rule):
 
 
 def _evaluates(script: Script, loop: ast.For | ast.AsyncFor) -> bool:
-    """Whether a loop without backward passes is one of evaluation: without gradients, or with the model in eval mode."""
+    """Whether a loop without backward passes evaluates: without gradients, or with the model in eval mode."""
     function = script.function_of(loop)
     if without_gradients(script, loop) or any(part in function.name for part in ("eval", "valid", "test")):
         return True
