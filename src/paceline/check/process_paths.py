@@ -100,6 +100,12 @@ class ProcessPaths:
             self._paths[node] = [self._path(chain, function, node) for chain in self._chains_to(function)]
         return self._paths[node]
 
+    def to_unstarted(self, node: ast.AST) -> list[Path]:
+        """Paths from the body of the script in the process that starts the others, where the script starts its own."""
+        function = self._program.evaluator.home(node)
+        chains = (chain for chain, _ in zip(self._up(function, (), frozenset()), range(MAX_PATHS), strict=False))
+        return [self._path(chain, function, node) for chain in chains]
+
     def everywhere(self, node: ast.AST) -> Path | None:
         """A path on which all ranks certainly run the node at the same time."""
         return next((each for each in self.to(node) if each.everywhere), None)
@@ -176,11 +182,11 @@ class ProcessPaths:
             return self._may_choose(test.operand, not holds, context)
         if isinstance(test, ast.BoolOp):
             return any(self._may_choose(each, holds, context) for each in test.values)
-        if _asks_for_main(test):
+        if asks_for_main(test):
             return False
         if self._ranks.test(test, context) is not Ranks.ALL:
             return True
-        if (of_several := _of_several_processes(test)) is not None:
+        if (of_several := of_several_processes(test)) is not None:
             return of_several is not holds
         text = ast.unparse(test).lower()
         return any(part in text for part in _CHOSEN) or self._origins.rest_on_rank(test, context)
@@ -213,12 +219,12 @@ class ProcessPaths:
         return any(name in names.COLLECTIVES for name in self._program.callee_names(call))
 
 
-def _asks_for_main(test: ast.expr) -> bool:
+def asks_for_main(test: ast.expr) -> bool:
     """`__name__ == "__main__"`."""
     return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
 
-def _of_several_processes(test: ast.expr) -> bool | None:
+def of_several_processes(test: ast.expr) -> bool | None:
     """Whether a test holds in a job of several processes: `args.distributed`, `world_size > 1`, `local_rank != -1`."""
     text = ast.unparse(test).lower()
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
