@@ -107,8 +107,8 @@ class MetricOnWrongDevice(Rule):
                 if (made := _on_cpu(script, given[0].node)) is not None:
                     yield Violation(
                         site.node,
-                        f"the tensor that line {made.lineno} makes is on the CPU, and NCCL takes tensors on GPUs alone, "
-                        "so this call raises",
+                        f"the tensor that line {made.lineno} makes is on the CPU, and NCCL takes tensors on GPUs "
+                        "alone, so this call raises",
                         "make the tensor with device=, the GPU of the rank",
                     )
 
