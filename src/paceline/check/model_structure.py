@@ -157,6 +157,14 @@ def has_parameters(script: Script, value: Value) -> bool:
     return bool(structure(script, [value]).parameters())
 
 
+def is_layer(script: Script, value: Value) -> bool:
+    """Whether a value is a module with parameters."""
+    made = isinstance(value, Object) and value.name.startswith("torch.nn.")
+    if not made and not (isinstance(value, Instance) and is_module(script, value.cls)):
+        return False
+    return has_parameters(script, value)
+
+
 def synchronizes_batch_norm(script: Script) -> bool:
     """Whether the script uses SyncBatchNorm anywhere."""
     return any(

@@ -246,14 +246,31 @@ def tests_the_wrapper(script: Script, node: ast.AST) -> bool:
 def runs_after(script: Script, node: ast.AST, site: CallSite | ast.AST) -> bool:
     """Whether a node runs behind a call, as far as one function shows both or the calls that lead to them.
 
-    Unknown orders count as behind, those in two methods of one class where one is `__init__` as well.
+    Unknown orders count as behind, and so do those of two methods of one class.
     """
-    other = site.node if isinstance(site, CallSite) else site
-    first, second = _positions(script, other), _positions(script, node)
-    shared = set(first) & set(second)
-    if not shared:
-        return True
-    return any(max(second[each]) >= min(first[each]) for each in shared)
+    lines = _shared_lines(script, node, site.node if isinstance(site, CallSite) else site)
+    return lines is None or max(lines[0]) >= min(lines[1])
+
+
+def runs_later(script: Script, node: ast.AST, other: ast.AST) -> bool:
+    """Likewise, but for a later line than that from which the other node is reached."""
+    lines = _shared_lines(script, node, other)
+    return lines is None or max(lines[0]) > min(lines[1])
+
+
+def runs_again_after(script: Script, node: ast.AST, other: ast.AST) -> bool:
+    """Whether a node certainly runs, maybe once more, when the other one is done."""
+    lines = _shared_lines(script, node, other)
+    return lines is not None and max(lines[0]) > max(lines[1])
+
+
+def _shared_lines(script: Script, node: ast.AST, other: ast.AST) -> tuple[set[int], set[int]] | None:
+    """Lines of the innermost function from which both nodes are reached."""
+    first, second = _positions(script, node), _positions(script, other)
+    for function, lines in first.items():
+        if function in second:
+            return lines, second[function]
+    return None
 
 
 def _positions(script: Script, node: ast.AST) -> dict[Function, set[int]]:
@@ -261,7 +278,7 @@ def _positions(script: Script, node: ast.AST) -> dict[Function, set[int]]:
     found: dict[Function, set[int]] = {}
     queue = [(node, 0)]
     while queue:
-        at, depth = queue.pop()
+        at, depth = queue.pop(0)
         function = script.function_of(at)
         lines = found.setdefault(function, set())
         line = getattr(at, "lineno", 0)
@@ -294,6 +311,37 @@ def trains(script: Script, outer: ast.AST) -> bool:
     """Whether a backward pass runs within a node."""
     reached = script.loops.reached_calls(outer, script.function_of(outer))
     return any(script.loops.is_backward(each.node) for each in reached)
+
+
+def of_wrapped(script: Script, values: Values, parts: frozenset[ast.Call] = frozenset()) -> bool:
+    """Whether values certainly are a wrapper, the model within one, or a part of it.
+
+    Args:
+        script: the script.
+        values: of an expression.
+        parts: calls that make parts of wrapped models.
+    """
+    return bool(values) and all(_of_wrapped(script, each, parts) for each in values)
+
+
+def _of_wrapped(script: Script, value: Value, parts: frozenset[ast.Call]) -> bool:
+    while isinstance(value, Part):
+        value = value.base
+    if is_wrapper(value) or value in inner_values(script):
+        return True
+    return isinstance(value, Object | Instance) and value.call in parts
+
+
+def owners_of_parameter(script: Script, node: ast.expr) -> list[Values]:
+    """Modules whose parameters a name goes over: `p` of `for p in model.parameters()`, or the module itself."""
+    if isinstance(node, ast.Name):
+        found = []
+        for binding, _ in script.program.evaluator.bindings(node):
+            if binding.kind is Kind.ELEMENT and binding.value is not None:
+                found += list(parameter_owners(script, binding.value))
+        if found:
+            return found
+    return [script.values(node)]
 
 
 # Gradients that are averaged by hand
