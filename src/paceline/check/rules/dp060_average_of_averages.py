@@ -108,8 +108,8 @@ class AverageOfAverages(Rule):
                     reported.add(statement)
                     yield Violation(
                         length,
-                        f"the mean over batches is averaged over ranks in line {site.node.lineno}: the small last batch "
-                        "counts as much as a full one",
+                        f"the mean over batches is averaged over ranks in line {site.node.lineno}: the last batch "
+                        "counts as much as a full one, though it is smaller",
                         "reduce the sum over samples and the count, and divide once",
                     )
 
