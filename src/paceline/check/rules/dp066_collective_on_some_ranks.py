@@ -1,0 +1,178 @@
+"""A collective runs on some ranks only.
+
+What it does:
+    Looks for collectives, barriers, forward passes of a model in DDP that has buffers, `state_dict` of a model in FSDP
+    and the like, which a test of the rank lets only some ranks reach, while the other ranks have no counterpart. Calls
+    through functions and decorators are followed. Collectives of a group of their own are left out.
+
+Why is this bad:
+    A collective waits for all ranks. The ranks that run it wait until the timeout, or meet a later collective of the
+    others: the job hangs, crashes, or adds numbers that do not belong together.
+
+Repair:
+    Move the call out of the branch. Evaluate through `model.module` on rank 0.
+
+Known problems:
+    A forward pass through the wrapper on one rank passes as long as the model has no buffers.
+
+References:
+    F78, F87, F60. https://github.com/pytorch/pytorch/issues/54059
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paceline.check.meeting_points import Alone, alone
+from paceline.check.rank_tests import Ranks
+from paceline.check.rule import Rule, Violation
+from paceline.check.script import Script
+
+
+class CollectiveOnSomeRanks(Rule):
+    """Collectives under a test of the rank."""
+
+    code, name, topic = "DP066", "collective-on-some-ranks", "control flow"
+    faults = ("F78", "F87", "F60")
+    severity = "error"
+    valid = {
+        "a barrier in both branches": """
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 0:
+                print("prepare")
+                dist.barrier()
+            else:
+                dist.barrier()
+        """,
+        "rank 0 goes first": """
+            dist.init_process_group("gloo")
+            rank = dist.get_rank()
+            if rank != 0:
+                dist.barrier()
+            data = Numbers()
+            if rank == 0:
+                dist.barrier()
+        """,
+        "a broadcast with its source": """
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 0:
+                weights = torch.randn(3)
+                dist.broadcast(weights, src=0)
+            else:
+                weights = torch.empty(3)
+                dist.broadcast(weights, src=0)
+        """,
+        "rank 0 evaluates the module itself": """
+            def evaluate(model):
+                with torch.no_grad():
+                    print(model.module(torch.randn(4, 2)).mean())
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1)))
+            for epoch in range(3):
+                model(torch.randn(4, 2)).mean().backward()
+                if dist.get_rank() == 0:
+                    evaluate(model)
+                dist.barrier()
+        """,
+        "a group of some ranks": """
+            dist.init_process_group("gloo")
+            rank = dist.get_rank()
+            group = dist.new_group([0, 1])
+            if rank == 0:
+                dist.barrier(group=group)
+        """,
+    }
+    invalid = {
+        "a barrier behind a checkpoint": """
+            def save(model):
+                torch.save(model.module.state_dict(), "model.pt")
+                dist.barrier()  # here
+
+            dist.init_process_group("gloo")
+            rank = dist.get_rank()
+            model = DDP(nn.Linear(2, 1))
+            for epoch in range(3):
+                model(torch.randn(4, 2)).mean().backward()
+                if rank == 0 and epoch > 0:
+                    save(model)
+        """,
+        "a metric that rank 0 reduces": """
+            def is_main_process():
+                return not dist.is_initialized() or dist.get_rank() == 0
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            for epoch in range(3):
+                loss = model(torch.randn(4, 2)).mean()
+                loss.backward()
+                if is_main_process():
+                    total = loss.detach()
+                    dist.all_reduce(total)  # here
+                    print(total)
+        """,
+        "an early return": """
+            def log(loss, rank):
+                if rank != 0:
+                    return
+                losses = [torch.zeros(1) for _ in range(dist.get_world_size())]
+                dist.all_gather(losses, loss)  # here
+                print(losses)
+
+            def main(rank, world_size):
+                dist.init_process_group("gloo", rank=rank, world_size=world_size)
+                log(torch.zeros(1), rank)
+
+            if __name__ == "__main__":
+                mp.spawn(main, args=(2,), nprocs=2)
+        """,
+        "batch norm evaluated through the wrapper": """
+            class Trainer:
+                def __init__(self):
+                    self.is_main = dist.get_rank() == 0
+                    self.model = DDP(nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4)))
+
+                @torch.no_grad()
+                def evaluate(self):
+                    self.model.eval()
+                    return self.model(torch.randn(8, 2)).mean()  # here
+
+                def fit(self):
+                    for epoch in range(3):
+                        self.model(torch.randn(4, 2)).mean().backward()
+                        if self.is_main:
+                            print(self.evaluate())
+
+            dist.init_process_group("gloo")
+            Trainer().fit()
+        """,
+    }
+
+    def check(self, script: Script) -> Iterator[Violation]:
+        reported: set[ast.AST] = set()
+        for each in alone(script):
+            if each.point.node not in reported:
+                reported.add(each.point.node)
+                yield _violation(each)
+
+
+def _violation(each: Alone) -> Violation:
+    point = each.point
+    line = getattr(each.test if each.test is not None else each.at, "lineno", 0)
+    guard = f"the test on line {line}" if each.test is not None else f"the guard around line {line}"
+    if point.certain:
+        faults = ("F87", "F78") if point.what.endswith("barrier") else ("F78",)
+        advice = f"call {point.what} on all ranks, outside of the branch"
+    else:
+        faults = ("F78", "F60")
+        advice = "call model.module in the evaluation on one rank, or let all ranks evaluate"
+    where = {Ranks.SOME: "some ranks"}.get(each.ranks, each.ranks.value)
+    return Violation(
+        point.node,
+        f"{point.what} runs on {where} only, because of {guard}; it waits for the other ranks",
+        advice,
+        severity=None if point.certain else "warning",
+        faults=faults,
+        evidence={"test_line": line},
+    )
