@@ -289,22 +289,30 @@ def _positions(script: Script, node: ast.AST) -> dict[Function, set[int]]:
     return found
 
 
+def runs_in_a_loop(script: Script, node: ast.AST) -> bool:
+    """Whether a loop stands around a node, or around a call that leads to it."""
+    return any(True for _ in _loops_around(script, node))
+
+
 def repeats_with_training(script: Script, node: ast.AST) -> bool:
     """Whether a node runs between training steps: a loop around it, or around a call that leads to it, trains."""
-    queue, seen = [(node, 0)], set()
+    return any(trains(script, each) for each in _loops_around(script, node))
+
+
+def _loops_around(script: Script, node: ast.AST) -> Iterator[ast.AST]:
+    queue = [(node, 0)]
+    seen: set[Function] = set()
     while queue:
-        at, depth = queue.pop()
+        at, depth = queue.pop(0)
         function = script.function_of(at)
         for outer in function.module.ancestors(at):
             if outer is function.node:
                 break
-            if isinstance(outer, ast.For | ast.AsyncFor | ast.While) and trains(script, outer):
-                return True
-        if function in seen or depth > _DEPTH:
-            continue
-        seen.add(function)
-        queue += [(call, depth + 1) for _, call in script.program.evaluator.call_sites(function)]
-    return False
+            if isinstance(outer, ast.For | ast.AsyncFor | ast.While):
+                yield outer
+        if function not in seen and depth <= _DEPTH:
+            seen.add(function)
+            queue += [(call, depth + 1) for _, call in script.program.evaluator.call_sites(function)]
 
 
 def trains(script: Script, outer: ast.AST) -> bool:
@@ -356,6 +364,12 @@ def reduces_by_hand(script: Script) -> bool:
         for function in script.program.functions
         for call in function.calls
     )
+
+
+def synchronizes_parameters(script: Script) -> bool:
+    """Whether the script sends parameters from one rank to the others."""
+    broadcasts = script.calls("torch.distributed.broadcast", "torch.distributed._broadcast_coalesced")
+    return any(site.node.args and gives_gradients(script, site.node.args[0]) for site in broadcasts)
 
 
 _KEEPS_TENSORS = frozenset(
