@@ -118,9 +118,9 @@ class ModulesFromSet(Rule):
         for site in script.calls(*_REGISTERS):
             for node in site.node.args:
                 part = node.value if isinstance(node, ast.Starred) else node
-                comprehension = isinstance(part, ast.DictComp | ast.ListComp | ast.GeneratorExp | ast.SetComp)
-                if comprehension and _is_set(script, part.generators[0].iter, None):
-                    yield _violation(site.node, part.generators[0].iter)
+                over = _iterated(part)
+                if over is not None and _is_set(script, over, None):
+                    yield _violation(site.node, over)
         for function in script.program.functions:
             for loop in function.loops:
                 if (
@@ -137,6 +137,13 @@ def _violation(node: ast.AST, over: ast.expr) -> Violation:
         f"layers are registered in the order of the set {ast.unparse(over)}, which differs between ranks",
         "iterate over sorted(...)",
     )
+
+
+def _iterated(node: ast.expr) -> ast.expr | None:
+    """What a comprehension goes over."""
+    if isinstance(node, ast.DictComp | ast.ListComp | ast.GeneratorExp | ast.SetComp):
+        return node.generators[0].iter
+    return None
 
 
 def _is_set(script: Script, node: ast.expr, context: Context | None, depth: int = 0) -> bool:
