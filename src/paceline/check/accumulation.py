@@ -15,8 +15,8 @@ from typing import Any
 from paceline.check.rank_tests import RankKind
 from paceline.check.script import Script
 from paceline.check.training_loops import Loop, Reached, TrainingLoop
-from paceline.syntax.conditions import Condition
-from paceline.syntax.module_index import Function, dotted, last_name
+from paceline.syntax.conditions import Condition, same_test
+from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import Literal
 
@@ -222,6 +222,8 @@ class PretendedEpoch:
 
     def value(self, node: ast.expr) -> object:
         """The value of an expression."""
+        if same_test(node, self.accumulation.window):
+            return self.window
         match node:
             case ast.Constant():
                 return node.value
@@ -304,9 +306,6 @@ class PretendedEpoch:
             return 1
         values = self.script.values(node)
         literals = [each.value for each in values if isinstance(each, Literal)]
-        same = dotted(node) == dotted(self.accumulation.window) and dotted(node)
-        if same:
-            return self.window
         if len(values) == len(literals) == 1:
             return literals[0]
         name = last_name(node).lower()
