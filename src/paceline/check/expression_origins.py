@@ -196,6 +196,10 @@ class Origins:
 
 
 def _names_given(call: ast.Call) -> Iterator[ast.Name]:
-    """Variables among the arguments of a call, also as `name[0]` and `[name]`."""
+    """Variables that are arguments of a call, also as `[name]` and `name[0]`."""
     for argument in (*call.args, *(each.value for each in call.keywords)):
-        yield from (each for each in ast.walk(argument) if isinstance(each, ast.Name))
+        parts = argument.elts if isinstance(argument, ast.List | ast.Tuple) else [argument]
+        for part in parts:
+            inner = part.value if isinstance(part, ast.Subscript) else part
+            if isinstance(inner, ast.Name):
+                yield inner

@@ -230,7 +230,7 @@ def of_several_processes(test: ast.expr) -> bool | None:
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         against, op = ast.unparse(test.comparators[0]), test.ops[0]
         one = isinstance(op, ast.Eq | ast.LtE | ast.Lt | ast.Is)
-        if against in ("-1", "None") and "rank" in text:
+        if against in ("-1", "None") and ("rank" in text or "gpu" in text):
             return not one
         return not one if any(part in text for part in _SEVERAL) else None
     return True if any(part in text for part in _SEVERAL) else None

@@ -155,7 +155,7 @@ def _races(script: Script, write: Write, at: Path, user: Write, path: Path) -> b
         return False
     name, used = written_out(script, write.path, at.context), written_out(script, user.path, path.context)
     if write.effect is Effect.DIRECTORY:
-        if not used.startswith(name.rstrip("/") + "/"):
+        if user.effect is not Effect.WRITE or not used.startswith(name.rstrip("/") + "/"):
             return False
     elif name != used or user.effect is not Effect.READ:
         return False

@@ -108,7 +108,7 @@ class LoadWithoutMapLocation(Rule):
         for site in script.calls("torch.load"):
             if not script.argument(site.node, "map_location", 1).absent or _is_mapped(script, site.node):
                 continue
-            path = next((each for each in script.paths.to(site.node) if each.ranks is Ranks.ALL), None)
+            path = next((each for each in script.paths.to(site.node) if each.ranks is Ranks.ALL and each.certain), None)
             if (
                 path is not None
                 and _is_checkpoint(script, site, path)

@@ -118,6 +118,7 @@ class LaunchDefaults(Rule):
                     site.node,
                     "each process makes a group of its own: rank 0 of 1; several processes all train alone",
                     "take rank and world_size from the launcher: dist.init_process_group() with env://",
+                    severity="info",
                 )
 
 
