@@ -28,6 +28,7 @@ from paceline.check.framework_names import DATA_LOADERS
 from paceline.check.rank_shares import distributed_samplers, may_depend, samplers
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Loader, Script
+from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Object
 
 _REDUCES = ("torch.distributed.all_reduce", "torch.distributed.reduce")
@@ -76,6 +77,21 @@ class AverageOfAverages(Rule):
             loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
             evaluate(DDP(nn.Linear(2, 1)), loader)
         """,
+        "a list of losses": """
+            @torch.no_grad()
+            def evaluate(model, loader):
+                losses = []
+                for x, y in loader:
+                    losses.append(F.mse_loss(model(x), y))
+                mean = torch.stack(losses).mean()  # here
+                dist.all_reduce(mean)
+                return mean / dist.get_world_size()
+
+            dist.init_process_group("gloo")
+            data = Numbers()
+            mine = torch.utils.data.Subset(data, range(dist.get_rank(), len(data), dist.get_world_size()))
+            evaluate(DDP(nn.Linear(2, 1)), DataLoader(mine, batch_size=8))
+        """,
         "a helper": """
             def mean_over_ranks(value):
                 value = torch.tensor(value)
@@ -100,18 +116,64 @@ class AverageOfAverages(Rule):
         reported: set[ast.AST] = set()
         for site in script.calls(*_REDUCES):
             for given in script.argument(site.node, "tensor", 0).given:
-                for length in _lengths(script, given.node):
-                    loader = _evaluated(script, length)
-                    statement = script.function_of(length).module.statement(length)
-                    if loader is None or statement in reported:
-                        continue
-                    reported.add(statement)
-                    yield Violation(
-                        length,
-                        f"the mean over batches is averaged over ranks in line {site.node.lineno}: the last batch "
-                        "counts as much as a full one, though it is smaller",
-                        "reduce the sum over samples and the count, and divide once",
-                    )
+                for node in _means(script, given.node):
+                    statement = script.function_of(node).module.statement(node)
+                    if statement not in reported:
+                        reported.add(statement)
+                        yield Violation(
+                            node,
+                            f"a mean over batches or over a share of the data is averaged over ranks in line "
+                            f"{site.node.lineno}: small parts count as much as large ones",
+                            "reduce the sum over samples and the count, and divide once",
+                        )
+
+
+def _means(script: Script, node: ast.expr) -> Iterator[ast.expr]:
+    """Means over parts of the evaluation data that a value is computed from."""
+    yield from (each for each in _lengths(script, node) if _evaluated(script, each) is not None)
+    for each in computed_from(script, node):
+        if isinstance(each, ast.Attribute) and each.attr in ("avg", "global_avg") and _updated(script, each):
+            yield each
+        elif isinstance(each, ast.Call) and last_name(each.func) == "mean":
+            parts = [at for at in ast.walk(each) if isinstance(at, ast.Name)]
+            if any(_grows(script, at) for at in parts):
+                yield each
+
+
+def _updated(script: Script, node: ast.Attribute) -> bool:
+    """Whether a meter is updated in a loop over a share of the evaluation data that is not padded."""
+    function = script.function_of(node)
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "update"
+        and ast.unparse(call.func.value) == ast.unparse(node.value)
+        and (loader := _loader_around(script, call)) is not None
+        and not distributed_samplers(samplers(script, loader))
+        for call in function.calls
+    )
+
+
+def _grows(script: Script, node: ast.Name) -> bool:
+    """Whether a list gets one mean for each batch of a share of the evaluation data."""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "append"
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == node.id
+        and any("loss" in ast.unparse(each).lower() or "mean" in ast.unparse(each).lower() for each in call.args)
+        and _loader_around(script, call) is not None
+        for call in script.function_of(node).calls
+    )
+
+
+def _loader_around(script: Script, call: ast.Call) -> Loader | None:
+    """The loader of the evaluation loop around a call, if it holds a share of the data."""
+    for at in script.function_of(call).module.ancestors(call):
+        if isinstance(at, ast.For):
+            values = script.iterated(at)
+            found = (loader for loader in script.loaders if loader.made in values)
+            return next((each for each in found if _is_share(script, each)), None)
+    return None
 
 
 def _lengths(script: Script, node: ast.expr) -> Iterator[ast.Call]:
@@ -133,10 +195,13 @@ def _length(node: ast.expr) -> Iterator[ast.Call]:
 def _evaluated(script: Script, length: ast.Call) -> Loader | None:
     """The loader of `len(loader)`, if it holds a share of the evaluation data."""
     made = {each for each in script.values(length.args[0]) if isinstance(each, Object) and each.name in DATA_LOADERS}
-    for loader in script.loaders:
-        if loader.made.call not in {each.call for each in made} or script.trains_on(loader):
-            continue
-        share = distributed_samplers(samplers(script, loader)) or may_depend(script, [loader.made.call])
-        if share and script.evaluates(loader):
-            return loader
-    return None
+    calls = {each.call for each in made}
+    found = (loader for loader in script.loaders if loader.made.call in calls)
+    return next((each for each in found if _is_share(script, each)), None)
+
+
+def _is_share(script: Script, loader: Loader) -> bool:
+    """Whether a loader holds a share of data that the script evaluates."""
+    if script.trains_on(loader) or not script.evaluates(loader):
+        return False
+    return bool(distributed_samplers(samplers(script, loader))) or may_depend(script, [loader.made.call])

@@ -33,6 +33,8 @@ from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.values import Instance, Object
 
 _FIELDS = frozenset(("targets", "labels", "tensors", "y", "label", "ids", "names", "samples", "target", "answers"))
+_JOINS = ("torch.cat", "torch.concat", "numpy.concatenate", "itertools.chain.from_iterable", "builtins.sum")
+_GATHERS = frozenset(f"torch.distributed.{name}" for name in ("all_gather", "all_gather_object"))
 _ORDERS = frozenset(("argsort", "sort", "stack", "sorted", "index_select", "index_copy_", "scatter_"))
 
 
@@ -92,6 +94,21 @@ class GatheredOrder(Rule):
             outputs = gather(torch.cat([model(x) for x, _ in loader]))
             print((outputs - data.labels).abs().mean())
         """,
+        "objects": """
+            import itertools
+
+            class Points(Numbers):
+                def __init__(self):
+                    self.names = [str(i) for i in range(1000)]
+
+            dist.init_process_group("gloo")
+            data, model = Points(), DDP(nn.Linear(2, 1))
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+            shards = [None] * dist.get_world_size()
+            dist.all_gather_object(shards, [model(x) for x, _ in loader])
+            outputs = torch.cat(list(itertools.chain.from_iterable(shards)))  # here
+            index = dict(zip(data.names, outputs))
+        """,
         "in a function": """
             @torch.no_grad()
             def evaluate(model, data, loader):
@@ -109,7 +126,7 @@ class GatheredOrder(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        joined = [site.node for site in script.calls("torch.cat", "torch.concat") if _of_ranks(script, site.node)]
+        joined = [site.node for site in script.calls(*_JOINS) if _of_ranks(script, site.node)]
         if not joined or not any(True for _ in script.calls(*DISTRIBUTED_SAMPLERS)):
             return
         reported: set[ast.AST] = set()
@@ -135,10 +152,11 @@ def _of_ranks(script: Script, call: ast.Call) -> bool:
     lists = {
         last_name(each.args[0])
         for each in function.calls
-        if each.args and "torch.distributed.all_gather" in script.program.callee_names(each)
+        if each.args and not _GATHERS.isdisjoint(script.program.callee_names(each))
     }
+    given = {each.id for argument in call.args for each in ast.walk(argument) if isinstance(each, ast.Name)}
     names = {last_name(each.func) for each in function.calls}
-    return bool(call.args) and last_name(call.args[0]) in lists - {""} and not names & _ORDERS
+    return not given.isdisjoint(lists - {""}) and not names & _ORDERS
 
 
 def _pairs(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:

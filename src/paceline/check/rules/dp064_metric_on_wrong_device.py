@@ -1,8 +1,7 @@
 """A tensor on the CPU is given to a collective of NCCL.
 
 What it does:
-    Looks for collectives over tensors that are made of numbers without `device=`, in scripts whose only backend is
-    NCCL.
+    Looks for collectives over tensors that are made of numbers without `device=`, in scripts that start NCCL.
 
 Why is this bad:
     NCCL communicates between GPUs alone: the call raises "No backend type associated with device type cpu". Scripts
@@ -12,7 +11,8 @@ Repair:
     `torch.tensor(value, device=device)`, or `init_process_group("cpu:gloo,cuda:nccl")`.
 
 Known problems:
-    Tensors that come from functions of other packages are left out.
+    Tensors that come from functions of other packages are left out. Scripts that start NCCL on GPUs and gloo elsewhere
+    are right on a CPU, so they get a warning.
 
 References:
     F76. https://docs.pytorch.org/docs/stable/distributed.html#backends
@@ -62,7 +62,7 @@ class MetricOnWrongDevice(Rule):
             dist.all_reduce(count)
         """,
         "gloo": """
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+            dist.init_process_group("gloo")
             total = torch.tensor([1.0, 2.0])
             dist.all_reduce(total)
         """,
@@ -89,6 +89,13 @@ class MetricOnWrongDevice(Rule):
             dist.init_process_group(backend="nccl", init_method="env://")
             mean(0.5)
         """,
+        "NCCL where there are GPUs": """
+            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
+            correct = seen = 0
+            correct += 3
+            counts = torch.tensor([correct, seen], dtype=torch.float64)
+            dist.all_reduce(counts)  # here
+        """,
         "zeros that are gathered": """
             dist.init_process_group("nccl")
             parts = [torch.zeros(2) for _ in range(dist.get_world_size())]
@@ -97,7 +104,8 @@ class MetricOnWrongDevice(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        if not _only_nccl(script):
+        backends = _backends(script)
+        if "nccl" not in backends:
             return
         for name, (position, group) in _POSITIONS.items():
             for site in script.calls(f"torch.distributed.{name}"):
@@ -110,19 +118,20 @@ class MetricOnWrongDevice(Rule):
                         f"the tensor that line {made.lineno} makes is on the CPU, and NCCL takes tensors on GPUs "
                         "alone, so this call raises",
                         "make the tensor with device=, the GPU of the rank",
+                        severity=None if backends == {"nccl"} else "warning",
                     )
 
 
-def _only_nccl(script: Script) -> bool:
+def _backends(script: Script) -> set[object]:
+    """Backends that the script starts; none if reading does not show them, or if tensors are made on another device."""
     backends: set[object] = set()
-    sites = list(script.calls("torch.distributed.init_process_group"))
-    for site in sites:
+    for site in script.calls("torch.distributed.init_process_group"):
         literals = script.literals(site.node, "backend", 0)
         if literals is None:
-            return False
+            return set()
         backends |= literals
     texts = (module.source.text for module in script.program.imports.modules)
-    return backends == {"nccl"} and not any(each in text for text in texts for each in _DEFAULTS)
+    return set() if any(each in text for text in texts for each in _DEFAULTS) else backends
 
 
 def _on_cpu(script: Script, node: ast.expr, depth: int = 6) -> ast.Call | None:
