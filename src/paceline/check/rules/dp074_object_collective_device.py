@@ -1,8 +1,8 @@
 """Object collectives run under NCCL, and no rank has chosen its GPU.
 
 What it does:
-    Looks for `all_gather_object`, `broadcast_object_list` and the like in scripts whose process group uses NCCL and that
-    never call `torch.cuda.set_device` or give a device.
+    Looks for `all_gather_object`, `broadcast_object_list` and the like in scripts whose process group uses NCCL and
+    that never call `torch.cuda.set_device` or give a device.
 
 Why is this bad:
     Under NCCL pickled objects travel through tensors on the current GPU. Without `set_device` that is GPU 0 for every
