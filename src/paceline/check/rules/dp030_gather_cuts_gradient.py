@@ -141,7 +141,8 @@ class GatherCutsGradient(Rule):
                         site.node,
                         f"{output.id} holds outputs of all ranks without a gradient, also this rank's own, and the"
                         " loss is computed from it",
-                        f"put the own part back, {output.id}[rank] = ..., or use torch.distributed.nn.functional.all_gather",
+                        f"put the own part back with {output.id}[rank] = ..., or use"
+                        " torch.distributed.nn.functional.all_gather",
                     )
 
 
@@ -165,8 +166,6 @@ def _may_cut(script: Script, site: CallSite) -> bool:
     given = site.node.args[1]
     nodes = [node for node, _ in behind(script, given)]
     calls = [each for each in nodes if isinstance(each, ast.Call)]
-    if any(last_name(each.func) in _CUTS for each in calls if each is not given):
-        pass  # the gathered tensor is detached, which changes nothing: the result has no gradient anyway
     return any(script.is_wrapped(each.func) or script.is_inner(each.func) for each in calls)
 
 

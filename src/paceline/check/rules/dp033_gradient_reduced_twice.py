@@ -5,8 +5,9 @@ What it does:
     world size.
 
 Why is this bad:
-    DDP has put the mean over all ranks into `p.grad` when `backward` returns. A second sum makes it N times too large, a
-    second division N times too small. Adam hides it from the loss curve.
+    DDP has put the mean over all ranks into `p.grad` when `backward` returns. A second sum makes it N times too large,
+    a second division N times too small. Adam hides it from the loss curve. A second mean changes nothing, and costs one
+    more collective for each parameter; it is reported as `info`.
 
 Repair:
     Remove the collective and the division, or the wrapper.
@@ -72,6 +73,20 @@ class GradientReducedTwice(Rule):
         """,
     }
     invalid = {
+        "a helper that sums": """
+            def sync_gradients(model):
+                for p in model.parameters():
+                    if p.grad is not None:
+                        dist.all_reduce(p.grad, op=dist.ReduceOp.SUM)  # here
+
+            def main():
+                dist.init_process_group("gloo")
+                model = DDP(nn.Linear(2, 1))
+                model(torch.randn(4, 2)).mean().backward()
+                sync_gradients(model)
+
+            main()
+        """,
         "a helper that averages": """
             def average_gradients(model):
                 size = float(dist.get_world_size())
@@ -111,11 +126,20 @@ class GradientReducedTwice(Rule):
             return
         reduced = [site.node for site in script.calls(*_REDUCING) if _reduces_wrapped(script, site.node)]
         for call in dict.fromkeys(reduced):
-            yield Violation(
-                call,
-                "DDP has averaged these gradients already; this collective sums them a second time",
-                "remove the collective and the division behind it, or the wrapper",
-            )
+            if _averages(script, call):
+                yield Violation(
+                    call,
+                    "DDP has averaged these gradients already; a second average changes nothing and costs a collective"
+                    " for each parameter",
+                    "remove the collective and the division",
+                    severity="info",
+                )
+            else:
+                yield Violation(
+                    call,
+                    "DDP has averaged these gradients already; this collective sums them a second time",
+                    "remove the collective and the division behind it, or the wrapper",
+                )
         if reduced:
             return
         for node, number in gradient_edits(script):
@@ -132,6 +156,23 @@ class GradientReducedTwice(Rule):
 
 def _reduces_wrapped(script: Script, call: ast.Call) -> bool:
     return any(is_gradient(each) and _of_wrapped(script, each) for each in call.args[:1])
+
+
+def _averages(script: Script, call: ast.Call) -> bool:
+    """Whether the sum is divided by the number of ranks, so that it is a mean of equal numbers."""
+    operation = script.argument(call, "op", 1).given
+    if any("AVG" in ast.unparse(each.node) for each in operation):
+        return True
+    function = script.function_of(call)
+    return any(
+        script.function_of(node) is function and number is not None and _is_exactly_world(script, number)
+        for node, number in gradient_edits(script)
+        if _divides(node)
+    )
+
+
+def _is_exactly_world(script: Script, number: ast.expr) -> bool:
+    return not isinstance(number, ast.BinOp) and is_world_size(script, number)
 
 
 def _divides(node: ast.AST) -> bool:
