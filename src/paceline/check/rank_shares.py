@@ -73,9 +73,16 @@ class _Closure:
                 if binding.value is not None:
                     yield binding.value
                 elif binding.kind is Kind.PARAMETER:
+                    if function.cls is not None and function.positional[:1] == [node.id]:
+                        return  # of `self.name` the attribute counts, not all of the class
                     yield from arguments_for(self._script, function, binding.name)
                 elif binding.kind is Kind.DEFINITION and not isinstance(binding.node, ast.ClassDef):
                     yield binding.node
+        if isinstance(node, ast.Attribute):
+            for base in self._script.values(node.value):
+                lineage = evaluator.lineage(base.cls) if isinstance(base, Instance) else []
+                assigned = (each for cls in lineage for each in cls.attributes.get(node.attr, ()))
+                yield from (each.value for each in assigned if each.value is not None)
         for value in self._script.values(node):
             yield from _definitions(self._script, value)
 

@@ -2,11 +2,13 @@
 
 What it does:
     Looks for training loaders with a WeightedRandomSampler, SubsetRandomSampler, RandomSampler or a sampler of the
-    script that is not sharded by the rank.
+    script that is not sharded by the rank, and for such samplers that a DistributedSampler replaces on several
+    processes.
 
 Why is this bad:
     DDP does not split data. Such a sampler gives every rank the indices of the whole data set. If its generator has the
-    same seed on all ranks, all of them train on identical batches.
+    same seed on all ranks, all of them train on identical batches. Where a plain DistributedSampler replaces it, the
+    balance of classes or the curriculum that it stands for is lost.
 
 Repair:
     Draw the list of all indices with the same generator on all ranks, and yield its part `[rank::world_size]`; or give
@@ -29,6 +31,7 @@ from paceline.check.framework_names import RANDOM_SAMPLERS
 from paceline.check.random_streams import Equality, equality, generator_seed, has_generator
 from paceline.check.rank_shares import (
     data_may_differ,
+    distributed_samplers,
     is_sampler,
     may_depend,
     rank_term,
@@ -39,7 +42,7 @@ from paceline.check.rank_shares import (
 from paceline.check.rank_tests import RankKind
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Loader, Script
-from paceline.syntax.values import Instance, Object, Value
+from paceline.syntax.values import Instance, Object, Value, Values
 
 _WEIGHTED = "torch.utils.data.WeightedRandomSampler"
 
@@ -116,6 +119,21 @@ class SamplerNotSharded(Rule):
                 F.mse_loss(model(x), y).backward()
                 optimizer.step()
         """,
+        "weights on one process alone": """
+            def sampler_of(data):
+                if dist.is_initialized():
+                    return DistributedSampler(data)  # here
+                return torch.utils.data.WeightedRandomSampler(torch.ones(1000), 1000)
+
+            dist.init_process_group("gloo")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=sampler_of(data))
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in loader:
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+        """,
         "a batch sampler of the script": """
             class Buckets:
                 def __init__(self, lengths, size):
@@ -148,6 +166,7 @@ class SamplerNotSharded(Rule):
             found = samplers(script, loader)
             if not found or unknown_origin(script, found) or data_may_differ(script, loader):
                 continue
+            yield from self._dropped(script, found, reported)
             if not all(_is_own(script, each) or _is_random(each) for each in found):
                 continue
             for sampler in found:
@@ -157,19 +176,38 @@ class SamplerNotSharded(Rule):
                 reported.add(node)
                 yield self._violation(script, loader, sampler, node)
 
+    def _dropped(self, script: Script, found: Values, reported: set[ast.AST]) -> Iterator[Violation]:
+        """A sampler that chooses samples on one process, where a DistributedSampler takes its place on several."""
+        distributed = distributed_samplers(found)
+        chosen = [each for each in found if getattr(each, "name", "") == _WEIGHTED or _is_own(script, each)]
+        if not distributed or not chosen or distributed[0].call in reported:
+            return
+        if all(_whole(script, each) or getattr(each, "name", "") == _WEIGHTED for each in chosen):
+            reported.add(distributed[0].call)
+            yield Violation(
+                distributed[0].call,
+                f"on several processes this DistributedSampler takes the place of {_name(chosen[0])}, and the samples "
+                "are no longer drawn as on one",
+                f"draw with {_name(chosen[0])} on all ranks alike, and yield the part [rank::world_size]",
+                faults=("F10",),
+            )
+
     def _violation(self, script: Script, loader: Loader, sampler: Value, node: ast.Call) -> Violation:
-        name = sampler.cls.name if isinstance(sampler, Instance) else getattr(sampler, "name", "").rpartition(".")[2]
         same = _same_draws(script, sampler)
         own = isinstance(sampler, Instance)
         reading = "all ranks train on the same samples" if same else "each rank reads the whole data set"
         return Violation(
             node,
-            f"the sampler {name} of the training loader does not know the rank, so {reading}",
+            f"the sampler {_name(sampler)} of the training loader does not know the rank, so {reading}",
             "draw all indices with one seed and yield the part [rank::world_size]",
             faults=("F01", "F10") if own else (("F10", "F02") if same else ("F10", "F01")),
             severity=None if same or own or getattr(sampler, "name", "") != _WEIGHTED else "info",
             evidence={"loader": loader.made.call.lineno},
         )
+
+
+def _name(sampler: Value) -> str:
+    return sampler.cls.name if isinstance(sampler, Instance) else getattr(sampler, "name", "").rpartition(".")[2]
 
 
 def _is_random(sampler: Value) -> bool:
