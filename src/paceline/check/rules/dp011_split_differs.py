@@ -1,13 +1,14 @@
 """Ranks split or permute the data set differently.
 
 What it does:
-    Looks for `random_split`, `train_test_split` and permutations that all ranks draw before training, from generators
-    that are not seeded, or are seeded with the rank.
+    Looks for `random_split`, `train_test_split` and permutations that all ranks draw before training, and for noise in
+    the `step` of an optimizer of the script, from generators that are not seeded, or are seeded with the rank.
 
 Why is this bad:
     Each rank holds out other samples. What one rank validates on, another trains on: with two ranks and random seeds
     most of the validation set is trained on, and its loss is too good. A permutation of input features that differs
-    between ranks makes them train on different tasks.
+    between ranks makes them train on different tasks. Noise that an optimizer adds to the parameters has to be equal as
+    well, for the parameters to stay equal.
 
 Repair:
     Pass `generator=torch.Generator().manual_seed(seed)`, or `random_state=seed`, with one seed for all ranks; or draw
@@ -25,8 +26,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.random_streams import differs_by_chance, generator_of, generator_seed, has_generator, never_equal
-from paceline.check.rank_shares import is_run, may_depend, rank_term
+from paceline.check.random_streams import (
+    Equality,
+    differs_by_chance,
+    draws,
+    equality,
+    generator_of,
+    generator_seed,
+    has_generator,
+    never_equal,
+)
+from paceline.check.rank_shares import instantiations, is_run, may_depend, rank_term
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
@@ -115,6 +125,18 @@ class SplitDiffers(Rule):
             dist.init_process_group("gloo")
             Data(Numbers(), 0.2)
         """,
+        "noise of an optimizer": """
+            class Langevin(torch.optim.Optimizer):
+                def step(self):
+                    for group in self.param_groups:
+                        for p in group["params"]:
+                            p.add_(torch.randn_like(p), alpha=0.01)  # here
+
+            dist.init_process_group("gloo")
+            torch.manual_seed(1 + dist.get_rank())
+            model = DDP(nn.Linear(2, 1))
+            optimizer = Langevin(model.parameters(), {})
+        """,
         "a generator with the rank in its seed": """
             dist.init_process_group("gloo")
             rank = dist.get_rank()
@@ -135,6 +157,25 @@ class SplitDiffers(Rule):
         for site in script.method_calls("permutation", "shuffle"):
             if (why := _own_generator(script, site)) != "":
                 yield from self._draw(script, site, why)
+
+        yield from self._optimizers(script)
+
+    def _optimizers(self, script: Script) -> Iterator[Violation]:
+        """Noise that the optimizer of the script adds to parameters, which have to stay equal."""
+        for module in script.program.imports.modules:
+            for cls in module.classes:
+                step = cls.methods.get("step")
+                bases = script.program.evaluator.external_bases(cls)
+                if step is None or "torch.optim.Optimizer" not in bases or not instantiations(script, cls):
+                    continue
+                for call, library in draws(script, step.calls):
+                    if equality(script, library) in (Equality.DIFFERENT, Equality.UNSEEDED):
+                        yield Violation(
+                            call,
+                            f"{cls.name}.step adds random numbers to the parameters, and ranks draw different ones, so "
+                            "their parameters drift apart",
+                            "draw with a generator that has the same seed on all ranks",
+                        )
 
     def _draw(self, script: Script, site: CallSite, why: str) -> Iterator[Violation]:
         """A permutation that is cut in parts or indexes features."""

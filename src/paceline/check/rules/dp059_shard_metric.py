@@ -2,7 +2,8 @@
 
 What it does:
     Follows values that rank 0 prints, logs or writes back to batches of a sharded evaluation loader, or to a slice
-    `[rank::world_size]`, and reports those that pass no collective on the way.
+    `[rank::world_size]`, and reports those that pass no collective on the way. Also for `self.log(...)` without
+    `sync_dist=True` in the validation and test steps of Lightning modules that run on several devices.
 
 Why is this bad:
     Each rank evaluates its own share. The number that rank 0 reports is that of 1/N of the data: it is noisier than the
@@ -23,6 +24,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.computed_from import computed_from
 from paceline.check.local_values import LocalValues
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.rule import Rule, Violation
@@ -30,6 +32,7 @@ from paceline.check.script import Script
 from paceline.check.value_origins import without_gradients
 from paceline.check.value_spread import Cause
 from paceline.syntax.module_index import last_name
+from paceline.syntax.values import Literal
 
 _SINKS = frozenset(
     (
@@ -61,6 +64,15 @@ class ShardMetric(Rule):
             if dist.get_rank() == 0:
                 print("error", error)
         """,
+        "a validation step that synchronizes": """
+            import lightning as L
+
+            class Fit(L.LightningModule):
+                def validation_step(self, batch, _):
+                    self.log("val_loss", batch[0].mean(), sync_dist=True)
+
+            L.Trainer(devices=2, strategy="ddp").fit(Fit(), DataLoader(Numbers()), DataLoader(Numbers()))
+        """,
         "rank 0 evaluates everything": """
             def evaluate(model, loader):
                 total = 0.0
@@ -90,6 +102,18 @@ class ShardMetric(Rule):
             if rank == 0:
                 print(f"accuracy {accuracy:.3f}")  # here
         """,
+        "a validation step of Lightning": """
+            import lightning as L
+
+            class Fit(L.LightningModule):
+                def training_step(self, batch, _):
+                    return batch[0].mean()
+
+                def validation_step(self, batch, _):
+                    self.log("val_loss", batch[0].mean())  # here
+
+            L.Trainer(devices=2, strategy="ddp").fit(Fit(), DataLoader(Numbers()), DataLoader(Numbers()))
+        """,
         "in a class": """
             class Trainer:
                 def __init__(self):
@@ -116,8 +140,31 @@ class ShardMetric(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        if not script.plain:
+        if "lightning" in script.engines:
+            yield from self._lightning(script)
+        if script.plain:
+            yield from self._plain(script)
+
+    def _lightning(self, script: Script) -> Iterator[Violation]:
+        """`self.log(...)` in a validation step without `sync_dist`, with several devices."""
+        if not any(_on_several(script, site.node) for site in script.calls("lightning.Trainer")):
             return
+        for site in script.method_calls("log", "log_dict"):
+            receiver = site.node.func.value if isinstance(site.node.func, ast.Attribute) else None
+            if site.function.name not in _STEPS or not isinstance(receiver, ast.Name) or not site.node.args:
+                continue
+            synchronizes = script.argument(site.node, "sync_dist")
+            values = script.program.evaluator.all_of(synchronizes.given)
+            if not (synchronizes.absent or values == {Literal(False)}) or _synchronizes_itself(script, site.node):
+                continue
+            yield Violation(
+                site.node,
+                f"{site.function.name} logs the value of one process: without sync_dist=True Lightning reports that of "
+                "rank 0's share of the data",
+                "pass sync_dist=True, or log a metric of torchmetrics",
+            )
+
+    def _plain(self, script: Script) -> Iterator[Violation]:
         local = LocalValues.of(script)
         reported: set[ast.AST] = set()
         for function in script.program.functions:
@@ -134,6 +181,33 @@ class ShardMetric(Rule):
                     f"{getattr(found[1], 'lineno', 0)}), and rank 0 reports it without combining the ranks",
                     "sum numerator and count over ranks with dist.all_reduce, and divide then",
                 )
+
+
+_STEPS = ("validation_step", "test_step", "on_validation_epoch_end", "on_test_epoch_end")
+
+
+def _on_several(script: Script, trainer: ast.Call) -> bool:
+    """Whether a Trainer of Lightning certainly runs several processes."""
+    strategy = script.literals(trainer, "strategy") or set()
+    devices = script.literals(trainer, "devices") or set()
+    nodes = script.literals(trainer, "num_nodes") or set()
+    distributed = any(str(each).startswith(("ddp", "fsdp", "deepspeed")) for each in strategy)
+    several = any(isinstance(each, int) and each > 1 for each in devices | nodes)
+    return several or (distributed and devices != {1})
+
+
+def _synchronizes_itself(script: Script, call: ast.Call) -> bool:
+    """Whether a metric of torchmetrics is logged, or a value that passed a collective."""
+    nodes = [*call.args, *(each.value for each in call.keywords)]
+    for each in (at for node in nodes for at in computed_from(script, node)):
+        if isinstance(each, ast.Call) and last_name(each.func) in ("all_gather", "all_reduce", "compute"):
+            return True
+        names = script.program.callee_names(each) if isinstance(each, ast.Call) else []
+        if isinstance(each, ast.Attribute):
+            names += [getattr(value, "name", "") for value in script.values(each)]
+        if any(name.startswith("torchmetrics.") for name in names):
+            return True
+    return False
 
 
 def _share_in(script: Script, local: LocalValues, call: ast.Call) -> tuple[ast.expr, ast.AST] | None:
