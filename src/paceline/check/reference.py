@@ -15,7 +15,7 @@ from paceline.check.rule_text import anchor, example, rule_sections, rule_summar
 _WIDTH = 120
 FAULTS_NOT_READ: dict[str, str] = {
     "F20": "hidden states carried over batches: the order of batches is known only while the training runs",
-    "F31": "losses that do not split over ranks: reading does not show whether a loss of your own is a mean over samples",
+    "F31": "losses that do not split over ranks: reading does not show whether a loss is a mean over samples",
     "F32": "a learning rate that does not fit the batch: both depend on the job, not on the script",
 }
 """Fault id to the reason why no rule looks for it."""
@@ -25,9 +25,9 @@ _OPENING = """
 
 <!-- Made by python -m paceline.check.reference from the rules themselves; edit those. -->
 
-A rule looks for one kind of fault of data-parallel training in the source of a script. [`paceline check`](check.md) runs
-all rules on each distributed script, without running the script and without torch. Rules follow values: names, aliases,
-attributes, functions, classes, keyword dictionaries and local imports.
+A rule looks for one kind of fault of data-parallel training in the source of a script. [`paceline check`](check.md)
+runs all rules on each distributed script, without running the script and without torch. Rules follow values: names,
+aliases, attributes, functions, classes, keyword dictionaries and local imports.
 
 Codes are permanent. Faults are ids of Paceline's catalog of faults, as the findings name them.
 `paceline check --explain DP001` prints the section of a rule.
