@@ -19,10 +19,12 @@ References:
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
+from paceline.check.wrapped_models import runs_again_after
 from paceline.syntax.values import Object
 
 
@@ -64,7 +66,13 @@ class CompileBeforeWrap(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         for wrapper in script.wrappers:
             given = script.program.argument_values(wrapper.site.node, "module", 0)
-            compiled = [each for each in given if isinstance(each, Object) and each.name == "torch.compile"]
+            compiled = [
+                each
+                for each in given
+                if isinstance(each, Object)
+                and each.name == "torch.compile"
+                and (runs_again_after(script, wrapper.site.node, each.call) or _within(wrapper.site.node, each.call))
+            ]
             if compiled:
                 yield Violation(
                     wrapper.site.node,
@@ -72,3 +80,7 @@ class CompileBeforeWrap(Rule):
                     "not reduced while the backward pass runs",
                     "compile the wrapper: torch.compile(DDP(model))",
                 )
+
+
+def _within(outer: ast.Call, node: ast.Call) -> bool:
+    return any(at is node for at in ast.walk(outer))
