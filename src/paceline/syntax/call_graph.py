@@ -59,6 +59,8 @@ class CallGraph:
         return found
 
     def _candidates(self, function: Function) -> Iterator[ast.Call]:
+        if function.cls is not None and function.name == "__call__":
+            yield from self._calls_of_variables()
         names = [function.name]
         if function.cls is not None and function.name in ("__init__", "__call__", "forward"):
             names = [function.cls.name, function.name]
@@ -75,6 +77,14 @@ class CallGraph:
             for module in self._names.modules:
                 yield from module.calls_by_name.get(alias, ())
 
+    def _calls_of_variables(self) -> Iterator[ast.Call]:
+        """Calls of what may be an object: `stopper(loss)`, `self.stopper(loss)`."""
+        for module in self._names.modules:
+            functions = {function.name for function in module.functions}
+            for name, calls in module.calls_by_name.items():
+                if name not in functions:
+                    yield from calls
+
     def _aliases(self, function: Function) -> set[str]:
         """Other names under which files import the function: `from engine import train as run`."""
         target = function.cls.name if function.cls is not None and function.name == "__init__" else function.name
@@ -90,6 +100,9 @@ class CallGraph:
     def _reaches(self, callee: Value, function: Function) -> bool:
         if isinstance(callee, FunctionValue):
             return callee.function is function
+        if isinstance(callee, Instance) and function.name == "__call__":
+            methods = (each.methods.get("__call__") for each in self._classes.lineage(callee.cls))
+            return next((each for each in methods if each is not None), None) is function
         if isinstance(callee, ClassValue) and function.name == "__init__":
             methods = (each.methods.get("__init__") for each in self._classes.lineage(callee.cls))
             return next((each for each in methods if each is not None), None) is function
