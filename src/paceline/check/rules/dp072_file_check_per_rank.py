@@ -105,6 +105,8 @@ def _of_branch(script: Script, node: ast.If) -> Iterator[Violation]:
     origin = local_origin(script, node.test)
     if origin is None or origin.cause is not Cause.FILES or script.where(node) is not Ranks.ALL:
         return
+    if script.paths.everywhere(node) is None:
+        return  # a function that nothing calls here
     sides = [
         next((found for each in block if (found := collective_within(script, each)) is not None), None)
         for block in (node.body, node.orelse)
