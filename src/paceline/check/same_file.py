@@ -6,6 +6,7 @@ import ast
 
 from paceline.check.script import Script
 from paceline.syntax import call_arguments
+from paceline.syntax.module_index import Assigned
 from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import Context, FunctionValue, Instance
 
@@ -63,12 +64,23 @@ def _of_attribute(script: Script, node: ast.Attribute, context: Context | None, 
     for base in script.values(node.value, context):
         if isinstance(base, Instance):
             assigned = [each for cls in evaluator.lineage(base.cls) for each in cls.attributes.get(node.attr, ())]
-            if len(assigned) == 1 and assigned[0].value is not None and not assigned[0].path:
+            value = _assigned(assigned[0]) if len(assigned) == 1 else None
+            if value is not None:
                 home, inner = evaluator.home(assigned[0].node), None
                 if home.name == "__init__" and base.call is not None:
                     inner = evaluator.context(home, base.call, base.context, base)
-                return written_out(script, assigned[0].value, inner, depth + 1)
+                return written_out(script, value, inner, depth + 1)
     return f"{written_out(script, node.value, context, depth + 1)}.{node.attr}"
+
+
+def _assigned(assigned: Assigned) -> ast.expr | None:
+    """The value of an attribute, also in `self.path, self.best = path, None`."""
+    value = assigned.value
+    for index in assigned.path:
+        if not isinstance(value, ast.Tuple) or not 0 <= index < len(value.elts):
+            return None
+        value = value.elts[index]
+    return value
 
 
 def _of_call(script: Script, node: ast.Call, context: Context | None, depth: int) -> str:

@@ -7,6 +7,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from paceline.check.framework_names import FABRIC
 from paceline.check.script import Script
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
@@ -175,8 +176,11 @@ def _opened(script: Script) -> Iterator[Write]:
 def _directories(script: Script) -> Iterator[Write]:
     yield from _with_argument(script, ("os.makedirs", "os.mkdir"), "name", 0, Effect.DIRECTORY)
     for site in script.method_calls("mkdir"):
-        if isinstance(site.node.func, ast.Attribute) and not any(
-            isinstance(each, Named) for each in script.values(site.node.func)
+        own = all(isinstance(each, ast.Constant) for each in site.node.args)  # else a function: `utils.mkdir(path)`
+        if (
+            own
+            and isinstance(site.node.func, ast.Attribute)
+            and not any(isinstance(each, Named) for each in script.values(site.node.func))
         ):
             yield Write(site, Effect.DIRECTORY, site.node.func.value)
 
@@ -342,4 +346,6 @@ def function_name(function: Function) -> str:
 
 def several_processes(script: Script) -> bool:
     """Whether every process of the job runs the script as it stands, with its own files to look after."""
-    return script.plain or bool(script.engines & {"accelerate", "fabric"})
+    if "fabric" in script.engines:
+        return not any(script.literals(site.node, "devices", 2) == {1} for site in script.calls(*FABRIC))
+    return script.plain or "accelerate" in script.engines

@@ -164,7 +164,7 @@ class EveryRankWrites(Rule):
 
 def _of_file(script: Script, write: Write) -> Iterator[Violation]:
     for path in script.paths.to(write.site.node):
-        per_node = path.ranks is Ranks.LOCAL_ZERO and not path.in_turns
+        per_node = path.ranks is Ranks.LOCAL_ZERO and not path.in_turns and not script.paths.starts_processes
         if not (path.everywhere or per_node) or opened_by(script, write.path, path.context):
             continue
         if naming(script, write.path, path.context) is not Naming.SAME:

@@ -109,15 +109,15 @@ class LoadWithoutMapLocation(Rule):
             if not script.argument(site.node, "map_location", 1).absent or _is_mapped(script, site.node):
                 continue
             path = next((each for each in script.paths.to(site.node) if each.ranks is Ranks.ALL and each.certain), None)
-            if (
-                path is not None
-                and _is_checkpoint(script, site, path)
-                and not _saved_without_models(script, site, path)
-            ):
+            if path is None or _saved_without_models(script, site, path):
+                continue
+            restored = _goes_to_load_state_dict(script, site)
+            if restored or _is_named_checkpoint(script, site, path):
                 yield Violation(
                     site.node,
                     "torch.load without map_location puts the tensors of every rank on the GPU that saved them",
                     'pass map_location="cpu", or the device of the rank',
+                    severity=None if restored else "info",
                     edits=(add_keyword(site.node, 'map_location="cpu"', site.module.source.text),),
                 )
 
@@ -131,15 +131,20 @@ def _is_mapped(script: Script, call: ast.Call) -> bool:
     )
 
 
-def _is_checkpoint(script: Script, site: CallSite, path: Path) -> bool:
-    """Whether a state dict goes out of the file, or its name says that it holds one."""
-    cls = site.function.cls
-    if cls is not None and any("Dataset" in each for each in script.program.evaluator.external_bases(cls)):
-        return False
+def _goes_to_load_state_dict(script: Script, site: CallSite) -> bool:
+    """Whether a model, an optimizer or the like takes its state from the file."""
     for load in script.method_calls("load_state_dict"):
         state = given(load.node, "state_dict", 0)
         if state is not None and any(each.node is site.node for each in script.origins.of(state)):
             return True
+    return False
+
+
+def _is_named_checkpoint(script: Script, site: CallSite, path: Path) -> bool:
+    """Whether the name of the file says that it holds a checkpoint, and no data set reads it."""
+    cls = site.function.cls
+    if cls is not None and any("Dataset" in each for each in script.program.evaluator.external_bases(cls)):
+        return False
     name = given(site.node, "f", 0)
     if name is None:
         return False

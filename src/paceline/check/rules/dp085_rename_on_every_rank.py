@@ -15,23 +15,33 @@ Known problems:
     Names that are computed by other packages are taken for different ones.
 
 References:
-    F132. https://github.com/huggingface/transformers/issues/35580
+    F132, F107. https://github.com/huggingface/transformers/issues/35580
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.written_files import Effect, Naming, display, expects_failure, naming, several_processes, writes
+from paceline.check.written_files import (
+    Effect,
+    Naming,
+    Write,
+    display,
+    expects_failure,
+    naming,
+    several_processes,
+    writes,
+)
 
 
 class RenameOnEveryRank(Rule):
     """Files that all ranks move."""
 
     code, name, topic = "DP085", "rename-on-every-rank", "files"
-    faults = ("F132",)
+    faults = ("F132", "F107")
     severity = "warning"
     valid = {
         "rank 0 renames": """
@@ -87,10 +97,28 @@ class RenameOnEveryRank(Rule):
             if write.effect is not Effect.RENAME or expects_failure(script, write.site.node):
                 continue
             path = script.paths.everywhere(write.site.node)
-            if path is not None and naming(script, write.path, path.context) is Naming.SAME:
+            if path is None:
+                yield from _once_per_node(script, write)
+            elif naming(script, write.path, path.context) is Naming.SAME:
                 yield Violation(
                     write.site.node,
                     f"every rank renames a file to {display(write.path)}: one rank moves it while others still use it,"
                     " and they fail or replace a complete file",
                     "rename on rank 0 only, behind a barrier if other ranks write parts of the file",
                 )
+
+
+def _once_per_node(script: Script, write: Write) -> Iterator[Violation]:
+    """A rename by the first rank of each node, or by ranks in turns, which are those of one node as a rule."""
+    for path in script.paths.to(write.site.node):
+        in_turns = path.ranks is Ranks.ALL and path.in_turns and path.certain
+        first = path.ranks is Ranks.LOCAL_ZERO and not script.paths.starts_processes
+        if (in_turns or first) and naming(script, write.path, path.context) is Naming.SAME:
+            yield Violation(
+                write.site.node,
+                f"more than one rank renames a file to {display(write.path)} on several nodes with one file system",
+                "rename on global rank 0 only, behind a barrier",
+                severity="info",
+                faults=("F132", "F107"),
+            )
+            return

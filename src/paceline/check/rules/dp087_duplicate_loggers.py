@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from paceline.check.process_paths import Path
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.written_files import Effect, Naming, display, naming, several_processes, writes
+from paceline.check.written_files import Effect, Naming, display, given, naming, several_processes, writes
 from paceline.syntax.program import CallSite
 
 _LOGGERS = {
@@ -100,6 +100,17 @@ class DuplicateLoggers(Rule):
             if __name__ == "__main__":
                 main(argparse.ArgumentParser().parse_args())
         """,
+        "a handler of the logging module": """
+            import logging
+
+            def logger_in(directory):
+                logger = logging.getLogger("train")
+                logger.addHandler(logging.FileHandler(os.path.join(directory, "train.log")))  # here
+                return logger
+
+            logger = logger_in("logs")
+            dist.init_process_group("gloo")
+        """,
         "a file of a logger of one's own": """
             import csv
 
@@ -126,6 +137,16 @@ class DuplicateLoggers(Rule):
                         "start the logger on rank 0 only, and log values that are reduced over all ranks",
                         faults=("F101",),
                     )
+        for site in script.calls("logging.FileHandler", "logging.basicConfig"):
+            file, path = given(site.node, "filename", 0), script.paths.everywhere(site.node)
+            if site.name == "logging.basicConfig" and not any(each.arg == "filename" for each in site.node.keywords):
+                continue
+            if file is not None and path is not None and naming(script, file, path.context) is Naming.SAME:
+                yield Violation(
+                    site.node,
+                    f"every rank logs to {display(file)}, where the lines of all ranks are mixed",
+                    "add the file on rank 0 only, or put the rank into its name",
+                )
         for write in writes(script):
             path = script.paths.everywhere(write.site.node) if write.effect is Effect.APPEND else None
             if path is not None and naming(script, write.path, path.context) is Naming.SAME:

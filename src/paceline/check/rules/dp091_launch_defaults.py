@@ -126,6 +126,12 @@ def _meets_anyway(script: Script, site: CallSite) -> bool:
     """Whether the processes find a meeting point without a launcher."""
     if any(True for _ in environment_stores(script, "MASTER_ADDR", "MASTER_PORT")):
         return True
+    if any(
+        isinstance(value, Literal) and value.value in ("MASTER_ADDR", "MASTER_PORT")
+        for call in script.calls("os.environ.setdefault")
+        for value in script.program.argument_values(call.node, "key", 0)
+    ):
+        return True
     if script.argument(site.node, "store", 5).given:
         return True
     method = given(site.node, "init_method", 1)

@@ -19,12 +19,12 @@ References:
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from paceline.check.cuda_devices import environment_stores
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.written_files import given
 from paceline.syntax.values import Literal
 
 
@@ -82,15 +82,16 @@ class FixedPort(Rule):
                     "MASTER_PORT is a constant, so a second job on the machine cannot start",
                     "leave the port to torchrun, or take a free one",
                 )
-        for site in script.calls("torch.distributed.init_process_group"):
-            method = given(site.node, "init_method", 1)
-            texts = [each.value for each in script.values(method) if isinstance(each, Literal)]
-            if any(_is_local(text) for text in texts) and len(texts) == 1 and script.paths.to(site.node):
-                yield Violation(
-                    site.node,
-                    f"{texts[0]} is a constant: a second job on the machine cannot start",
-                    "use env:// with torchrun, or take a free port",
-                )
+        for module in script.program.imports.modules:
+            if "tcp://" not in module.source.text:
+                continue
+            for node in ast.walk(module.source.tree):
+                if isinstance(node, ast.Constant) and _is_local(node.value):
+                    yield Violation(
+                        node,
+                        f"{node.value!s} is a constant: a second job on the machine cannot start",
+                        "use env:// with torchrun, or take a free port",
+                    )
 
 
 def _is_constant(values: frozenset[object]) -> bool:

@@ -115,4 +115,5 @@ class DeviceNotBound(Rule):
 
 
 def _is_unbound_nccl(script: Script, site: CallSite) -> bool:
-    return backends(script, site.node) == {"nccl"} and script.argument(site.node, "device_id").absent
+    found = backends(script, site.node)
+    return "nccl" in found and found <= {"nccl", "gloo"} and script.argument(site.node, "device_id").absent

@@ -140,7 +140,8 @@ def _moves_in_workers(script: Script, loader: Loader) -> Iterator[ast.Call]:
     workers = script.literals(loader.made, "num_workers", 5)
     if not workers or not all(isinstance(each, int) and each > 0 for each in workers):
         return
-    if not script.argument(loader.made, "multiprocessing_context").absent:
+    context = script.argument(loader.made, "multiprocessing_context")
+    if not context.absent and script.literals(loader.made, "multiprocessing_context") != {"fork"}:
         return
     functions: list[Function] = []
     for value in script.program.argument_values(loader.made, "dataset", 0):
@@ -161,9 +162,9 @@ def _moves_to_gpu(script: Script, call: ast.Call) -> bool:
     if last_name(call.func) == "cuda" and not dotted(call.func).startswith("torch."):
         return isinstance(call.func, ast.Attribute)
     device = given(call, "device", 0) if last_name(call.func) == "to" else None
-    values = script.values(device) if device is not None else frozenset()
-    return bool(values) and all(
-        isinstance(each, Literal) and isinstance(each.value, str) and each.value.startswith("cuda") for each in values
+    return device is not None and any(
+        isinstance(each.node, ast.Constant) and isinstance(each.node.value, str) and each.node.value.startswith("cuda")
+        for each in script.origins.of(device)
     )
 
 
