@@ -349,7 +349,11 @@ class Evaluator:
                 statement = module.parents[target]
                 if isinstance(statement, ast.Assign) and dotted(target) == text:
                     found |= self.values(statement.value)
-                elif isinstance(statement, ast.Tuple) and isinstance(module.parents[statement], ast.Assign):
+                elif (
+                    isinstance(statement, ast.Tuple)
+                    and isinstance(module.parents[statement], ast.Assign)
+                    and dotted(target) == text
+                ):
                     value = module.parents[statement].value  # type: ignore[attr-defined]
                     found |= self.follow(self.values(value), (statement.elts.index(target),))
         return frozenset(found)
