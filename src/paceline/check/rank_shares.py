@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from paceline.check.branch_values import possible
 from paceline.check.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS, LIGHTNING
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.script import Loader, Script
@@ -231,16 +232,16 @@ def instantiations(script: Script, cls: Class) -> list[ast.Call]:
 
 def has_sampler(script: Script, loader: Loader) -> bool:
     """Whether a loader has, or may have, a sampler or batch sampler other than None."""
-    for values, argument in (script.sampler(loader), script.batch_sampler(loader)):
-        if not argument.certain or (argument.given and values != {Literal(None)}):
+    for _, argument in (script.sampler(loader), script.batch_sampler(loader)):
+        if not argument.certain or (argument.given and possible(script, argument) != {Literal(None)}):
             return True
     return False
 
 
 def samplers(script: Script, loader: Loader) -> Values:
     """Samplers behind a loader: its own, and those that a `BatchSampler` or an own batch sampler is given."""
-    found = set(script.sampler(loader)[0])
-    for value in script.batch_sampler(loader)[0]:
+    found = set(possible(script, script.sampler(loader)[1]))
+    for value in possible(script, script.batch_sampler(loader)[1]):
         found |= _within_batches(script, value)
     return frozenset(each for each in found if each != Literal(None))
 

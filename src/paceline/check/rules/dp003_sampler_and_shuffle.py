@@ -26,11 +26,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.branch_values import possible
 from paceline.check.edits import Edit, remove_keyword, replace
 from paceline.check.framework_names import DATA_LOADERS
 from paceline.check.rank_shares import unknown_origin, ways
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
+from paceline.syntax.conditions import conditions
 from paceline.syntax.values import Argument, Literal, Object
 
 
@@ -49,6 +51,16 @@ class SamplerAndShuffle(Rule):
 
             dist.init_process_group("gloo")
             loader_of(Numbers(), True)
+        """,
+        "one function for both loaders": """
+            def loader_of(data, distributed, train):
+                sampler = None
+                if distributed and not train:
+                    sampler = DistributedSampler(data, shuffle=False)
+                return DataLoader(data, batch_size=8, sampler=sampler, shuffle=train)
+
+            dist.init_process_group("gloo")
+            train, test = loader_of(Numbers(), True, True), loader_of(Numbers(), True, False)
         """,
         "arguments of two branches": """
             dist.init_process_group("gloo")
@@ -81,6 +93,15 @@ class SamplerAndShuffle(Rule):
                 sampler = DistributedSampler(data)
             loader = DataLoader(data, batch_size=8, shuffle=True, sampler=sampler)  # here
         """,
+        "a dictionary of options": """
+            dist.init_process_group("gloo")
+            data = Numbers()
+            options = {"batch_size": 8}
+            if torch.cuda.is_available():
+                options.update({"pin_memory": True, "shuffle": True})
+            options["sampler"] = DistributedSampler(data)
+            loader = DataLoader(data, **options)  # here
+        """,
         "a batch sampler": """
             dist.init_process_group("gloo")
             data = Numbers()
@@ -99,11 +120,11 @@ class SamplerAndShuffle(Rule):
 
     def _clash(self, script: Script, made: Object) -> Violation | None:
         shuffle = script.argument(made, "shuffle", 2)
-        if not shuffle.certain or script.program.evaluator.all_of(shuffle.given) != {Literal(True)}:
+        if not shuffle.certain or possible(script, shuffle) != {Literal(True)}:
             return None
         for name, position in (("sampler", 3), ("batch_sampler", 4)):
             given = script.argument(made, name, position)
-            if not _is_given(script, given) or (given.may_be_absent and shuffle.may_be_absent):
+            if not _is_given(script, given) or (shuffle.may_be_absent and not _always(script, made, given)):
                 continue
             return Violation(
                 made.call,
@@ -116,8 +137,23 @@ class SamplerAndShuffle(Rule):
 
 def _is_given(script: Script, argument: Argument) -> bool:
     """Whether a sampler certainly is given on some path."""
-    values = script.program.evaluator.all_of(argument.given)
+    values = possible(script, argument)
     return argument.certain and not unknown_origin(script, values) and values != {Literal(None)}
+
+
+def _always(script: Script, made: Object, argument: Argument) -> bool:
+    """Whether an argument is given on all paths, also as `options["sampler"] = sampler` outside of any branch."""
+    if not argument.may_be_absent:
+        return True
+    module = script.function_of(made.call).module
+    around = {each.test for each in conditions(module, made.call)}
+    statements = (module.parents.get(each.node) for each in argument.given)
+    return any(
+        isinstance(statement, ast.Assign)
+        and isinstance(statement.targets[0], ast.Subscript)
+        and {condition.test for condition in conditions(module, statement)} <= around
+        for statement in statements
+    )
 
 
 def _repair(script: Script, made: Object, given: Argument) -> Iterator[Edit]:

@@ -24,7 +24,7 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.random_streams import Seeding, draws, equal_seed, seedings
-from paceline.check.rank_shares import may_depend, rank_term
+from paceline.check.rank_shares import may_depend, rank_term, truth
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
@@ -126,6 +126,8 @@ class SameSeedOnRanks(Rule):
         for library in ("torch", "numpy", "random"):
             seeding = equal_seed(script, library)
             drawn = list(_drawn(script, library)) if seeding is not None else []
+            if library != "torch" and _has_workers(script):
+                drawn = [each for each in drawn if each[1]]  # DP014 is about workers
             if seeding is None or (not drawn and (library != "torch" or not _drops(script))):
                 continue
             if node_seed is not None:
@@ -204,6 +206,10 @@ def _drawn(script: Script, library: str) -> Iterator[tuple[ast.Call, bool]]:
             if sample is not None and _is_used(script, cls):
                 reached = (each.node for each in script.loops.reached_calls(sample.node, sample))
                 yield from ((call, False) for call, of in draws(script, reached) if of == library)
+
+
+def _has_workers(script: Script) -> bool:
+    return any(truth(script, script.argument(each.made, "num_workers", 5)) for each in script.loaders)
 
 
 def _is_used(script: Script, cls: Class) -> bool:
