@@ -12,10 +12,11 @@ from paceline.check.script import Script
 from paceline.check.written_files import given
 from paceline.syntax.module_index import dotted
 from paceline.syntax.program import CallSite
-from paceline.syntax.values import Context, Elements, Literal, Object, Value
+from paceline.syntax.values import Context, Elements, Literal, Located, Object, Value
 
 _MAKERS = ("torch.zeros", "torch.ones", "torch.empty", "torch.full", "torch.tensor", "torch.rand", "torch.randn",
            "torch.arange", "torch.eye", "torch.as_tensor")  # fmt: skip
+MAX_DEPTH = 6
 
 
 @dataclass(frozen=True)
@@ -111,15 +112,50 @@ def _index(script: Script, value: Value) -> object:
 
 def is_global_rank(script: Script, device: ast.expr, context: Context | None) -> bool:
     """Whether a device is numbered by the rank in the whole job: `cuda:{rank}` with `rank = dist.get_rank()`."""
-    origins = script.origins.of(device, context)
+    return any(
+        script.ranks.kind(each.node, each.context) is RankKind.GLOBAL and _comes_from_rank(script, each)
+        for each in _numbers(script, Located(device, context))
+    )
+
+
+def _comes_from_rank(script: Script, number: Located) -> bool:
+    """Whether the value of the rank is shown, and no remainder of it is taken on the way."""
+    origins = script.origins.of(number.node, number.context)
     if any(isinstance(each.node, ast.BinOp) and isinstance(each.node.op, ast.Mod | ast.Sub) for each in origins):
         return False
-    kinds = {
-        script.ranks.kind(each.node, each.context)
+    return any(
+        script.ranks.kind(each.node, each.context) is RankKind.GLOBAL
         for each in origins
         if isinstance(each.node, ast.Call | ast.Subscript)
-    }
-    return RankKind.GLOBAL in kinds and RankKind.LOCAL not in kinds
+    )
+
+
+def _numbers(script: Script, device: Located, depth: int = 0) -> Iterator[Located]:
+    """What numbers a device: `rank` of `rank`, `torch.device("cuda", rank)` and `f"cuda:{rank}"`."""
+    node, context = device.node, device.context
+    if depth > MAX_DEPTH:
+        return
+    inner: list[ast.expr] = []
+    match node:
+        case ast.Name() | ast.Attribute() if script.ranks.kind(node, context) is not RankKind.NONE:
+            yield device
+        case ast.Name() | ast.Attribute():
+            for each in script.origins.step(device):
+                yield from _numbers(script, each, depth + 1)
+        case ast.Call() if script.ranks.kind(node, context) is not RankKind.NONE:
+            yield device
+        case ast.Call(func=ast.Attribute(value=ast.Constant(), attr="format")):
+            inner = node.args
+        case ast.Call() if set(script.program.callee_names(node)) & {"torch.device", "builtins.str", "builtins.int"}:
+            inner = node.args[-1:]
+        case ast.JoinedStr():
+            inner = [each.value for each in node.values if isinstance(each, ast.FormattedValue)]
+        case ast.BinOp(left=ast.Constant(value=str())):
+            inner = [node.right]
+        case ast.IfExp():
+            inner = [node.body, node.orelse]
+    for part in inner:
+        yield from _numbers(script, Located(part, context), depth + 1)
 
 
 def backends(script: Script, call: ast.Call) -> set[object]:

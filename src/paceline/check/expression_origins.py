@@ -41,6 +41,10 @@ class Origins:
             self._memo[start] = tuple(self._walk(start))
         return self._memo[start]
 
+    def step(self, each: Located) -> Iterator[Located]:
+        """The expressions that an expression is made of directly, or that a name is bound to."""
+        yield from self._next(each)
+
     def rest_on_rank(self, node: ast.expr, context: Context | None = None) -> bool:
         """Whether the value differs between ranks: it is computed from the rank, or bound on some ranks only."""
         return any(

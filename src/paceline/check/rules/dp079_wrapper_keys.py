@@ -28,6 +28,7 @@ from paceline.check.same_file import written_out
 from paceline.check.script import Script
 from paceline.check.written_files import given
 from paceline.syntax.module_index import last_name
+from paceline.syntax.program import CallSite
 from paceline.syntax.values import Context, Instance, Located, Object
 
 _HANDLES = ("consume_prefix_in_state_dict_if_present", "module.", "lstrip", "removeprefix")
@@ -70,6 +71,15 @@ class WrapperKeys(Rule):
             tuned = nn.Linear(2, 1)
             tuned.load_state_dict(torch.load("model.pt", map_location="cpu"), strict=False)  # here
         """,
+        "a file for other scripts": """
+            def export(model, out):
+                torch.save(model.state_dict(), os.path.join(out, "weights.pt"))  # here
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            if dist.get_rank() == 0:
+                export(model, "export")
+        """,
         "in functions, with other entries": """
             def save(model, epoch):
                 torch.save({"model": model.state_dict(), "epoch": epoch}, "last.pt")
@@ -90,19 +100,33 @@ class WrapperKeys(Rule):
         if not script.wrappers or any(_handles(module.source.text) for module in script.program.imports.modules):
             return
         files = dict(_saved(script))
-        for site in script.method_calls("load_state_dict"):
-            for context in _contexts(script, site.node):
-                line = next((files[each] for each in _loaded(script, site.node, context) if each in files), None)
-                if line is None or not _is_bare(script, site.node, context):
-                    continue
-                loose = script.literals(site.node, "strict", 1) == {False}
+        found = list(_loads_into_bare(script, {file: site.node.lineno for file, site in files.items()}))
+        yield from found
+        if not found and not _loads_into_wrapper(script):
+            for site in sorted(set(files.values()), key=lambda each: each.node.lineno):
                 yield Violation(
                     site.node,
-                    f"the file holds the state dict of the DDP wrapper (line {line}), whose keys start with `module.`; "
-                    + ("with strict=False nothing is loaded" if loose else "the load fails"),
+                    "the keys of the saved state dict start with `module.`, which no model without DDP has",
                     "save model.module.state_dict()",
+                    severity="info",
                 )
-                break
+
+
+def _loads_into_bare(script: Script, files: dict[str, int]) -> Iterator[Violation]:
+    """Loads of a file with the prefix into a model that is not wrapped."""
+    for site in script.method_calls("load_state_dict"):
+        for context in _contexts(script, site.node):
+            line = next((files[each] for each in _loaded(script, site.node, context) if each in files), None)
+            if line is None or not _is_bare(script, site.node, context):
+                continue
+            loose = script.literals(site.node, "strict", 1) == {False}
+            yield Violation(
+                site.node,
+                f"the file holds the state dict of the DDP wrapper (line {line}), whose keys start with `module.`; "
+                + ("with strict=False nothing is loaded" if loose else "the load fails"),
+                "save model.module.state_dict()",
+            )
+            break
 
 
 def _handles(text: str) -> bool:
@@ -118,15 +142,23 @@ def _contexts(script: Script, node: ast.AST) -> list[Context | None]:
     return found or [None]
 
 
-def _saved(script: Script) -> Iterator[tuple[str, int]]:
-    """Files that hold the state dict of a wrapper, with the line of the save."""
+def _loads_into_wrapper(script: Script) -> bool:
+    """Whether a model in DDP takes its state from somewhere."""
+    return any(
+        isinstance(site.node.func, ast.Attribute) and script.is_wrapped(site.node.func.value)
+        for site in script.method_calls("load_state_dict")
+    )
+
+
+def _saved(script: Script) -> Iterator[tuple[str, CallSite]]:
+    """Files that hold the state dict of a wrapper, with the save."""
     for site in script.calls("torch.save"):
         saved, path = given(site.node, "obj", 0), given(site.node, "f", 1)
         if saved is None or path is None:
             continue
         for context in _contexts(script, site.node):
             if _holds_wrapper_keys(script, saved, context):
-                yield written_out(script, path, context), site.node.lineno
+                yield written_out(script, path, context), site
 
 
 def _holds_wrapper_keys(script: Script, saved: ast.expr, context: Context | None) -> bool:

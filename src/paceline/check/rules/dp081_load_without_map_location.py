@@ -103,7 +103,7 @@ class LoadWithoutMapLocation(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        if not script.uses_gpu:
+        if not script.uses_gpu or not script.plain:
             return
         for site in script.calls("torch.load"):
             if not script.argument(site.node, "map_location", 1).absent or _is_mapped(script, site.node):

@@ -119,6 +119,9 @@ class IncompleteCheckpoint(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.plain or not _resumes(script):
             return
+        if any("last_epoch" in module.stores_by_attribute for module in script.program.imports.modules):
+            return  # the schedule is set to the epoch by hand
+        reported: set[ast.AST] = set()
         for site in script.calls("torch.save"):
             saved = given(site.node, "obj", 0)
             if saved is None:
@@ -126,7 +129,9 @@ class IncompleteCheckpoint(Rule):
             contexts: set[Context | None] = {path.context for path in script.paths.to(site.node)} or {None}
             missing = [_missing(script, saved, context) for context in contexts]
             lost = sorted(set.intersection(*missing)) if missing else []
-            if lost:
+            made = {each.node for at in contexts for each in script.values(saved, at) if isinstance(each, Mapping)}
+            if lost and not made & reported:
+                reported |= made
                 yield Violation(
                     site.node,
                     f"the checkpoint that training resumes from lacks {' and '.join(lost)}; a resumed run starts"

@@ -13,8 +13,8 @@ Repair:
     Download on rank 0 (on each node: `LOCAL_RANK` 0), then `dist.barrier()`, then make the data set on all ranks.
 
 Known problems:
-    Packages that lock their cache, such as `datasets` and `huggingface_hub`, are left out. Nothing happens if the data
-    is there already.
+    Packages that lock their cache, such as `datasets` and `huggingface_hub`, or that rename a complete file, are left
+    out. Nothing happens if the data is there already.
 
 References:
     F103, F104. https://github.com/pytorch/examples/pull/1411
@@ -36,7 +36,7 @@ from paceline.syntax.program import CallSite
 from paceline.syntax.values import ClassValue, FunctionValue, Named
 
 _PACKAGES = ("torchvision.datasets.", "torchaudio.datasets.", "torchtext.datasets.", "medmnist.", "torch_geometric.")
-_DOWNLOADS = ("urllib.request.urlretrieve", "torch.hub.load", "torch.hub.download_url_to_file", "wget.download",
+_DOWNLOADS = ("urllib.request.urlretrieve", "torch.hub.load", "wget.download",
               "gdown.download", "nltk.download", "torchvision.datasets.utils.download_url",
               "torchvision.datasets.utils.download_and_extract_archive")  # fmt: skip
 
@@ -119,8 +119,8 @@ class DownloadOnEveryRank(Rule):
                 return not dist.is_initialized() or dist.get_rank() == 0
 
             def main():
-                if is_main_process():
-                    datasets.MNIST("data", download=True)  # here
+                if is_main_process():  # here
+                    datasets.MNIST("data", download=True)
                 dist.init_process_group("gloo")
 
             main()
@@ -130,21 +130,34 @@ class DownloadOnEveryRank(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not several_processes(script):
             return
-        for site in _downloads(script):
-            paths = script.paths.to(site.node)
-            if any(each.everywhere for each in paths):
+        downloads = list(_downloads(script))
+        for site in downloads:
+            if script.paths.everywhere(site.node) is not None:
                 yield Violation(
                     site.node,
                     "every rank downloads or prepares the data at the same time, into the same place",
                     "do it on rank 0 of each node, then call dist.barrier(), then make the data set on all ranks",
                 )
-            elif (path := next((each for each in paths if _too_early(script, each)), None)) is not None:
+        yield from _behind_early_tests(script, downloads)
+
+
+def _behind_early_tests(script: Script, downloads: list[CallSite]) -> Iterator[Violation]:
+    """Downloads and writes behind a test of the rank that holds everywhere."""
+    work: list[tuple[CallSite, ast.expr | None]] = [(site, None) for site in downloads]
+    work += [(each.site, each.path) for each in writes(script) if each.effect is Effect.WRITE]
+    reported: set[ast.AST] = set()
+    for site, name in work:
+        for path in script.paths.to(site.node):
+            test = _early_test(script, path)
+            if test is None or test in reported:
+                continue
+            if name is None or naming(script, name, path.context) is Naming.SAME:
+                reported.add(test)
                 yield Violation(
-                    site.node,
-                    "the test of the rank runs before init_process_group, where every process takes itself for rank 0;"
-                    " all of them download",
-                    "test int(os.environ['RANK']), or download after init_process_group",
-                    evidence={"ranks": path.ranks.value},
+                    test,
+                    "this test of the rank runs before init_process_group, where every process takes itself for rank 0;"
+                    f" all of them run line {site.node.lineno}",
+                    'test int(os.environ["RANK"]), or do it after init_process_group',
                 )
 
 
@@ -181,15 +194,15 @@ def _prepares(script: Script, call: ast.Call) -> bool:
     return False
 
 
-def _too_early(script: Script, path: Path) -> bool:
-    """Whether the rank is tested before the process group exists, by a function that then says 0."""
+def _early_test(script: Script, path: Path) -> ast.expr | None:
+    """A test of the rank that runs before the process group exists, by a function that then says 0."""
     if path.ranks is not Ranks.ZERO:
-        return False
+        return None
     starts = [each for site in script.calls(*START) for each in script.paths.to(site.node)]
     if not starts or not all(runs_before(path, each) for each in starts):
-        return False
+        return None
     tests = [each.test for at in path.frames for each in conditions(at.function.module, at.node)]
-    return any(_asks_the_group(script, test) for test in tests)
+    return next((each for each in tests if _asks_the_group(script, each)), None)
 
 
 def _asks_the_group(script: Script, test: ast.expr) -> bool:

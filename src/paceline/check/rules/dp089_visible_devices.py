@@ -20,11 +20,13 @@ References:
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
 
 from paceline.check.cuda_devices import environment_stores
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
+from paceline.check.written_files import given
 from paceline.syntax.values import Literal
 
 
@@ -61,6 +63,11 @@ class VisibleDevices(Rule):
             dist.init_process_group("nccl")
             model = DDP(nn.Linear(2, 1).cuda())
         """,
+        "one GPU for each rank, and its number once more": """
+            os.environ["CUDA_VISIBLE_DEVICES"] = os.environ["LOCAL_RANK"]  # here
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            dist.init_process_group("nccl")
+        """,
         "a list from the arguments": """
             def main():
                 parser = argparse.ArgumentParser()
@@ -79,7 +86,10 @@ class VisibleDevices(Rule):
             return
         for statement, value in environment_stores(script, "CUDA_VISIBLE_DEVICES"):
             path = script.paths.everywhere(statement)
-            if path is None or script.origins.rest_on_rank(value, path.context):
+            if path is None:
+                continue
+            if script.origins.rest_on_rank(value, path.context):
+                yield from _counted_twice(script, statement)
                 continue
             texts = [str(each.value) for each in script.values(value, path.context) if isinstance(each, Literal)]
             if any(text in ("", "-1") for text in texts):
@@ -94,3 +104,17 @@ class VisibleDevices(Rule):
                 "remove the line, and set the variable where the job is launched",
                 severity=None if one else "info",
             )
+
+
+def _counted_twice(script: Script, statement: ast.stmt) -> Iterator[Violation]:
+    """Each process sees one GPU, number 0, and the script asks for the one with the number of the rank."""
+    for site in script.calls("torch.cuda.set_device"):
+        device = given(site.node, "device", 0)
+        if device is not None and script.paths.to(site.node) and script.origins.rest_on_rank(device):
+            yield Violation(
+                statement,
+                f"each rank sees one GPU, which has number 0 there, but line {site.node.lineno} asks for the number of"
+                " the rank",
+                "remove the line, and let set_device choose the GPU",
+            )
+            return

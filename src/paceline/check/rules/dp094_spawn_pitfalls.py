@@ -15,7 +15,7 @@ Known problems:
     The start method of `multiprocessing.Process` is taken for fork unless the script sets it.
 
 References:
-    F112. https://docs.pytorch.org/docs/stable/multiprocessing.html
+    F112, F104. https://docs.pytorch.org/docs/stable/multiprocessing.html
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from paceline.check.framework_names import DATA_LOADERS
 from paceline.check.process_paths import asks_for_main
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.written_files import given
+from paceline.check.written_files import Effect, Naming, display, given, naming, writes
 from paceline.syntax.conditions import conditions
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import FunctionValue, Literal
@@ -40,7 +40,7 @@ class SpawnPitfalls(Rule):
     """Spawns without a main guard, and functions that cannot be pickled."""
 
     code, name, topic = "DP094", "spawn-pitfalls", "launch"
-    faults = ("F112",)
+    faults = ("F112", "F104")
     severity = "error"
     valid = {
         "a main guard": """
@@ -84,6 +84,18 @@ class SpawnPitfalls(Rule):
 
             main()
         """,
+        "work at the top level of the script": """
+            def prepare(path):
+                np.save(path, np.zeros(3))
+
+            prepare("table.npy")  # here
+
+            def worker(rank):
+                dist.init_process_group("gloo", rank=rank, world_size=2)
+
+            if __name__ == "__main__":
+                mp.spawn(worker, nprocs=2)
+        """,
         "an inner function": """
             def main():
                 def worker(rank):
@@ -120,6 +132,7 @@ class SpawnPitfalls(Rule):
                     "each spawned process imports the script and reaches this call again, which Python refuses",
                     'put the start of the script under if __name__ == "__main__":, or start it with torchrun',
                 )
+        yield from _work_at_import(script)
         for site in script.calls(*DATA_LOADERS):
             for name in ("collate_fn", "worker_init_fn"):
                 node = next((each.value for each in site.node.keywords if each.arg == name), None)
@@ -151,6 +164,30 @@ def _is_inner_function(script: Script, node: ast.expr) -> bool:
         )
         for each in values
     )
+
+
+def _work_at_import(script: Script) -> Iterator[Violation]:
+    """Files that each spawned process writes again, because it imports the script."""
+    if not any(_spawns(script, site) for site in script.calls(*_SPAWN)):
+        return
+    reported: set[ast.AST] = set()
+    for write in writes(script):
+        for path in script.paths.to_unstarted(write.site.node):
+            first = path.frames[0]
+            tests = [each.test for each in conditions(first.function.module, first.node)]
+            own = first.function.module is script.program.root and not any(map(asks_for_main, tests))
+            if not own or write.effect is not Effect.WRITE or first.node in reported or not path.certain:
+                continue
+            if naming(script, write.path, path.context) is Naming.SAME:
+                reported.add(first.node)
+                yield Violation(
+                    first.node,
+                    "each spawned process imports the script and runs this line again, so all of them write"
+                    f" {display(write.path)}",
+                    'put the line under if __name__ == "__main__":',
+                    severity="warning",
+                    faults=("F112", "F104"),
+                )
 
 
 def _runs_at_import(script: Script, site: CallSite) -> bool:

@@ -57,9 +57,11 @@ class BackendDevice(Rule):
             total = torch.zeros(2)
             dist.all_reduce(total)
         """,
-        "the backend that fits": """
-            dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-            total = torch.zeros(2)
+        "the backend and the device that fit": """
+            cuda = torch.cuda.is_available()
+            dist.init_process_group("nccl" if cuda else "gloo")
+            device = torch.device("cuda", int(os.environ["LOCAL_RANK"])) if cuda else torch.device("cpu")
+            total = torch.zeros(2, device=device)
             dist.all_reduce(total)
         """,
         "a group of its own for CPU tensors": """
@@ -92,9 +94,9 @@ class BackendDevice(Rule):
             Meter().reduce()
         """,
         "gloo and DDP on a GPU": """
-            dist.init_process_group("gloo")
+            dist.init_process_group("gloo")  # here
             local_rank = int(os.environ["LOCAL_RANK"])
-            model = DDP(nn.Linear(2, 1).cuda(local_rank), device_ids=[local_rank])  # here
+            model = DDP(nn.Linear(2, 1).cuda(local_rank), device_ids=[local_rank])
         """,
     }
 
@@ -103,13 +105,14 @@ class BackendDevice(Rule):
         if not script.plain or not starts:
             return
         found = [backends(script, each.node) for each in starts]
-        if all(each == {"nccl"} for each in found) and not any(True for _ in script.calls(*_DEFAULTS)):
-            yield from _cpu_tensors(script)
+        if all("nccl" in each and each <= {"nccl", "gloo"} for each in found):
+            if not any(True for _ in script.calls(*_DEFAULTS)):
+                yield from _cpu_tensors(script, all(each == {"nccl"} for each in found))
         elif all(each == {"gloo"} for each in found):
-            yield from _slow_gloo(script)
+            yield from _slow_gloo(script, starts)
 
 
-def _cpu_tensors(script: Script) -> Iterator[Violation]:
+def _cpu_tensors(script: Script, always: bool) -> Iterator[Violation]:
     for site in script.calls(*_REDUCES):
         tensor = given(site.node, "tensor", 0)
         if tensor is None or not script.argument(site.node, "group", 2).absent:
@@ -120,6 +123,7 @@ def _cpu_tensors(script: Script) -> Iterator[Violation]:
                 site.node,
                 f"{ast.unparse(tensor)} is on the CPU, and NCCL moves tensors of GPUs only",
                 "create the tensor on the GPU of the rank, or start the group without a backend",
+                severity=None if always else "warning",
             )
 
 
@@ -145,15 +149,18 @@ def _bound(script: Script, tensor: ast.expr) -> list[ast.expr]:
     return [each.value for each in bindings if each.value is not None and not isinstance(each.node, ast.AugAssign)]
 
 
-def _slow_gloo(script: Script) -> Iterator[Violation]:
-    for site in script.calls(*DDP):
-        listed = given(site.node, "device_ids", 1)
-        path = script.paths.everywhere(site.node)
-        values = script.values(listed, path.context) if listed is not None and path is not None else frozenset()
-        if len(values) == 1 and isinstance(next(iter(values)), Elements):
-            yield Violation(
-                site.node,
-                "gloo copies every gradient of the GPU through the CPU, which makes training slow",
-                'start the group with "nccl"',
-                severity="info",
-            )
+def _slow_gloo(script: Script, starts: list[CallSite]) -> Iterator[Violation]:
+    """DDP in a script that binds GPUs to its processes."""
+    lists = [script.values(given(site.node, "device_ids", 1)) for site in script.calls(*DDP)]
+    on_gpus = any(isinstance(each, Elements) for values in lists for each in values)
+    binds = any(script.paths.to(site.node) for site in script.calls("torch.cuda.set_device"))
+    if lists and (on_gpus or binds):
+        for site in starts:
+            if script.paths.everywhere(site.node) is not None:
+                yield Violation(
+                    site.node,
+                    "gloo copies every gradient of the GPUs through the CPU, which makes training slow",
+                    'start the group with "nccl"',
+                    severity="info",
+                )
+                return
