@@ -50,7 +50,7 @@ def bypasses(script: Script) -> Iterator[Bypass]:
         found: list[Bypass] = []
         through_wrapper = False
         for backward in loop.backwards:
-            for loss, context in _losses(script, backward):
+            for loss, context in losses(script, backward):
                 calls = calls_behind(script, loss, context)
                 if any(_uses_wrapper(script, each) for each in calls):
                     through_wrapper = True
@@ -64,7 +64,7 @@ def bypasses(script: Script) -> Iterator[Bypass]:
                 yield each
 
 
-def _losses(script: Script, backward: Reached) -> Iterator[tuple[ast.expr, Context | None]]:
+def losses(script: Script, backward: Reached) -> Iterator[tuple[ast.expr, Context | None]]:
     """What a backward pass starts from, in the context of the calls that lead to it."""
     call = backward.node
     assert isinstance(call, ast.Call)

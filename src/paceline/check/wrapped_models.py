@@ -279,10 +279,12 @@ def _positions(script: Script, node: ast.AST) -> dict[Function, set[int]]:
     queue = [(node, 0)]
     while queue:
         at, depth = queue.pop(0)
+        if depth > _DEPTH:
+            continue
         function = script.function_of(at)
         lines = found.setdefault(function, set())
         line = getattr(at, "lineno", 0)
-        if line in lines or depth > _DEPTH:
+        if line in lines:
             continue
         lines.add(line)
         queue += [(call, depth + 1) for _, call in script.program.evaluator.call_sites(function)]

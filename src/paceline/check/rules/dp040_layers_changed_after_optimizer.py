@@ -32,6 +32,7 @@ from paceline.check.wrapped_models import (
     parameter_owners,
     runs_again_after,
 )
+from paceline.syntax.module_index import dotted
 from paceline.syntax.values import Instance, Object, Value
 
 _NET = """
@@ -114,7 +115,9 @@ class LayersChangedAfterOptimizer(Rule):
             for name, targets in module.stores_by_attribute.items():
                 for target in targets:
                     statement = module.parents[target]
-                    if not isinstance(statement, ast.Assign) or not _makes_layers(script, statement.value):
+                    if not isinstance(statement, ast.Assign) or _in_own_constructor(script, target):
+                        continue
+                    if not _makes_layers(script, statement.value):
                         continue
                     owners = {each for each in script.values(target.value) if _owner(script, each)}
                     for site in sites:
@@ -152,6 +155,12 @@ def _is_part(script: Script, owner: Value, part: Value) -> bool:
     if not isinstance(owner, Instance):
         return False
     return any(part in script.program.evaluator.attribute(owner, name) for name in owner.cls.attributes)
+
+
+def _in_own_constructor(script: Script, target: ast.Attribute) -> bool:
+    """Whether a class sets its own attribute in `__init__`."""
+    function = script.function_of(target)
+    return function.cls is not None and function.name == "__init__" and dotted(target.value) == function.positional[0]
 
 
 def _makes_layers(script: Script, node: ast.expr) -> bool:
