@@ -109,6 +109,7 @@ class RankTests:
 
     def __init__(self, program: Program) -> None:
         self._program = program
+        self._kinds: dict[tuple[ast.AST, Context | None], RankKind] = {}
         self._memo: dict[tuple[ast.AST, Context | None], Ranks] = {}
         self._active: set[tuple[ast.AST, Context | None]] = set()
         self._guarding: set[Function] = set()
@@ -117,6 +118,13 @@ class RankTests:
 
     def kind(self, node: ast.AST, context: Context | None = None) -> RankKind:
         """Whether an expression is the rank, and which one."""
+        key = (node, context)
+        if key not in self._kinds:
+            self._kinds[key] = RankKind.NONE  # what a variable adds to itself: `index = index % size`
+            self._kinds[key] = self._kind(node, context)
+        return self._kinds[key]
+
+    def _kind(self, node: ast.AST, context: Context | None) -> RankKind:
         if isinstance(node, ast.BinOp):
             left, right = self.kind(node.left, context), self.kind(node.right, context)
             if isinstance(node.op, ast.Mod) and left is RankKind.GLOBAL:
@@ -133,21 +141,11 @@ class RankTests:
         if kinds:
             return RankKind.GLOBAL if RankKind.GLOBAL in kinds else RankKind.LOCAL
         for bound in self._bound(node):
-            if isinstance(bound, ast.BinOp) and (found := self._kind_of_sum(bound)) is not RankKind.NONE:
+            if isinstance(bound, ast.BinOp) and (found := self.kind(bound)) is not RankKind.NONE:
                 return found
         if any(each == UNKNOWN or isinstance(each, Parameter | Part) for each in values):
             return _kind_by_name(last_name(node) if isinstance(node, ast.Name | ast.Attribute) else "")
         return RankKind.NONE
-
-    def _kind_of_sum(self, node: ast.BinOp) -> RankKind:
-        """The kind of what a variable is bound to, unless the variable is in it: `index = index % size`."""
-        if (node, None) in self._active:
-            return RankKind.NONE
-        self._active.add((node, None))
-        try:
-            return self.kind(node)
-        finally:
-            self._active.discard((node, None))
 
     def _kind_of(self, value: Value) -> RankKind:
         match value:
