@@ -95,12 +95,10 @@ def _counts(script: Script, iterable: ast.expr) -> bool:
 
 def _condition(script: Script, loop: TrainingLoop, backward: Reached) -> Accumulation | None:
     """`if (i + 1) % accumulate == 0: optimizer.step()` behind a backward pass of each batch."""
-    mine = {each.test for each in script.loops.reached_conditions(backward, loop.node)}
+    mine = set(script.loops.reached_conditions(backward, loop.node))
     tests: tuple[Condition, ...] | None = None
     for step in loop.steps:
-        own = tuple(
-            each for each in script.loops.reached_conditions(step, loop.node) if each.holds and each.test not in mine
-        )
+        own = tuple(each for each in script.loops.reached_conditions(step, loop.node) if each not in mine)
         if not any(_modulo(script, each.test) is not None for each in own):
             return None  # this one steps after each backward pass
         tests = tests or own

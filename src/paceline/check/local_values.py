@@ -222,9 +222,23 @@ class LocalValues:
                 if found is not None and found.cause is Cause.RANK:
                     return Origin(Spread.LOCAL, Cause.DATA, iterable)
                 return found
+        if path[:1] == (0,) and len(path) == 1 and self._counts(iterable):
+            return EQUAL
         if id(binding.node) in self._training:
             return Origin(Spread.LOCAL, Cause.DATA, iterable)
         return either([self._batches(each, iterable, context) for each in self._evaluator.iterated(iterable, context)])
+
+    def _counts(self, iterable: ast.expr, depth: int = 0) -> bool:
+        """Whether a loop gets numbers of batches: `progress = tqdm(enumerate(loader))`."""
+        for at in ast.walk(iterable):
+            if isinstance(at, ast.Call) and last_name(at.func) in ("enumerate", "range", "log_every"):
+                return True
+            if isinstance(at, ast.Name) and depth < 3:
+                for binding, _ in self._evaluator.bindings(at):
+                    value = binding.value if binding.kind is Kind.VALUE else None
+                    if value is not None and self._counts(value, depth + 1):
+                        return True
+        return False
 
     def _batches(self, value: Value, iterable: ast.expr, context: Context | None) -> Origin | None:
         """Elements of what a loop goes over."""
@@ -274,7 +288,10 @@ class LocalValues:
             return EQUAL
         argument = call_arguments.of_parameter(self._evaluator, function, name, context)
         if not argument.certain:
-            return UNKNOWN
+            starred = (
+                [each.value for each in context.call.args if isinstance(each, ast.Starred)] if context.call else []
+            )
+            return either([self._of(each, context.outer) for each in starred]) if starred else UNKNOWN
         found = [self._of(each.node, each.context, path) for each in argument.given]
         if argument.absent or argument.may_be_absent:
             found.append(self._of(function.default(name), None))
@@ -335,12 +352,26 @@ class LocalValues:
             return self._named(called, node, context)
         if isinstance(node.func, ast.Attribute):
             return self._method(node, node.func, context)
+        if any(isinstance(each, Instance) for each in values):
+            return self._object(node, context)
         if any(isinstance(each, ClassValue) for each in values):
             return UNKNOWN
         known = all(isinstance(each, Object | Instance) for each in values) and values
         if known or last_name(node.func) in tables.MODULES:
             return self._arguments(node, context)
         return UNKNOWN
+
+    def _object(self, node: ast.Call, context: Context | None) -> Origin | None:
+        """A call of an object of the script: of a module as local as its arguments, of others what they return."""
+        callees = self._evaluator.callees(node, context)
+        if not callees or any(self._synchronized.function(function) for function, _ in callees):
+            return UNKNOWN
+        found = []
+        for function, inner in callees:
+            bases = self._evaluator.external_bases(function.cls) if function.cls is not None else []
+            is_module = any(each.startswith("torch.nn.") for each in bases)
+            found.append(self._arguments(node, context) if is_module else self._returned(function, inner, ()))
+        return either(found)
 
     def _script_function(
         self, callee: FunctionValue, node: ast.Call, context: Context | None, path: tuple[int, ...]
@@ -414,7 +445,7 @@ class LocalValues:
             return self._arguments(node, context)
         values = self.program.values(func, context)
         if values and all(isinstance(each, Instance) for each in values):
-            return self._arguments(node, context)
+            return self._object(node, context)
         if values and all(isinstance(each, Object) and each.name.startswith("torch.nn.") for each in values):
             return self._arguments(node, context)
         return receiver if receiver is not None and receiver.spread is Spread.EQUAL and not node.args else UNKNOWN

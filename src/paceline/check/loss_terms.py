@@ -321,8 +321,23 @@ def reduced_tensor(node: ast.Call) -> ast.expr | None:
     return None
 
 
-def behind(script: Script, node: ast.expr, context: Context | None = None) -> Iterator[tuple[ast.expr, Context | None]]:
-    """An expression and those that it is computed from, functions of the script included, models excluded."""
+def behind(
+    script: Script,
+    node: ast.expr,
+    context: Context | None = None,
+    *,
+    losses_too: bool = False,
+    models_too: bool = False,
+) -> Iterator[tuple[ast.expr, Context | None]]:
+    """An expression and those that it is computed from, functions of the script included.
+
+    Args:
+        script: the script.
+        node: the expression.
+        context: in which it is looked at.
+        losses_too: follow modules whose class is named as a loss.
+        models_too: follow all modules, wrapped ones as well.
+    """
     walk = _Walk(script, ast.Call(func=node, args=[], keywords=[]))
     stack: list[tuple[ast.expr, Context | None]] = [(node, context)]
     seen: set[tuple[ast.expr, Context | None]] = set()
@@ -338,9 +353,12 @@ def behind(script: Script, node: ast.expr, context: Context | None = None) -> It
                 stack += walk._bound(binding, function, inner if function is own else None)
             continue
         if isinstance(at, ast.Call):
-            is_module = any(isinstance(each, Instance) for each in script.values(at.func, inner))
-            for function, called in () if is_module else script.program.evaluator.callees(at, inner):
-                stack += [(each.value, called) for each in function.returns if each.value is not None]
+            instances = [each.cls.name.lower() for each in script.values(at.func, inner) if isinstance(each, Instance)]
+            is_loss = losses_too and all("loss" in each or "criterion" in each for each in instances)
+            if not instances or is_loss or models_too:
+                functions = walk._functions(at, inner) if models_too else script.program.evaluator.callees(at, inner)
+                for function, called in functions:
+                    stack += [(each.value, called) for each in function.returns if each.value is not None]
         stack += [(each, inner) for each in ast.iter_child_nodes(at) if isinstance(each, ast.expr)]
         stack += [(each.value, inner) for each in ast.iter_child_nodes(at) if isinstance(each, ast.keyword)]
         stack += [(each.iter, inner) for each in getattr(at, "generators", ())]

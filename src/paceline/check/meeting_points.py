@@ -10,11 +10,13 @@ from functools import cache
 from paceline.check import framework_names as names
 from paceline.check.rank_tests import Ranks
 from paceline.check.script import Script
+from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.values import ANY, Literal, Object
 
 MAX_DEPTH = 5
 _ACCELERATE = frozenset(("wait_for_everyone", "gather", "gather_for_metrics", "pad_across_processes", "save_state"))
+_ONE_PROCESS = ("distributed", "is_initialized", "is_available", "world_size", "ddp", "multi", "parallel")
 _NOT_MEETING = frozenset(("torch.distributed.new_group",))
 _BUFFERS = (*names.BATCH_NORMS, names.SYNC_BATCH_NORM, "torch.nn.SyncBatchNorm")
 
@@ -89,9 +91,18 @@ def _other(script: Script, call: ast.Call, buffers: bool) -> tuple[str, bool] | 
             return "state_dict of a model in FSDP", True
     if method == "compute" and any(each.startswith("torchmetrics.") for each in called):
         return "compute of a metric of torchmetrics", True
+    if buffers and _synchronizes_statistics(script, call):
+        return "the forward pass of a model with SyncBatchNorm in training mode", False
     if buffers and script.is_wrapped(call.func):
         return "the forward pass of a model in DDP with buffers", False
     return None
+
+
+def _synchronizes_statistics(script: Script, call: ast.Call) -> bool:
+    """Whether a model with SyncBatchNorm runs in a script that never evaluates."""
+    if not any(True for _ in script.calls(names.SYNC_BATCH_NORM)) or any(True for _ in script.method_calls("eval")):
+        return False
+    return script.is_inner(call.func) or script.is_wrapped(call.func)
 
 
 def _has_buffers(script: Script) -> bool:
@@ -133,12 +144,14 @@ class _Reached:
         if function.name in ("__enter__", "__exit__") or "first" in function.name or function.yields:
             return
         ranks, test = self.script.ranks.own(node)
+        if test is not None and not _certain(self.script, test):
+            return
         if ranks is Ranks.ALL:
             ranks = self.script.ranks.within(function, node, None)
         if ranks in (Ranks.ZERO, Ranks.OTHERS, Ranks.LOCAL_ZERO) or (ranks is Ranks.SOME and _one_rank(test)):
             yield Alone(point, ranks, node, test)
             return
-        if ranks is not Ranks.ALL or depth >= MAX_DEPTH:
+        if ranks is not Ranks.ALL or depth >= MAX_DEPTH or _asks_arguments(function, node):
             return
         for caller, call in self.evaluator.call_sites(function):
             if caller not in seen:
@@ -171,6 +184,26 @@ class _Reached:
         synchronizing = ("barrier", "sync", "broadcast", "gather", "wait", "reduce")
         unread = not callees and self.script.values(call.func) in (ANY, frozenset())
         return function is not None and unread and any(part in last_name(call.func).lower() for part in synchronizing)
+
+
+def _certain(script: Script, test: ast.expr) -> bool:
+    """Not `everywhere or rank == 0`, where a part of the test may let all ranks through."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
+        return all(
+            script.ranks.test(each) is not Ranks.ALL or any(part in ast.unparse(each).lower() for part in _ONE_PROCESS)
+            for each in test.values
+        )
+    return True
+
+
+def _asks_arguments(function: Function, node: ast.AST) -> bool:
+    """Whether a node runs only for some arguments of its function."""
+    names = {each.arg for each in function.parameters} - {"self"}
+    return any(
+        isinstance(at, ast.Name) and at.id in names
+        for condition in conditions(function.module, node)
+        for at in ast.walk(condition.test)
+    )
 
 
 def _one_rank(test: ast.expr | None) -> bool:

@@ -26,7 +26,7 @@ from collections.abc import Iterator
 from paceline.check.loss_terms import Term, is_local, losses, reduced_tensor, reduction
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.syntax.values import Literal, Named, Object
+from paceline.syntax.values import Named, Object
 
 
 class LocalMean(Rule):
@@ -180,6 +180,5 @@ def _ignores(script: Script, term: Term) -> bool:
             call = term.node
         if call is not None:
             found = script.argument(call, "ignore_index")
-            values = script.program.evaluator.all_of(found.given)
-            return bool(found.given) and values != {Literal(-100)}
+            return bool(found.given)
     return False

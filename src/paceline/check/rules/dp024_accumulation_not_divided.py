@@ -27,7 +27,7 @@ from collections.abc import Iterator
 
 from paceline.check.accumulation import Accumulation, accumulations
 from paceline.check.gradient_edits import edits_gradients
-from paceline.check.loss_terms import Term, reduction, terms
+from paceline.check.loss_terms import Term, is_world_size, reduction, terms
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 
@@ -126,20 +126,51 @@ class AccumulationNotDivided(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        if not script.plain or edits_gradients(script):
+        if not (script.plain or _accelerate_by_hand(script)) or edits_gradients(script):
             return
         reported: set[ast.AST] = set()
         for each in accumulations(script):
             assert isinstance(each.backward.node, ast.Call)
             found = list(terms(script, each.backward.node))
-            if each.backward.node not in reported and found and _of_micro_steps(each) and _undivided(script, found):
-                reported.add(each.backward.node)
-                yield Violation(
-                    each.backward.node,
-                    f"gradients of {ast.unparse(each.window)} micro-steps are added up and the loss, a mean, is not"
-                    " divided by their number",
-                    f"divide the loss by {ast.unparse(each.window)} before backward",
+            if each.backward.node in reported or not found or not _of_micro_steps(each):
+                continue
+            window = ast.unparse(each.window)
+            if _undivided(script, found):
+                message = (
+                    f"gradients of {window} micro-steps are added up and the loss, a mean, is not divided by their"
                 )
+                message += " number"
+            elif _divided_by_all(script, each, found):
+                message = (
+                    f"the loss is divided by the micro-steps of all ranks, but each rank runs {window} of them, and"
+                )
+                message += " DDP averages over ranks"
+            else:
+                continue
+            reported.add(each.backward.node)
+            yield Violation(each.backward.node, message, f"divide the loss by {window} before backward")
+
+
+def _accelerate_by_hand(script: Script) -> bool:
+    """Whether a script with accelerate accumulates itself, so that accelerate does not divide."""
+    makers = list(script.calls("accelerate.Accelerator"))
+    options = ("gradient_accumulation_steps", "gradient_accumulation_plugin")
+    given = any(not script.argument(each.node, name).absent for each in makers for name in options)
+    return bool(makers) and not given and not any(True for _ in script.method_calls("accumulate"))
+
+
+def _divided_by_all(script: Script, accumulation: Accumulation, found: list[Term]) -> bool:
+    """`steps = accumulate // world_size` micro-steps, and a loss divided by `accumulate`."""
+    if not isinstance(accumulation.window, ast.Name):
+        return False
+    for binding, _ in script.program.evaluator.bindings(accumulation.window):
+        value = None if isinstance(binding.node, ast.AugAssign) else binding.value
+        if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.FloorDiv | ast.Div):
+            continue
+        if is_world_size(script, value.right):
+            whole = ast.unparse(value.left)
+            return any(each.divides and ast.unparse(each.node) == whole for term in found for each in term.factors)
+    return False
 
 
 def _of_micro_steps(accumulation: Accumulation) -> bool:

@@ -110,7 +110,7 @@ class LossOverBatch(Rule):
             for each in loop.backwards:
                 assert isinstance(each.node, ast.Call)
                 loss = loss_of(script, each.node)
-                nodes = list(behind(script, loss)) if loss is not None else []
+                nodes = list(behind(script, loss, losses_too=True)) if loss is not None else []
                 if any(isinstance(at, ast.Call) and may_synchronize(last_name(at.func)) for at, _ in nodes):
                     continue
                 for node, context in nodes:

@@ -26,15 +26,16 @@ from collections.abc import Iterator
 from paceline.check.loss_terms import behind, loss_of
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
+from paceline.check.value_origins import without_gradients
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
+from paceline.syntax.values import Object
 
 _GATHERS = (
     "torch.distributed.all_gather",
     "torch.distributed.all_gather_into_tensor",
     "torch.distributed._all_gather_base",
 )
-_CUTS = frozenset(("detach", "no_grad", "inference_mode"))
 
 
 class GatherCutsGradient(Rule):
@@ -154,7 +155,7 @@ def _reached_by_losses(script: Script) -> set[ast.expr]:
             assert isinstance(each.node, ast.Call)
             loss = loss_of(script, each.node)
             if loss is not None:
-                found |= {node for node, _ in behind(script, loss)}
+                found |= {node for node, _ in behind(script, loss, models_too=True)}
     return found
 
 
@@ -166,15 +167,22 @@ def _may_cut(script: Script, site: CallSite) -> bool:
     given = site.node.args[1]
     nodes = [node for node, _ in behind(script, given)]
     calls = [each for each in nodes if isinstance(each, ast.Call)]
-    return any(script.is_wrapped(each.func) or script.is_inner(each.func) for each in calls)
+    if any(last_name(each.func) == "detach" for each in calls):
+        return False
+    return any(_is_model(script, each.func) and not without_gradients(script, each) for each in calls)
+
+
+def _is_model(script: Script, node: ast.expr) -> bool:
+    """Whether an expression is a wrapped model, or a module of which models are built."""
+    if script.is_wrapped(node) or script.is_inner(node):
+        return True
+    values = script.values(node)
+    return bool(values) and all(isinstance(each, Object) and each.name.startswith("torch.nn.") for each in values)
 
 
 def _has_backward(script: Script, function: Function) -> bool:
-    if function.cls is not None and any(
-        "Function" in each for each in script.program.evaluator.external_bases(function.cls)
-    ):
-        return True
-    return any(last_name(each) in _CUTS for each in function.decorators if isinstance(each, ast.expr))
+    bases = script.program.evaluator.external_bases(function.cls) if function.cls is not None else []
+    return any("Function" in each for each in bases)
 
 
 def _puts_back(function: Function, output: ast.expr) -> bool:

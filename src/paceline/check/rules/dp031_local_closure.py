@@ -196,8 +196,15 @@ def _is_parameter(script: Script, node: ast.expr) -> bool:
     if not isinstance(at, ast.Name):
         return False
     for binding, _ in script.program.evaluator.bindings(at):
+        if binding.kind is Kind.ELEMENT and isinstance(binding.value, ast.Subscript):
+            return _is_params(binding.value)
         if binding.kind is Kind.ELEMENT and isinstance(binding.value, ast.Call):
             func = binding.value.func
             if isinstance(func, ast.Attribute) and func.attr in ("parameters", "named_parameters"):
                 return script.is_wrapped(func.value) or script.is_inner(func.value)
     return False
+
+
+def _is_params(node: ast.Subscript) -> bool:
+    """`group["params"]` of an optimizer of the script."""
+    return isinstance(node.slice, ast.Constant) and node.slice.value == "params"

@@ -60,11 +60,11 @@ class FileCheckPerRank(Rule):
                     torch.save(torch.zeros(1), "cache.pt")
                 dist.barrier()
         """,
-        "a checkpoint that all ranks load": """
+        "weights that the script does not write": """
             dist.init_process_group("gloo")
             model = DDP(nn.Linear(2, 1))
-            if os.path.exists("last.pt"):
-                model.load_state_dict(torch.load("last.pt", map_location="cpu"))
+            if os.path.exists("pretrained.pt"):
+                model.load_state_dict(torch.load("pretrained.pt", map_location="cpu"))
         """,
     }
     invalid = {
@@ -121,6 +121,14 @@ def _of_branch(script: Script, node: ast.If) -> Iterator[Violation]:
             "let rank 0 look, and broadcast the answer",
             severity=None if _writes(script, node) else "info",
         )
+    elif _restores(node) and _written_by_script(script, node):
+        yield Violation(
+            node.test,
+            "each rank looks for the checkpoint itself; where ranks see different disks, some resume and others start"
+            " anew",
+            "let rank 0 look, and broadcast the answer",
+            severity="info",
+        )
     elif script.ranks.depends(node.test) and _restores(node):
         yield Violation(
             node.test,
@@ -134,6 +142,20 @@ def _restores(node: ast.If) -> bool:
         isinstance(at, ast.Call) and last_name(at.func) == "load_state_dict"
         for each in node.body
         for at in ast.walk(each)
+    )
+
+
+def _written_by_script(script: Script, node: ast.If) -> bool:
+    """Whether the script saves to the path that the test looks for."""
+    if script.ranks.depends(node.test):
+        return False
+    looked_for = {ast.unparse(each) for at in ast.walk(node.test) if isinstance(at, ast.Call) for each in at.args}
+    return any(
+        ast.unparse(each) in looked_for
+        for function in script.program.functions
+        for call in function.calls
+        if last_name(call.func) in _WRITERS or last_name(call.func) in ("replace", "rename")
+        for each in call.args
     )
 
 

@@ -84,7 +84,7 @@ class ObjectCollectiveDevice(Rule):
 
     def check(self, script: Script) -> Iterator[Violation]:
         backends = [script.literals(site.node, "backend", 0) for site in script.calls(*_NCCL)]
-        if not backends or any(each != {"nccl"} for each in backends) or _chooses(script):
+        if not backends or any(not each or "nccl" not in each for each in backends) or _chooses(script):
             return
         for site in script.calls(*_OBJECTS):
             if script.argument(site.node, "device").absent and script.argument(site.node, "group").absent:
