@@ -3,7 +3,8 @@
 What it does:
     Looks at the dictionaries that a script saves with the state of its optimizer, in scripts that load such a
     checkpoint again. Reports a learning rate scheduler or a gradient scaler that the script uses in training and does
-    not save, and an epoch or step that is missing.
+    not save, and an epoch or step that is missing. Also training loops that save in the middle of an epoch and cannot
+    go on there.
 
 Why is this bad:
     The resumed run starts its schedule, its loss scale or its epoch count anew. Without the epoch `set_epoch` repeats
@@ -24,9 +25,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import OPTIMIZERS, SCHEDULERS
+from paceline.check.framework_names import DISTRIBUTED_SAMPLERS, OPTIMIZERS, SCHEDULERS
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
+from paceline.check.training_loops import TrainingLoop
 from paceline.check.written_files import given
 from paceline.syntax.module_index import dotted
 from paceline.syntax.values import Context, Literal, Mapping, Object
@@ -87,6 +89,23 @@ class IncompleteCheckpoint(Rule):
                 scheduler.step()
                 torch.save({"optimizer": optimizer.state_dict(), "epoch": epoch}, "last.pt")  # here
         """,
+        "the batches of an epoch": """
+            dist.init_process_group("gloo")
+            data = Numbers()
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.Adam(model.parameters())
+            state = torch.load("last.pt", map_location="cpu")
+            optimizer.load_state_dict(state["optimizer"])
+            for epoch in range(state["epoch"], 3):
+                sampler.set_epoch(epoch)
+                for step, (x, y) in enumerate(loader):  # here
+                    F.mse_loss(model(x), y).backward()
+                    optimizer.step()
+                    if step % 100 == 0:
+                        torch.save({"optimizer": optimizer.state_dict(), "epoch": epoch}, "last.pt")
+        """,
         "the epoch, in a class": """
             class Trainer:
                 def __init__(self, path):
@@ -119,6 +138,7 @@ class IncompleteCheckpoint(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.plain or not _resumes(script):
             return
+        yield from _repeated_batches(script)
         if any("last_epoch" in module.stores_by_attribute for module in script.program.imports.modules):
             return  # the schedule is set to the epoch by hand
         reported: set[ast.AST] = set()
@@ -139,6 +159,38 @@ class IncompleteCheckpoint(Rule):
                     "add the missing state to the checkpoint, and load it on all ranks",
                     severity="info" if lost == ["the epoch"] else None,
                 )
+
+
+def _repeated_batches(script: Script) -> Iterator[Violation]:
+    """Epochs that a resumed run begins anew, though the checkpoint was saved in the middle of one."""
+    for loop in script.loops.training:
+        loaders = [each for each in script.loaders if each.made in loop.iterated]
+        if not loaders or len(loaders) != len(loop.iterated) or _skips(loop):
+            continue
+        samplers = {value for each in loaders for value in script.sampler(each)[0]}
+        if not samplers or not all(isinstance(each, Object) and each.name in DISTRIBUTED_SAMPLERS for each in samplers):
+            continue
+        within = {id(each.node) for each in loop.reached}
+        for site in script.calls("torch.save"):
+            saved = given(site.node, "obj", 0) if id(site.node) in within else None
+            paths = script.paths.to(site.node) if saved is not None else []
+            if saved is not None and any("optimizer" in _states(script, saved, each.context) for each in paths):
+                yield Violation(
+                    loop.node,
+                    f"line {site.node.lineno} saves in the middle of an epoch, and a resumed run begins the epoch anew: it"
+                    " trains twice on the first batches",
+                    "save the number of batches as well, and skip them when the run is resumed",
+                    severity="info",
+                )
+                break
+
+
+def _skips(loop: TrainingLoop) -> bool:
+    """Whether the loop may leave batches out, or goes over something other than a loader itself."""
+    if not isinstance(loop.node, ast.For):
+        return True
+    text = ast.unparse(loop.node.iter)
+    return "skip" in text or "islice" in text or any(isinstance(each, ast.Continue) for each in ast.walk(loop.node))
 
 
 def _resumes(script: Script) -> bool:

@@ -1,11 +1,11 @@
-"""A barrier or an object collective of NCCL runs before a GPU is bound to the process.
+"""A barrier of NCCL runs before a GPU is bound to the process.
 
 What it does:
-    Looks for `dist.barrier()` and for collectives of objects in a script that starts NCCL without `device_id` and does
-    not call `torch.cuda.set_device` before.
+    Looks for `dist.barrier()` in a script that starts NCCL without `device_id` and does not call
+    `torch.cuda.set_device` before. DP074 is about collectives of objects.
 
 Why is this bad:
-    These calls use the current GPU, which is GPU 0 on every rank until one is set. NCCL reports duplicate GPUs, or
+    The barrier uses the current GPU, which is GPU 0 on every rank until one is set. NCCL reports duplicate GPUs, or
     hangs, and each rank keeps a context of several hundred megabytes on GPU 0.
 
 Repair:
@@ -29,7 +29,7 @@ from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 from paceline.syntax.program import CallSite
 
-_CURRENT = ("barrier", "all_gather_object", "broadcast_object_list", "gather_object", "scatter_object_list")
+_CURRENT = ("barrier",)
 
 
 class DeviceNotBound(Rule):
@@ -69,15 +69,14 @@ class DeviceNotBound(Rule):
                 dist.init_process_group(backend="nccl")
                 return torch.device("cuda", int(os.environ["LOCAL_RANK"]))
 
-            def gather(results):
-                found = [None] * dist.get_world_size()
-                dist.all_gather_object(found, results)  # here
-                return found
+            def wait():
+                if dist.is_initialized():
+                    dist.barrier()  # here
 
             def main():
                 device = setup()
                 model = DDP(nn.Linear(2, 1).to(device))
-                gather([1, 2])
+                wait()
 
             main()
         """,
@@ -111,6 +110,7 @@ class DeviceNotBound(Rule):
                 f"{ast.unparse(site.node.func)} uses the current GPU, which is GPU 0 on every rank: nothing binds"
                 " another one before",
                 'call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) before init_process_group',
+                faults=("F117",),
             )
 
 
