@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 
 from paceline.syntax import call_arguments
 from paceline.syntax.call_graph import CallGraph
@@ -290,12 +290,28 @@ class Evaluator:
                 return frozenset(found for each in node.args for found in self._iterated(each, context, depth - 1))
             if any(_goes_over_first(name) for name in callees):
                 return self._iterated(node.args[0], context, depth - 1)
+        if depth and (yielded := self._yielded(node, context, depth)):
+            return yielded
         found: set[Value] = set()
         for value in self.values(node, context):
             if isinstance(value, Object) and _goes_over_first(value.name) and value.call.args and depth:
                 found |= self._iterated(value.call.args[0], value.context, depth - 1)
             else:
                 found.add(value)
+        return frozenset(found)
+
+    def _yielded(self, node: ast.expr, context: Context | None, depth: int) -> Values:
+        """What a generator hands on: `loader` of `cycle(loader)` with `for batch in loader: yield batch`."""
+        found: set[Value] = set()
+        if isinstance(node, ast.Name):
+            for binding, function in self.bindings(node):
+                if binding.kind is Kind.VALUE and isinstance(binding.value, ast.Call) and not binding.path:
+                    inner = context if context is not None and context.function is function else None
+                    found |= self._yielded(binding.value, inner, depth - 1) if depth > 1 else NONE
+        elif isinstance(node, ast.Call):
+            for function, inner in self.callees(node, context) if depth > 1 else ():
+                for each in _handed_on(function) if function.yields else ():
+                    found |= self._iterated(each, inner, depth - 1)
         return frozenset(found)
 
     def _element(self, iterable: ast.expr, path: tuple[int, ...], context: Context | None) -> Values:
@@ -491,6 +507,18 @@ def _context_of(function: Function, context: Context | None) -> Context | None:
     while at is not None and at.function is not function:
         at = at.outer
     return at
+
+
+def _handed_on(function: Function) -> Iterator[ast.expr]:
+    """Iterables whose elements a generator yields as they are."""
+    for loop in function.loops:
+        if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
+            for at in ast.walk(loop):
+                if isinstance(at, ast.Yield) and isinstance(at.value, ast.Name) and at.value.id == loop.target.id:
+                    yield loop.iter
+        for at in loop.body:
+            if isinstance(at, ast.Expr) and isinstance(at.value, ast.YieldFrom):
+                yield at.value.value
 
 
 def _goes_over_first(name: str) -> bool:

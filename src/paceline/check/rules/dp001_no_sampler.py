@@ -130,6 +130,22 @@ class NoSampler(Rule):
                 F.mse_loss(model(x), y).backward()
                 optimizer.step()
         """,
+        "a generator that starts the loader again": """
+            def cycle(loader):
+                while True:
+                    for batch in loader:
+                        yield batch
+
+            dist.init_process_group("gloo")
+            loader = DataLoader(Numbers(), batch_size=8, shuffle=True)  # here
+            model = DDP(nn.Linear(2, 1))
+            batches = cycle(loader)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(100):
+                x, y = next(batches)
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+        """,
         "a loader that accelerate does not prepare": """
             from accelerate import Accelerator
 
