@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from paceline.check.rank_tests import Ranks
 from paceline.check.script import Script
@@ -39,8 +40,13 @@ class Bypass:
     loop: TrainingLoop | None
 
 
-def bypasses(script: Script) -> Iterator[Bypass]:
+@lru_cache(maxsize=4)
+def bypasses(script: Script) -> tuple[Bypass, ...]:
     """Forward passes of training that bypass every wrapper."""
+    return tuple(_bypasses(script))
+
+
+def _bypasses(script: Script) -> Iterator[Bypass]:
     if reduces_by_hand(script):
         return
     reported: set[ast.AST] = set()

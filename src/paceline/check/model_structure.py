@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from paceline.check.framework_names import BATCH_NORMS
 from paceline.check.script import Script
 from paceline.check.value_origins import calls_behind
+from paceline.check.wrapped_models import inner_values
 from paceline.syntax.module_index import Class, Function
 from paceline.syntax.values import ClassValue, Elements, FunctionValue, Instance, Named, Object, Value, Values
 
@@ -61,6 +63,12 @@ def structure(script: Script, values: Iterable[Value]) -> Structure:
     for value in values:
         walk.value(value)
     return walk.found
+
+
+@lru_cache(maxsize=4)
+def wrapped_structure(script: Script) -> Structure:
+    """What the models in all wrappers are made of."""
+    return structure(script, inner_values(script))
 
 
 def is_module(script: Script, cls: Class) -> bool:

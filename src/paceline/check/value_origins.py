@@ -21,6 +21,8 @@ MAX_EXPRESSIONS = 400
 DETACHING = frozenset(["detach", "item", "tolist", "numpy", "argmax", "size", "detach_", "new_zeros", "new_ones"])
 """Methods of tensors whose results have no gradient."""
 Indices = tuple[int, ...]
+Step = tuple[ast.AST, Context | None, Indices]
+"""An expression, the context in which it is looked at, and indices to the part of it that is meant."""
 
 
 def origins(script: Script, node: ast.AST | None, context: Context | None = None) -> list[Located]:
@@ -88,19 +90,17 @@ class _Walk:
 
     def behind(self, node: ast.AST, context: Context | None, path: Indices) -> Iterator[Located]:
         """Expressions behind names."""
-        if not self._enter(node, context, path):
-            return
-        found = list(self.one_step(node, context, path))
-        if not found:
-            if isinstance(node, ast.expr):
-                yield Located(node, context)
-            return
-        for each, at, rest in found:
-            yield from self.behind(each, at, rest)
+        stack: list[Step] = [(node, context, path)]
+        while stack:
+            at, where, rest = stack.pop()
+            if not self._enter(at, where, rest):
+                continue
+            found = list(self.one_step(at, where, rest))
+            stack += reversed(found)
+            if not found and isinstance(at, ast.expr):
+                yield Located(at, where)
 
-    def one_step(
-        self, node: ast.AST, context: Context | None, path: Indices
-    ) -> Iterator[tuple[ast.AST, Context | None, Indices]]:
+    def one_step(self, node: ast.AST, context: Context | None, path: Indices) -> Iterator[Step]:
         """Expressions that this one is, or may be, another name of."""
         match node:
             case ast.Name():
@@ -167,41 +167,38 @@ class _Walk:
 
     def computed(self, node: ast.AST, context: Context | None, path: Indices) -> Iterator[Located]:
         """Calls, and everything that they compute with."""
-        if not self._enter(node, context, path):
-            return
-        if isinstance(node, ast.Call):
-            yield from self._call(node, context, path)
-            return
-        if isinstance(node, ast.Attribute) and node.attr in ("data", "shape", "grad", "dtype", "device"):
-            return
+        stack: list[Step] = [(node, context, path)]
+        while stack:
+            at, where, rest = stack.pop()
+            if not self._enter(at, where, rest):
+                continue
+            if isinstance(at, ast.Call):
+                if last_name(at.func) not in DETACHING and not without_gradients(self.script, at):
+                    yield Located(at, where)
+                    stack += reversed(list(self._inputs(at, where, rest)))
+            elif not (isinstance(at, ast.Attribute) and at.attr in ("data", "shape", "grad", "dtype", "device")):
+                stack += reversed(self._parts(at, where, rest))
+
+    def _parts(self, node: ast.AST, context: Context | None, path: Indices) -> list[Step]:
+        """What an expression that is no call is computed from."""
         steps = list(self.one_step(node, context, path))
         if isinstance(node, ast.Name):
-            steps += [(each, context, ()) for each in self._collected(node)]
-            steps += [(each, context, ()) for each in self._elements(node)]
-        if not steps:
-            steps = [(each, context, ()) for each in ast.iter_child_nodes(node)]
-        for each, at, rest in steps:
-            yield from self.computed(each, at, rest)
+            steps += [(each, context, ()) for each in (*self._collected(node), *self._elements(node))]
+        return steps or [(each, context, ()) for each in ast.iter_child_nodes(node)]
 
-    def _call(self, node: ast.Call, context: Context | None, path: Indices) -> Iterator[Located]:
-        if last_name(node.func) in DETACHING or without_gradients(self.script, node):
-            return
-        yield Located(node, context)
+    def _inputs(self, node: ast.Call, context: Context | None, path: Indices) -> Iterator[Step]:
+        """What a call computes with: its object, and what a function of the script returns, or else the arguments."""
         entered = False
         for function, inner in self.evaluator.callees(node, context):
             if function.name == "__init__" or function.yields:
                 continue
             entered = True
             if not any(_stops_gradients(self.script, each) for each in function.decorators):
-                for each in _returned(function):
-                    yield from self.computed(each, inner, path)
-        inputs: list[ast.AST] = []
+                yield from ((each, inner, path) for each in _returned(function))
         if isinstance(node.func, ast.Attribute):
-            inputs.append(node.func.value)
+            yield node.func.value, context, ()
         if not entered:
-            inputs += [*node.args, *(keyword.value for keyword in node.keywords)]
-        for given in inputs:
-            yield from self.computed(given, context, ())
+            yield from ((each, context, ()) for each in (*node.args, *(keyword.value for keyword in node.keywords)))
 
     def _elements(self, node: ast.Name) -> Iterator[ast.expr]:
         for binding, _ in self.evaluator.bindings(node):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 
 from paceline.check import framework_names as names
 from paceline.check.script import Script, Wrapper
@@ -72,6 +73,7 @@ def may_be_wrapped(script: Script, node: ast.AST | None, context: Context | None
     return script.is_wrapped(node, context) or any(is_prepared(each) for each in script.values(node, context))
 
 
+@lru_cache(maxsize=4)
 def inner_values(script: Script) -> frozenset[Value]:
     """Modules that were wrapped, under the names that they had before."""
     found: set[Value] = set()
@@ -209,21 +211,30 @@ def _prepared_from(script: Script, value: Value) -> bool:
 def wrapped_for_certain(script: Script, node: ast.expr, context: Context | None = None) -> bool:
     """Whether an expression is a DDP object in every distributed run.
 
-    `model` after `if distributed: model = DDP(model)` is, unless the place itself tests for the wrapper.
+    `model` after `if distributed: model = DDP(model)` is, unless the place itself tests for the wrapper. An attribute
+    is if the wrapper certainly was made before.
     """
     values = script.values(node, context)
-    wrapped = [each for each in values if is_wrapper(each)]
+    wrapped = [each for each in values if isinstance(each, Object) and is_wrapper(each)]
     if not wrapped:
         return False
-    if len(wrapped) == len(values):
-        return True
-    inner = {each for wrapper in wrapped for each in script.program.argument_values(wrapper, "module", 0)}  # type: ignore[arg-type]
-    if not all(is_wrapper(each) or each in script.unwrapped(frozenset(inner)) for each in values):
+    inner: set[Value] = set()
+    for wrapper in wrapped:
+        inner |= script.unwrapped(script.program.argument_values(wrapper, "module", 0))
+    if not all(is_wrapper(each) or each in inner for each in values):
         return False
-    if isinstance(node, ast.Name):
+    if not isinstance(node, ast.Attribute):
         return True
-    site = next((each.site for each in script.wrappers if each.site.node is wrapped[0].call), None)  # type: ignore[attr-defined]
-    return site is not None and script.function_of(node) is not site.function and runs_after(script, node, site)
+    return all(_made_before(script, each.call, node) for each in wrapped)
+
+
+def _made_before(script: Script, wrapper: ast.Call, node: ast.AST) -> bool:
+    """Whether a wrapper is made before a node runs: in the constructor of the same class, or in an earlier line."""
+    makes, uses = script.function_of(wrapper), script.function_of(node)
+    if makes is not uses and makes.cls is not None and makes.cls is uses.cls and makes.name == "__init__":
+        return uses.name != "__init__"
+    lines = _shared_lines(script, node, wrapper)
+    return lines is not None and max(lines[0]) > min(lines[1])
 
 
 def tests_the_wrapper(script: Script, node: ast.AST) -> bool:
@@ -357,6 +368,7 @@ def owners_of_parameter(script: Script, node: ast.expr) -> list[Values]:
 # Gradients that are averaged by hand
 
 
+@lru_cache(maxsize=4)
 def reduces_by_hand(script: Script) -> bool:
     """Whether the script averages gradients or parameters itself."""
     if any(site.node.args and gives_gradients(script, site.node.args[0]) for site in script.calls(*_REDUCING)):
@@ -479,7 +491,8 @@ def _called_owners(script: Script, node: ast.Call, context: Context | None, dept
         yield frozenset({UNKNOWN})
 
 
-def optimizers(script: Script) -> list[CallSite]:
+@lru_cache(maxsize=4)
+def optimizers(script: Script) -> tuple[CallSite, ...]:
     """Calls that make optimizers."""
     found = []
     for function in script.program.functions:
@@ -489,7 +502,7 @@ def optimizers(script: Script) -> list[CallSite]:
                 known = name.startswith(names.OPTIMIZERS) and not name.startswith(names.SCHEDULERS)
                 if known and last[:1].isupper() and (name.count(".") == 2 or "optimizers" in name):
                     found.append(CallSite(name, call, function))
-    return found
+    return tuple(found)
 
 
 def values_of(values: Values) -> list[Value]:

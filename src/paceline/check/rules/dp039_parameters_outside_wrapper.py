@@ -25,7 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.framework_names import COLLECTIVES
-from paceline.check.model_structure import Structure, structure
+from paceline.check.model_structure import Structure, structure, wrapped_structure
 from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
@@ -165,7 +165,7 @@ class ParametersOutsideWrapper(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.plain or not script.wrappers or not wrappers_are_known(script) or "fsdp" in script.engines:
             return
-        wrapped = structure(script, inner_values(script))
+        wrapped = wrapped_structure(script)
         reported: set[ast.AST] = set()
         for site in optimizers(script):
             if script.where(site.node) is not Ranks.ALL:

@@ -117,9 +117,9 @@ class LayersChangedAfterOptimizer(Rule):
                     statement = module.parents[target]
                     if not isinstance(statement, ast.Assign) or _in_own_constructor(script, target):
                         continue
-                    if not _makes_layers(script, statement.value):
-                        continue
                     owners = {each for each in script.values(target.value) if _owner(script, each)}
+                    if not owners or not _makes_layers(script, statement.value):
+                        continue
                     for site in sites:
                         if self._misses(script, site.node, statement, owners):
                             yield Violation(

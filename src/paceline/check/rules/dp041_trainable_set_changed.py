@@ -25,7 +25,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paceline.check.model_structure import is_layer, is_module, structure
+from paceline.check.model_structure import is_layer, is_module, wrapped_structure
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 from paceline.check.wrapped_models import (
@@ -160,7 +160,7 @@ class TrainableSetChanged(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.plain or not script.wrappers or reduces_by_hand(script):
             return
-        parts = frozenset(structure(script, inner_values(script)).made)
+        parts = frozenset(wrapped_structure(script).made)
         changes = list(_changes(script))
         late = [each for each in changes if self._is_late(script, each, parts)]
         frozen_before = any(

@@ -23,11 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.model_structure import structure
+from paceline.check.model_structure import wrapped_structure
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 from paceline.check.wrapped_models import (
-    inner_values,
     of_wrapped,
     parameter_owners,
     reduces_by_hand,
@@ -101,7 +100,7 @@ class GradientsByAutograd(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.wrappers or reduces_by_hand(script):
             return
-        parts = frozenset(structure(script, inner_values(script)).made)
+        parts = frozenset(wrapped_structure(script).made)
         for site in script.calls("torch.autograd.grad"):
             if not script.argument(site.node, "create_graph", 4).absent or not runs_in_a_loop(script, site.node):
                 continue

@@ -93,8 +93,8 @@ class TwoForwards(Rule):
             if second is not None:
                 yield Violation(
                     second,
-                    "a second forward of one wrapper enters the same backward pass: the broadcast of buffers in between "
-                    "fails in some versions of torch",
+                    "a second forward of one wrapper enters the same backward pass: the broadcast of buffers in "
+                    "between fails in some versions of torch",
                     "use one forward of the concatenated batch, or broadcast_buffers=False",
                 )
 

@@ -24,10 +24,9 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.framework_names import BATCH_NORMS
-from paceline.check.model_structure import structure, synchronizes_batch_norm
+from paceline.check.model_structure import synchronizes_batch_norm, wrapped_structure
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script, Wrapper
-from paceline.check.wrapped_models import inner_values
 from paceline.syntax.values import Instance, Object
 
 
@@ -94,7 +93,7 @@ class LocalBatchNorm(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.wrappers or synchronizes_batch_norm(script):
             return
-        layers = structure(script, inner_values(script)).batch_norms()
+        layers = wrapped_structure(script).batch_norms()
         if not layers and not all(map(_is_shown, script.wrappers)):  # a registry of models
             layers = sorted((each.node for each in script.calls(*BATCH_NORMS)), key=lambda each: each.lineno)
         if layers:

@@ -22,11 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.model_structure import structure
+from paceline.check.model_structure import wrapped_structure
 from paceline.check.module_state import buffers, communicates, forward_methods, updates
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.wrapped_models import inner_values
 
 _END = """
             dist.init_process_group("gloo")
@@ -119,7 +118,7 @@ class BufferUpdatedLocally(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.wrappers:
             return
-        classes = structure(script, inner_values(script)).classes
+        classes = wrapped_structure(script).classes
         for cls in sorted(classes, key=lambda each: each.node.lineno):
             names = buffers(script, cls)
             methods = forward_methods(script, cls)

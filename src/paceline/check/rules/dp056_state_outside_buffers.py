@@ -22,11 +22,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.model_structure import structure
+from paceline.check.model_structure import wrapped_structure
 from paceline.check.module_state import Update, buffers, communicates, forward_methods, reads_outside, updates
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.wrapped_models import inner_values
 from paceline.syntax.module_index import Class, Function
 
 _END = """
@@ -101,7 +100,7 @@ class StateOutsideBuffers(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.wrappers:
             return
-        classes = structure(script, inner_values(script)).classes
+        classes = wrapped_structure(script).classes
         for cls in sorted(classes, key=lambda each: each.node.lineno):
             methods = forward_methods(script, cls)
             if not methods or communicates(script, methods):

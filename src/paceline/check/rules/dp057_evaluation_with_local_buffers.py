@@ -23,12 +23,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.model_structure import structure, synchronizes_batch_norm, synchronizes_buffers
+from paceline.check.model_structure import synchronizes_batch_norm, synchronizes_buffers, wrapped_structure
 from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 from paceline.check.value_origins import without_gradients
-from paceline.check.wrapped_models import inner_values, trains, unwraps
+from paceline.check.wrapped_models import trains, unwraps
 
 _NET = """
             dist.init_process_group("gloo")
@@ -97,7 +97,7 @@ class EvaluationWithLocalBuffers(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.wrappers or synchronizes_batch_norm(script) or synchronizes_buffers(script):
             return
-        layers = structure(script, inner_values(script)).batch_norms()
+        layers = wrapped_structure(script).batch_norms()
         if not layers or not script.loops.training:
             return
         for loop in script.all_loops:
