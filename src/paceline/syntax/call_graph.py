@@ -7,12 +7,16 @@ from collections.abc import Iterator
 
 from paceline.syntax.class_members import ClassMembers
 from paceline.syntax.evaluates import Evaluates
-from paceline.syntax.module_index import Function
+from paceline.syntax.module_index import Function, Module, last_name
 from paceline.syntax.name_bindings import NameBindings
 from paceline.syntax.values import ClassValue, Context, Elements, FunctionValue, Instance, Named, Value, Values
 
 SPAWN = frozenset({"torch.multiprocessing.spawn", "torch.multiprocessing.start_processes"})
 PROCESS = frozenset({"torch.multiprocessing.Process", "multiprocessing.Process"})
+_STARTERS = ("spawn", "start_processes", "Process", "Thread")
+"""Last names of what starts a function elsewhere."""
+_FEW_FILES = 8
+"""In programs of more files, calls of objects are not looked for everywhere."""
 SPAWN_INDEX = Named("torch.multiprocessing.spawn#index")
 """The first argument of a function that `mp.spawn` starts."""
 
@@ -33,6 +37,7 @@ class CallGraph:
         self._callers: dict[Function, list[tuple[Function, ast.Call]]] = {}
         self._active: dict[Function, tuple[int, int]] = {}
         self._lowest = 0
+        self._variable_calls: dict[Module, list[ast.Call]] = {}
 
     def call_sites(self, function: Function) -> list[tuple[Function, ast.Call]]:
         """Calls that are found to reach a function, with the functions in which they stand, in order of the source."""
@@ -60,7 +65,7 @@ class CallGraph:
 
     def _candidates(self, function: Function) -> Iterator[ast.Call]:
         if function.cls is not None and function.name == "__call__":
-            yield from self._calls_of_variables()
+            yield from self._calls_of_variables(function)
         names = [function.name]
         if function.cls is not None and function.name in ("__init__", "__call__", "forward"):
             names = [function.cls.name, function.name]
@@ -69,21 +74,31 @@ class CallGraph:
                 yield from module.calls_by_name.get(name, ())
             if function.name == "<lambda>":
                 continue
-            for name in ("spawn", "start_processes", "Process", "Thread"):
+            for name in _STARTERS:
                 yield from module.calls_by_name.get(name, ())
-            if module is not function.module:
-                continue
         for alias in self._aliases(function):
             for module in self._names.modules:
                 yield from module.calls_by_name.get(alias, ())
 
-    def _calls_of_variables(self) -> Iterator[ast.Call]:
-        """Calls of what may be an object: `stopper(loss)`, `self.stopper(loss)`."""
-        for module in self._names.modules:
-            functions = {function.name for function in module.functions}
-            for name, calls in module.calls_by_name.items():
-                if name not in functions:
-                    yield from calls
+    def _calls_of_variables(self, function: Function) -> Iterator[ast.Call]:
+        """Calls of what may be an object: `stopper(loss)`, `self.stopper(loss)`.
+
+        In a large program only in the script, in the file of the class, and in files that have its name.
+        """
+        modules = self._names.modules
+        name = function.cls.name if function.cls is not None else ""
+        for number, module in enumerate(modules):
+            few = number == 0 or module is function.module or len(modules) <= _FEW_FILES
+            if few or name in module.source.text:
+                if module not in self._variable_calls:
+                    functions = {each.name for each in module.functions} | {each.name for each in module.classes}
+                    self._variable_calls[module] = [
+                        call
+                        for called, calls in module.calls_by_name.items()
+                        if called not in functions
+                        for call in calls
+                    ]
+                yield from self._variable_calls[module]
 
     def _aliases(self, function: Function) -> set[str]:
         """Other names under which files import the function: `from engine import train as run`."""
@@ -109,6 +124,8 @@ class CallGraph:
         return False
 
     def _starts(self, call: ast.Call, function: Function) -> bool:
+        if last_name(call.func) not in _STARTERS:
+            return False
         names = {each.name for each in self._evaluator.values(call.func) if isinstance(each, Named)}
         if not names & (SPAWN | PROCESS):
             return False
