@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from paceline.check.script import Script
 from paceline.check.script_data_sets import is_data_set
 from paceline.syntax.module_index import Class, Function, last_name
-from paceline.syntax.values import ClassValue, FunctionValue
+from paceline.syntax.values import ClassValue, FunctionValue, Object
 
 _SAME_ORDER = frozenset(
     (
@@ -119,9 +119,10 @@ class _Flow:
                     return found
             elif isinstance(at, ast.Assign) and isinstance(at.targets[0], ast.Subscript):
                 base = at.targets[0].value
-                made = {getattr(each, "name", "") for each in self._script.values(base)}
-                if made & set(_MODULES):
-                    return Destination.MODULES
+                made = [each for each in self._script.values(base) if getattr(each, "name", "") in _MODULES]
+                if made:
+                    empty = all(isinstance(each, Object) and not each.call.args for each in made)
+                    return Destination.MODULES if empty and not _is_read(loop, base) else None
                 if (found := self._stored(base, loop)) is not None:
                     return found
         return None
@@ -182,6 +183,15 @@ class _Flow:
             isinstance(each.value, ast.Call) and last_name(each.value.func) == "sorted"
             for each in cls.attributes.get(name, ())
         )
+
+
+def _is_read(loop: ast.For, base: ast.expr) -> bool:
+    """Whether a loop reads members of a container as well: it replaces what is there, in the order that it has."""
+    text = ast.unparse(base)
+    return any(
+        isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load) and ast.unparse(each.value) == text
+        for each in ast.walk(loop)
+    )
 
 
 def _is_sorted(parent: ast.AST | None) -> bool:

@@ -25,12 +25,14 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.computed_from import computed_from
+from paceline.check.evaluated_shares import appended, loader_around
 from paceline.check.local_values import LocalValues
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
+from paceline.check.script import Loader, Script
+from paceline.check.synchronized_names import SynchronizedNames, may_synchronize
 from paceline.check.value_origins import without_gradients
-from paceline.check.value_spread import Cause
+from paceline.check.value_spread import Cause, Spread
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Literal
 
@@ -101,6 +103,21 @@ class ShardMetric(Rule):
             accuracy = evaluate(DDP(nn.Linear(2, 1)), loader)
             if rank == 0:
                 print(f"accuracy {accuracy:.3f}")  # here
+        """,
+        "a list of losses": """
+            def evaluate(model, loader):
+                losses = []
+                with torch.no_grad():
+                    for x, y in loader:
+                        losses.append(F.mse_loss(model(x), y).item())
+                return float(np.mean(losses))
+
+            dist.init_process_group("gloo")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+            loss = evaluate(DDP(nn.Linear(2, 1)), loader)
+            if dist.get_rank() == 0:
+                print("loss", loss)  # here
         """,
         "a validation step of Lightning": """
             import lightning as L
@@ -223,6 +240,22 @@ def _share_in(script: Script, local: LocalValues, call: ast.Call) -> tuple[ast.e
         origin = local.origin(node)
         if origin.local and origin.cause is Cause.DATA and origin.node is not None:
             return (node, origin.node) if _is_evaluated(script, origin.node) else None
+        if origin.spread is not Spread.REDUCED and (loader := _in_list(script, node)) is not None:
+            return node, loader.made.call
+    return None
+
+
+def _in_list(script: Script, node: ast.expr) -> Loader | None:
+    """The loader whose share fills a list that a value is computed from, where no collective is on the way."""
+    behind = list(computed_from(script, node))
+    if any(isinstance(each, ast.Call) and may_synchronize(last_name(each.func)) for each in behind):
+        return None
+    for each in behind:
+        for call in appended(script, each) if isinstance(each, ast.Name) else ():
+            if SynchronizedNames(script).function(script.function_of(call)):
+                continue
+            if (loader := loader_around(script, call)) is not None:
+                return loader
     return None
 
 

@@ -24,8 +24,9 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.computed_from import computed_from
+from paceline.check.evaluated_shares import appended, is_share, loader_around
 from paceline.check.framework_names import DATA_LOADERS
-from paceline.check.rank_shares import distributed_samplers, may_depend, samplers
+from paceline.check.rank_shares import distributed_samplers, samplers
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Loader, Script
 from paceline.syntax.module_index import last_name
@@ -147,7 +148,7 @@ def _updated(script: Script, node: ast.Attribute) -> bool:
         isinstance(call.func, ast.Attribute)
         and call.func.attr == "update"
         and ast.unparse(call.func.value) == ast.unparse(node.value)
-        and (loader := _loader_around(script, call)) is not None
+        and (loader := loader_around(script, call)) is not None
         and not distributed_samplers(samplers(script, loader))
         for call in function.calls
     )
@@ -156,24 +157,10 @@ def _updated(script: Script, node: ast.Attribute) -> bool:
 def _grows(script: Script, node: ast.Name) -> bool:
     """Whether a list gets one mean for each batch of a share of the evaluation data."""
     return any(
-        isinstance(call.func, ast.Attribute)
-        and call.func.attr == "append"
-        and isinstance(call.func.value, ast.Name)
-        and call.func.value.id == node.id
-        and any("loss" in ast.unparse(each).lower() or "mean" in ast.unparse(each).lower() for each in call.args)
-        and _loader_around(script, call) is not None
-        for call in script.function_of(node).calls
+        any("loss" in ast.unparse(each).lower() or "mean" in ast.unparse(each).lower() for each in call.args)
+        and loader_around(script, call) is not None
+        for call in appended(script, node)
     )
-
-
-def _loader_around(script: Script, call: ast.Call) -> Loader | None:
-    """The loader of the evaluation loop around a call, if it holds a share of the data."""
-    for at in script.function_of(call).module.ancestors(call):
-        if isinstance(at, ast.For):
-            values = script.iterated(at)
-            found = (loader for loader in script.loaders if loader.made in values)
-            return next((each for each in found if _is_share(script, each)), None)
-    return None
 
 
 def _lengths(script: Script, node: ast.expr) -> Iterator[ast.Call]:
@@ -197,11 +184,4 @@ def _evaluated(script: Script, length: ast.Call) -> Loader | None:
     made = {each for each in script.values(length.args[0]) if isinstance(each, Object) and each.name in DATA_LOADERS}
     calls = {each.call for each in made}
     found = (loader for loader in script.loaders if loader.made.call in calls)
-    return next((each for each in found if _is_share(script, each)), None)
-
-
-def _is_share(script: Script, loader: Loader) -> bool:
-    """Whether a loader holds a share of data that the script evaluates."""
-    if script.trains_on(loader) or not script.evaluates(loader):
-        return False
-    return bool(distributed_samplers(samplers(script, loader))) or may_depend(script, [loader.made.call])
+    return next((each for each in found if is_share(script, each)), None)
