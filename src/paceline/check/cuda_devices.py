@@ -10,12 +10,13 @@ from paceline.check import framework_names as names
 from paceline.check.rank_tests import RankKind
 from paceline.check.script import Script
 from paceline.check.written_files import given
-from paceline.syntax.module_index import dotted
+from paceline.syntax.module_index import dotted, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Context, Elements, Literal, Located, Object, Value
 
 _MAKERS = ("torch.zeros", "torch.ones", "torch.empty", "torch.full", "torch.tensor", "torch.rand", "torch.randn",
            "torch.arange", "torch.eye", "torch.as_tensor")  # fmt: skip
+_HELPERS = ("device", "init_dist", "dist_init", "setup", "distributed", "init_process", "launch")
 MAX_DEPTH = 6
 
 
@@ -68,6 +69,19 @@ def binds_devices(script: Script) -> bool:
         for text in texts
         for word in ("CUDA_VISIBLE_DEVICES", "LOCAL_RANK", "local_rank", "SLURM_LOCALID", "device_count()", "deepspeed")
     )
+
+
+def helpers_may_bind(script: Script) -> bool:
+    """Whether a function of another package may choose the GPU: `utils.get_device()`, `init_distributed_mode(args)`."""
+    for function in script.program.functions:
+        for call in function.calls:
+            name = last_name(call.func).lower()
+            if not any(part in name for part in _HELPERS) or script.program.evaluator.callees(call):
+                continue
+            known = script.program.callee_names(call)
+            if not known or not all(each.startswith(("torch.", "builtins.")) for each in known):
+                return True
+    return False
 
 
 def indices(script: Script, device: ast.expr, context: Context | None) -> set[object] | None:

@@ -177,8 +177,8 @@ def _repeated_batches(script: Script) -> Iterator[Violation]:
             if saved is not None and any("optimizer" in _states(script, saved, each.context) for each in paths):
                 yield Violation(
                     loop.node,
-                    f"line {site.node.lineno} saves in the middle of an epoch, and a resumed run begins the epoch anew: it"
-                    " trains twice on the first batches",
+                    f"line {site.node.lineno} saves in the middle of an epoch, and a resumed run begins the epoch anew:"
+                    " it trains twice on the first batches",
                     "save the number of batches as well, and skip them when the run is resumed",
                     severity="info",
                 )

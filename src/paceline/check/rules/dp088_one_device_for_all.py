@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import DeviceUse, binds_devices, device_uses, indices
+from paceline.check.cuda_devices import DeviceUse, binds_devices, device_uses, helpers_may_bind, indices
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 
@@ -92,7 +92,7 @@ class OneDeviceForAll(Rule):
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.plain or not script.starts_group or not script.wrappers:
             return
-        bound = binds_devices(script)
+        bound = binds_devices(script) or helpers_may_bind(script)
         isolated = any("CUDA_VISIBLE_DEVICES" in module.source.text for module in script.program.imports.modules)
         if isolated:
             return

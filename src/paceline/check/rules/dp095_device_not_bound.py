@@ -23,13 +23,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import backends
+from paceline.check.cuda_devices import backends, helpers_may_bind
 from paceline.check.process_paths import runs_before
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 from paceline.syntax.program import CallSite
-
-_CURRENT = ("barrier",)
 
 
 class DeviceNotBound(Rule):
@@ -90,12 +88,12 @@ class DeviceNotBound(Rule):
         starts = list(script.calls("torch.distributed.init_process_group"))
         if not starts or not all(_is_unbound_nccl(script, each) for each in starts):
             return
-        if any(True for _ in script.calls("torch.cuda.device", "torch.set_default_device")):
+        if any(True for _ in script.calls("torch.cuda.device", "torch.set_default_device")) or helpers_may_bind(script):
             return
         bound = [each for site in script.calls("torch.cuda.set_device") for each in script.paths.to(site.node)]
         found = [
             (site, path)
-            for site in script.calls(*(f"torch.distributed.{each}" for each in _CURRENT))
+            for site in script.calls("torch.distributed.barrier")
             if script.argument(site.node, "device_ids").absent and script.argument(site.node, "group").absent
             for path in script.paths.to(site.node)
             if path.everywhere and not any(runs_before(each, path) for each in bound)
