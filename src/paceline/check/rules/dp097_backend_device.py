@@ -129,11 +129,12 @@ def _cpu_tensors(script: Script, always: bool) -> Iterator[Violation]:
 
 def _is_on_cpu(script: Script, tensor: ast.expr, context: Context | None, site: CallSite) -> bool:
     """Whether it is a new tensor that nothing puts on another device."""
-    values = script.values(tensor, context)
+    bound = _bound(script, tensor)
+    values = {value for each in bound for value in script.values(each, context)}
     if not values or not all(isinstance(each, Object) and each.name in _CREATES for each in values):
         return False
     made = {each.call for each in values if isinstance(each, Object)}
-    if not all(each in made for each in _bound(script, tensor)):
+    if not all(each in made for each in bound):
         return False  # moved, or made in a function
     if any(keyword.arg in ("device", None) for call in made for keyword in call.keywords):
         return False
