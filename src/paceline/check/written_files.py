@@ -135,6 +135,8 @@ def _with_argument(
 def _by_method(script: Script) -> Iterator[Write]:
     for site in script.method_calls(*_METHODS):
         method = last_name(site.node.func)
+        if any(each.arg in ("is_main_process", "save_function") for each in site.node.keywords):
+            continue
         if (path := given(site.node, _METHODS[method], 0)) is not None:
             yield Write(site, Effect.WRITE, path)
     for site in script.method_calls("write_text", "write_bytes"):
