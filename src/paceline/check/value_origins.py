@@ -187,18 +187,15 @@ class _Walk:
         return steps or [(each, context, ()) for each in ast.iter_child_nodes(node)]
 
     def _inputs(self, node: ast.Call, context: Context | None, path: Indices) -> Iterator[Step]:
-        """What a call computes with: its object, and what a function of the script returns, or else the arguments."""
-        entered = False
+        """What a call computes with: its object, its arguments, and what a function of the script returns."""
         for function, inner in self.evaluator.callees(node, context):
             if function.name == "__init__" or function.yields:
                 continue
-            entered = True
             if not any(_stops_gradients(self.script, each) for each in function.decorators):
                 yield from ((each, inner, path) for each in _returned(function))
         if isinstance(node.func, ast.Attribute):
             yield node.func.value, context, ()
-        if not entered:
-            yield from ((each, context, ()) for each in (*node.args, *(keyword.value for keyword in node.keywords)))
+        yield from ((each, context, ()) for each in (*node.args, *(keyword.value for keyword in node.keywords)))
 
     def _elements(self, node: ast.Name) -> Iterator[ast.expr]:
         for binding, _ in self.evaluator.bindings(node):

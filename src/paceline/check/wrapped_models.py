@@ -38,6 +38,8 @@ _REDUCING = tuple(f"torch.distributed.{each}" for each in (
     "all_gather_into_tensor", "gather",
 ))  # fmt: skip
 _DEPTH = 4
+Place = tuple[int, int]
+"""Line and column."""
 
 
 # What is wrapped
@@ -233,8 +235,8 @@ def _made_before(script: Script, wrapper: ast.Call, node: ast.AST) -> bool:
     makes, uses = script.function_of(wrapper), script.function_of(node)
     if makes is not uses and makes.cls is not None and makes.cls is uses.cls and makes.name == "__init__":
         return uses.name != "__init__"
-    lines = _shared_lines(script, node, wrapper)
-    return lines is not None and max(lines[0]) > min(lines[1])
+    places = _shared_places(script, node, wrapper)
+    return places is not None and max(places[0]) > min(places[1])
 
 
 def tests_the_wrapper(script: Script, node: ast.AST) -> bool:
@@ -259,45 +261,45 @@ def runs_after(script: Script, node: ast.AST, site: CallSite | ast.AST) -> bool:
 
     Unknown orders count as behind, and so do those of two methods of one class.
     """
-    lines = _shared_lines(script, node, site.node if isinstance(site, CallSite) else site)
-    return lines is None or max(lines[0]) >= min(lines[1])
+    places = _shared_places(script, node, site.node if isinstance(site, CallSite) else site)
+    return places is None or max(places[0]) >= min(places[1])
 
 
 def runs_later(script: Script, node: ast.AST, other: ast.AST) -> bool:
-    """Likewise, but for a later line than that from which the other node is reached."""
-    lines = _shared_lines(script, node, other)
-    return lines is None or max(lines[0]) > min(lines[1])
+    """Likewise, but for a later place than that from which the other node is reached."""
+    places = _shared_places(script, node, other)
+    return places is None or max(places[0]) > min(places[1])
 
 
 def runs_again_after(script: Script, node: ast.AST, other: ast.AST) -> bool:
     """Whether a node certainly runs, maybe once more, when the other one is done."""
-    lines = _shared_lines(script, node, other)
-    return lines is not None and max(lines[0]) > max(lines[1])
+    places = _shared_places(script, node, other)
+    return places is not None and max(places[0]) > max(places[1])
 
 
-def _shared_lines(script: Script, node: ast.AST, other: ast.AST) -> tuple[set[int], set[int]] | None:
-    """Lines of the innermost function from which both nodes are reached."""
+def _shared_places(script: Script, node: ast.AST, other: ast.AST) -> tuple[set[Place], set[Place]] | None:
+    """Places in the innermost function from which both nodes are reached."""
     first, second = _positions(script, node), _positions(script, other)
-    for function, lines in first.items():
+    for function, places in first.items():
         if function in second:
-            return lines, second[function]
+            return places, second[function]
     return None
 
 
-def _positions(script: Script, node: ast.AST) -> dict[Function, set[int]]:
-    """Lines in each function from which a node is reached."""
-    found: dict[Function, set[int]] = {}
+def _positions(script: Script, node: ast.AST) -> dict[Function, set[Place]]:
+    """Places in each function from which a node is reached, its own function first."""
+    found: dict[Function, set[Place]] = {}
     queue = [(node, 0)]
     while queue:
         at, depth = queue.pop(0)
         if depth > _DEPTH:
             continue
         function = script.function_of(at)
-        lines = found.setdefault(function, set())
-        line = getattr(at, "lineno", 0)
-        if line in lines:
+        places = found.setdefault(function, set())
+        place = getattr(at, "lineno", 0), getattr(at, "col_offset", 0)
+        if place in places:
             continue
-        lines.add(line)
+        places.add(place)
         queue += [(call, depth + 1) for _, call in script.program.evaluator.call_sites(function)]
     return found
 
