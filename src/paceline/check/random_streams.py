@@ -12,7 +12,7 @@ from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.script import Script
 from paceline.syntax.program import CallSite
 from paceline.syntax.reaching_definitions import Kind
-from paceline.syntax.values import Literal, Object
+from paceline.syntax.values import Literal, Located, Object
 
 _TORCH, _NUMPY, _PYTHON = "torch", "numpy", "random"
 _SEEDS: dict[str, tuple[str, ...]] = {
@@ -191,7 +191,7 @@ def _seeds_unseen(script: Script) -> Iterator[bool]:
 
 def drawn_from(script: Script, call: ast.Call) -> str:
     """The library from whose global generator a call draws; empty if it draws from none, or from one of its own."""
-    if any(each.arg == "generator" for each in call.keywords):
+    if has_generator(script, call):
         return ""
     for name in script.program.callee_names(call):
         if name in _DRAWS:
@@ -208,7 +208,7 @@ def draws(script: Script, nodes: Iterable[ast.AST]) -> Iterator[tuple[ast.Call, 
 
 def generator_seed(script: Script, call: ast.Call | Object) -> ast.expr | None:
     """The seed of the generator that a call is given: `generator=torch.Generator().manual_seed(seed)`."""
-    for each in script.argument(call, "generator").given:
+    for each in _generators_given(script, call):
         for value in script.values(each.node, each.context):
             if isinstance(value, Object) and value.name.endswith(".manual_seed"):
                 given = script.argument(value, "seed", 0).given
@@ -216,6 +216,17 @@ def generator_seed(script: Script, call: ast.Call | Object) -> ast.expr | None:
             if isinstance(value, Object) and value.name == "torch.Generator":
                 return _seeded_later(script, each.node)
     return None
+
+
+def _generators_given(script: Script, call: ast.Call | Object) -> list[Located]:
+    """The argument `generator`, by keyword or by position."""
+    found = list(script.argument(call, "generator").given)
+    node, context = (call.call, call.context) if isinstance(call, Object) else (call, None)
+    for each in node.args:
+        names = (value.name for value in script.values(each, context) if isinstance(value, Object))
+        if any(name.startswith("torch.Generator") for name in names):
+            found.append(Located(each, context))
+    return found
 
 
 def _seeded_later(script: Script, node: ast.expr) -> ast.expr | None:
@@ -243,7 +254,7 @@ _GENERATORS = ("numpy.random.default_rng", "numpy.random.RandomState", "random.R
 
 def has_generator(script: Script, call: ast.Call | Object) -> bool:
     """Whether a call is given a generator other than None, or may be."""
-    found = script.argument(call, "generator")
-    if not found.certain:
+    if not script.argument(call, "generator").certain:
         return True
-    return bool(found.given) and script.program.evaluator.all_of(found.given) != {Literal(None)}
+    given = _generators_given(script, call)
+    return bool(given) and script.program.evaluator.all_of(given) != {Literal(None)}

@@ -73,6 +73,10 @@ class SplitDiffers(Rule):
             seeded = torch.Generator().manual_seed(0)
             train, test = torch.utils.data.random_split(Numbers(), [800, 200], generator=seeded)
         """,
+        "a generator by position": """
+            dist.init_process_group("gloo")
+            train, test = torch.utils.data.random_split(Numbers(), [800, 200], torch.Generator().manual_seed(0))
+        """,
         "equal seeds before the split": """
             def set_seed(seed):
                 np.random.seed(seed)
@@ -194,13 +198,15 @@ def _violation(node: ast.Call, what: str, why: str) -> Violation:
 
 def _split_differs(script: Script, site: CallSite, library: str, keyword: str) -> str:
     """Why a split differs; empty if it does not, or may not."""
-    found = script.argument(site.node, keyword)
-    values = script.program.evaluator.all_of(found.given)
-    if found.absent or (found.certain and values == {Literal(None)}):
+    if keyword == "generator" and not has_generator(script, site.node):
         return _UNSEEDED if never_equal(script, library) else ""
-    if not found.certain or not found.given:
-        return ""
-    seed = generator_seed(script, site.node) if keyword == "generator" else found.given[0].node
+    if keyword == "generator":
+        seed = generator_seed(script, site.node)
+    else:
+        found = script.argument(site.node, keyword)
+        if found.absent or (found.certain and script.program.evaluator.all_of(found.given) == {Literal(None)}):
+            return _UNSEEDED if never_equal(script, library) else ""
+        seed = found.given[0].node if found.certain and found.given else None
     if seed is None:
         return ""
     if rank_term(script, seed) is not RankKind.NONE:
