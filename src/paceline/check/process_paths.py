@@ -56,7 +56,7 @@ class Path:
     Attributes:
         frames: from the start of the script to the node itself.
         ranks: that take it.
-        certain: no test on the way may hold on some ranks only, and none asks for a run in one process.
+        certain: all ranks take it; no test on the way may hold on some ranks only, or asks for a run in one process.
         in_turns: ranks take it one after another: within `main_process_first()`, or behind a barrier of the others.
     """
 
@@ -156,11 +156,13 @@ class ProcessPaths:
             context = self._entered(call, below, context)
         frames.append(Frame(last, node, context))
         ranks = next((found for each in frames if (found := self._of_frame(each)) is not Ranks.ALL), Ranks.ALL)
-        tests = [(each, at.context) for at in frames for each in conditions(at.function.module, at.node)]
-        certain = not any(self._may_choose(each.test, each.holds, at) for each, at in tests) and not any(
-            map(_in_handler, frames)
-        )
+        certain = ranks is Ranks.ALL and not any(self._may_be_left(each) for each in frames)
         return Path(tuple(frames), ranks, certain, any(map(self._takes_turns, frames)))
+
+    def _may_be_left(self, frame: Frame) -> bool:
+        """Whether some ranks may not come to a node, for a reason other than a test of the rank itself."""
+        tests = conditions(frame.function.module, frame.node)
+        return _in_handler(frame) or any(self._may_choose(each.test, each.holds, frame.context) for each in tests)
 
     def _entered(self, call: ast.Call, function: Function, context: Context | None) -> Context | None:
         evaluator = self._program.evaluator
