@@ -45,9 +45,9 @@ class DistributionHints:
         folder = str(source.path.absolute().parent)
         used = set(_WORD.findall(source.text))
         looked_at: set[str] = set()
-        for name, level in _imported(source.tree):
+        for name, level, imported in _imported(source.tree):
             path, candidates = self._files.find((folder, name, level))
-            if path is not None and self._is_used(path, used):
+            if path is not None and self._is_used(path, imported or used):
                 return True, set()
             looked_at.update(candidates)
         return False, looked_at
@@ -79,8 +79,9 @@ class DistributionHints:
         for hint in tuple(hints):
             hints.update(re.findall(rf"\b{hint}\s+as\s+(\w+)", source.text))
         parts: dict[str, set[str]] = {}
-        for name, words in _named_parts(source):
-            parts[name] = parts.get(name, set()) | words | ({_HINT} if words & hints else set())
+        for name, words, node in _named_parts(source):
+            distributes = bool(words & hints) and bool(_identifiers(node) & hints)
+            parts[name] = parts.get(name, set()) | words | ({_HINT} if distributes else set())
         return parts
 
 
@@ -89,7 +90,7 @@ def _hints(text: str) -> set[str]:
     return {last for package, last in _HINTS if last in text and package in text}
 
 
-def _identifiers(tree: ast.Module) -> set[str]:
+def _identifiers(tree: ast.AST) -> set[str]:
     """Names, attributes and imported names."""
     found: set[str] = set()
     for node in ast.walk(tree):
@@ -104,34 +105,39 @@ def _identifiers(tree: ast.Module) -> set[str]:
     return found
 
 
-def _named_parts(source: Source) -> Iterator[tuple[str, set[str]]]:
-    """Functions, classes and variables of a file by name, each with the words in it."""
+def _named_parts(source: Source) -> Iterator[tuple[str, set[str], ast.stmt]]:
+    """Functions, classes and variables of a file by name, each with the words in it and its statement."""
     for node in source.tree.body:
         words = set(_WORD.findall("\n".join(source.lines[node.lineno - 1 : node.end_lineno])))
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield node.name, words
+            yield node.name, words, node
         elif isinstance(node, ast.Import | ast.ImportFrom):
             for alias in node.names:
-                yield alias.asname or alias.name, words
+                yield alias.asname or alias.name, words, node
         else:  # assignments, and definitions within `if` and `try`
             for each in ast.walk(node):
                 if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
-                    yield each.id, words
+                    yield each.id, words, node
                 elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-                    yield each.name, words
+                    yield each.name, words, node
 
 
-def _imported(tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Modules that a file may import, at any depth of its statements, with the number of leading dots."""
+def _imported(tree: ast.Module) -> Iterator[tuple[str, int, set[str]]]:
+    """Modules that a file may import, at any depth of its statements.
+
+    Yields:
+        Name, number of leading dots, and the names that are imported from it; none if it is the module that is.
+    """
     stack: list[ast.AST] = [tree]
     while stack:
         node = stack.pop()
         if isinstance(node, ast.Import):
-            yield from ((alias.name, 0) for alias in node.names)
+            yield from ((alias.name, 0, set()) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             module = node.module or ""
-            yield module, node.level
-            yield from ((f"{module}.{alias.name}" if module else alias.name, node.level) for alias in node.names)
+            wanted = {alias.name for alias in node.names}
+            yield module, node.level, wanted - {"*"}
+            yield from ((f"{module}.{name}" if module else name, node.level, set()) for name in sorted(wanted))
         for field in ("body", "orelse", "handlers", "finalbody", "cases"):
             inner = getattr(node, field, None)
             if isinstance(inner, list):
