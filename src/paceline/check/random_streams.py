@@ -96,8 +96,21 @@ def seedings(script: Script) -> list[Seeding]:
             if not is_run(script, site.function):
                 continue
             for seed in _seeds(script, node):
-                found.append(Seeding(site, libraries, rank_term(script, seed), seed is None or _random(script, seed)))
+                random = seed is None or _random(script, seed)
+                found.append(Seeding(site, libraries, _kind(script, seed), random))
     return sorted(found, key=lambda each: each.site.node.lineno)
+
+
+def _kind(script: Script, seed: ast.expr | None) -> RankKind:
+    """The rank in a seed; the name of the host counts as the number of the node."""
+    found = rank_term(script, seed)
+    if found is RankKind.NONE and seed is not None:
+        names = [name for each in terms_of(script, seed) for name in _names(script, each)]
+        return RankKind.NODE if any(name in _HOSTS for name in names) else found
+    return found
+
+
+_HOSTS = ("socket.gethostname", "socket.getfqdn", "platform.node", "os.uname")
 
 
 def _seeds(script: Script, node: ast.expr | None, depth: int = 3) -> Iterator[ast.expr | None]:

@@ -23,6 +23,7 @@ _SAME_ORDER = frozenset(
     )
 )  # fmt: skip
 _MODULES = ("torch.nn.ModuleDict", "torch.nn.ModuleList", "torch.nn.Sequential", "torch.nn.ParameterDict")
+_DATA = tuple(f"torch.utils.data.{name}" for name in ("DataLoader", "Subset", "random_split", "DistributedSampler"))
 _GROWS = ("append", "extend", "insert")
 _MAX_STEPS = 80
 
@@ -37,6 +38,17 @@ class Destination(enum.Enum):
 def destination(script: Script, node: ast.AST) -> Destination | None:
     """The place that a value reaches with its order as it is; None if it is sorted, counted or not followed there."""
     return _Flow(script).follow(node)
+
+
+def may_arrive(script: Script) -> bool:
+    """Whether the script has data sets or lists of modules at all."""
+    if any(True for _ in script.calls(*_MODULES, *_DATA)):
+        return True
+    return any(
+        "__getitem__" in cls.methods or "__iter__" in cls.methods
+        for module in script.program.imports.modules
+        for cls in module.classes
+    )
 
 
 class _Flow:

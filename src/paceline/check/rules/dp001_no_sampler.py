@@ -49,7 +49,12 @@ from paceline.syntax.module_index import Function
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Instance, Object
 
-_PERMUTATIONS = ("torch.randperm", "numpy.random.permutation")
+_PERMUTATIONS = (
+    "torch.randperm",
+    "numpy.random.permutation",
+    "numpy.random.RandomState.permutation",
+    "numpy.random.default_rng.permutation",
+)
 _PREPARE_MODEL = (
     "accelerate.Accelerator.prepare",
     "accelerate.Accelerator.prepare_model",

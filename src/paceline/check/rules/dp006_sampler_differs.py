@@ -28,7 +28,7 @@ from collections.abc import Iterator
 from paceline.check.epoch_loops import receivers, set_epoch_calls
 from paceline.check.framework_names import DISTRIBUTED_SAMPLERS
 from paceline.check.random_streams import differs_by_chance
-from paceline.check.rank_shares import distributed_samplers, rank_term
+from paceline.check.rank_shares import distributed_samplers, is_run, rank_term
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
@@ -148,7 +148,7 @@ class SamplerDiffers(Rule):
         replicas = script.literals(site.node, "num_replicas", 1)
         constants = script.literals(site.node, "rank", 2)
         if constants and len(constants) == 1 and isinstance(next(iter(constants)), int):
-            if replicas is not None or script.where(site.node) is not Ranks.ALL or site.function.positional:
+            if replicas == {1} or script.where(site.node) is not Ranks.ALL or not is_run(script, site.function):
                 return None
             return Violation(
                 site.node,

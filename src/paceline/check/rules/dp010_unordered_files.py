@@ -32,7 +32,7 @@ from paceline.check.edits import Edit
 from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.unordered_lists import Destination, destination
+from paceline.check.unordered_lists import Destination, destination, may_arrive
 from paceline.syntax.module_index import Function, last_name
 
 _LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
@@ -143,6 +143,8 @@ class UnorderedFiles(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
+        if not may_arrive(script):
+            return
         for node, name, listing in _sources(script):
             if script.where(node) is not Ranks.ALL or _agreed(script, node):
                 continue

@@ -25,7 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.computed_from import computed_from
-from paceline.check.evaluated_shares import appended, loader_around
+from paceline.check.evaluated_shares import appended, is_share, loader_around
 from paceline.check.local_values import LocalValues
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.rule import Rule, Violation
@@ -182,6 +182,8 @@ class ShardMetric(Rule):
             )
 
     def _plain(self, script: Script) -> Iterator[Violation]:
+        if not _has_shares(script):
+            return
         local = LocalValues.of(script)
         reported: set[ast.AST] = set()
         for function in script.program.functions:
@@ -198,6 +200,13 @@ class ShardMetric(Rule):
                     f"{getattr(found[1], 'lineno', 0)}), and rank 0 reports it without combining the ranks",
                     "sum numerator and count over ranks with dist.all_reduce, and divide then",
                 )
+
+
+def _has_shares(script: Script) -> bool:
+    """Whether the script evaluates shares of data at all: through loaders, or by slices of the rank."""
+    if any(is_share(script, loader) for loader in script.loaders):
+        return True
+    return any("::" in module.source.text for module in script.program.imports.modules)
 
 
 _STEPS = ("validation_step", "test_step", "on_validation_epoch_end", "on_test_epoch_end")
