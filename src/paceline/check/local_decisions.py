@@ -47,6 +47,17 @@ def local_origin(script: Script, test: ast.expr) -> Origin | None:
     return Origin(found.spread, Cause.RANK, test) if on_some_ranks else None
 
 
+def calls_behind_test(script: Script, test: ast.expr, depth: int = 2) -> Iterator[ast.Call]:
+    """Calls in a test, and in the values of the names that it reads: a cheap look before `local_origin`."""
+    for at in ast.walk(test):
+        if isinstance(at, ast.Call):
+            yield at
+        elif isinstance(at, ast.Name) and depth > 0:
+            for binding, _ in script.program.evaluator.bindings(at):
+                if binding.value is not None and not isinstance(binding.node, ast.For | ast.AsyncFor):
+                    yield from calls_behind_test(script, binding.value, depth - 1)
+
+
 def synchronizes(script: Script, node: ast.AST) -> bool:
     """Whether ranks meet within a node: in a backward pass of a distributed model, or in a collective."""
     function = script.function_of(node)

@@ -154,13 +154,17 @@ class CollectiveOnSomeRanks(Rule):
         for each in alone(script):
             if each.point.node not in reported:
                 reported.add(each.point.node)
-                yield _violation(each)
+                module = script.function_of(each.at).module
+                other = module is not each.point.function.module
+                yield _violation(each, module.path.rpartition("/")[2] if other else "")
 
 
-def _violation(each: Alone) -> Violation:
+def _violation(each: Alone, file: str) -> Violation:
     point = each.point
     line = getattr(each.test if each.test is not None else each.at, "lineno", 0)
     guard = f"the test on line {line}" if each.test is not None else f"the guard around line {line}"
+    if file:
+        guard += f" of {file}"
     if point.certain:
         faults = ("F87", "F78") if point.what.endswith("barrier") else ("F78",)
         advice = f"call {point.what} on all ranks, outside of the branch"

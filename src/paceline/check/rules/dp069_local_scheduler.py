@@ -2,7 +2,8 @@
 
 What it does:
     Looks for `ReduceLROnPlateau.step(metric)`, changes of the learning rate, and best weights, where the metric comes
-    from this rank's data and passed no collective.
+    from this rank's data and passed no collective; and for metrics that Lightning monitors and `self.log` does not
+    synchronize.
 
 Why is this bad:
     Each rank sees another value. One rank lowers its learning rate, or restores other weights, and the copies of the
@@ -26,6 +27,7 @@ from collections.abc import Iterator
 from paceline.check.framework_names import SCHEDULERS
 from paceline.check.local_decisions import is_call_of, local_origin, source_of
 from paceline.check.local_values import LocalValues
+from paceline.check.monitored_metrics import logged_by_each_rank
 from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
@@ -75,6 +77,25 @@ class LocalScheduler(Rule):
         """,
     }
     invalid = {
+        "a monitored metric of Lightning": """
+            import lightning as L
+            from lightning.pytorch.callbacks import ModelCheckpoint
+
+            class Net(L.LightningModule):
+                def __init__(self):
+                    super().__init__()
+                    self.net = nn.Linear(2, 1)
+
+                def validation_step(self, batch, index):
+                    x, y = batch
+                    loss = F.mse_loss(self.net(x), y)
+                    self.log("val_loss", loss)  # here
+                    self.log("val_size", len(x))
+
+            best = ModelCheckpoint(monitor="val_loss")
+            trainer = L.Trainer(devices=2, strategy="ddp", callbacks=[best])
+            trainer.fit(Net(), DataLoader(Numbers()), DataLoader(Numbers()))
+        """,
         "the mean training loss of the rank": """
             def train_epoch(model, loader, optimizer):
                 total = 0.0
@@ -122,6 +143,12 @@ class LocalScheduler(Rule):
 
     def check(self, script: Script) -> Iterator[Violation]:
         yield from _schedulers(script)
+        for site, metric in logged_by_each_rank(script):
+            yield Violation(
+                site.node,
+                f"{metric} is monitored, but each rank logs the mean over its own batches, and rank 0's decides",
+                "pass sync_dist=True to self.log, or log a metric of torchmetrics",
+            )
         for function in script.program.functions:
             if function.calls:
                 yield from _choices(script, function.node)

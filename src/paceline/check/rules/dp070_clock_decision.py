@@ -22,7 +22,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.local_decisions import collective_within, local_exits, local_origin
+from paceline.check.local_decisions import calls_behind_test, collective_within, local_exits, local_origin
+from paceline.check.local_tables import CLOCKS
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 from paceline.check.value_spread import Cause
@@ -124,8 +125,14 @@ def _clock_reads(script: Script) -> Iterator[ast.If]:
         names = {each for call in function.calls for each in script.program.callee_names(call)}
         if any(each.startswith(("time.", "datetime.")) for each in names):
             for node in ast.walk(function.node):
-                if isinstance(node, ast.If) and script.function_of(node) is function:
+                if isinstance(node, ast.If) and script.function_of(node) is function and _reads_clock(script, node):
                     yield node
+
+
+def _reads_clock(script: Script, node: ast.If) -> bool:
+    return any(
+        name in CLOCKS for call in calls_behind_test(script, node.test) for name in script.program.callee_names(call)
+    )
 
 
 def _tests_around(script: Script, node: ast.If) -> Iterator[tuple[ast.expr, ast.AST]]:
