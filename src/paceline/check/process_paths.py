@@ -91,6 +91,7 @@ class ProcessPaths:
         self._origins = origins
         self._chains: dict[Function, list[tuple[ast.Call, ...]]] = {}
         self._paths: dict[ast.AST, list[Path]] = {}
+        self._barriers: dict[Function, list[int]] = {}
         self._own_processes: bool | None = None
 
     def to(self, node: ast.AST) -> list[Path]:
@@ -208,12 +209,12 @@ class ProcessPaths:
 
     def _behind_barrier(self, frame: Frame) -> bool:
         """`if rank != 0: dist.barrier()` in front of a node lets rank 0 go first."""
-        for call in frame.function.calls:
-            if call.lineno < getattr(frame.node, "lineno", 0) and self._is_barrier(call):
-                where, _ = self._ranks.own(call)
-                if where in (Ranks.OTHERS, Ranks.SOME):
-                    return True
-        return False
+        function = frame.function
+        if function not in self._barriers:
+            barriers = (call for call in function.calls if self._is_barrier(call))
+            some = (Ranks.OTHERS, Ranks.SOME)
+            self._barriers[function] = [call.lineno for call in barriers if self._ranks.own(call)[0] in some]
+        return any(line < getattr(frame.node, "lineno", 0) for line in self._barriers[function])
 
     def _is_barrier(self, call: ast.Call) -> bool:
         if last_name(call.func) in ("barrier", "synchronize", "wait_for_everyone", "monitored_barrier"):
