@@ -45,6 +45,14 @@ class ShuffleLost(Rule):
             for x, y in loader:
                 F.mse_loss(model(x), y).backward()
         """,
+        "one batch": """
+            dist.init_process_group("gloo")
+            data = Numbers()
+            sampler = DistributedSampler(data, shuffle=False)
+            model = DDP(nn.Linear(2, 1))
+            for x, y in DataLoader(data, batch_size=len(sampler), sampler=sampler):
+                F.mse_loss(model(x), y).backward()
+        """,
         "a loader for evaluation": """
             dist.init_process_group("gloo")
             data = Numbers()
@@ -95,7 +103,7 @@ class ShuffleLost(Rule):
                 for each in distributed_samplers(samplers(script, loader))
                 if script.literals(each, "shuffle", 3) == {False}
             ]
-            for sampler in fixed if fixed and script.trains_on(loader) else ():
+            for sampler in fixed if fixed and not _whole(script, loader) and script.trains_on(loader) else ():
                 if sampler.call not in reported:
                     reported.add(sampler.call)
                     yield Violation(
@@ -119,6 +127,12 @@ class ShuffleLost(Rule):
                 "the sampler shuffles by default, so the predictions that are collected here are in a random order",
                 "pass shuffle=False, or collect the index of each sample as well",
             )
+
+
+def _whole(script: Script, loader: Loader) -> bool:
+    """Whether a batch holds all samples: `batch_size=len(data)`."""
+    sizes = script.argument(loader.made, "batch_size", 1).given
+    return any(isinstance(each.node, ast.Call) and getattr(each.node.func, "id", "") == "len" for each in sizes)
 
 
 def _collects_alone(loop: ast.For | ast.AsyncFor) -> bool:
