@@ -62,6 +62,7 @@ def structure(script: Script, values: Iterable[Value]) -> Structure:
     walk = _Builder(script)
     for value in values:
         walk.value(value)
+    walk.run()
     return walk.found
 
 
@@ -84,7 +85,14 @@ class _Builder:
         self.script = script
         self.found = Structure()
         self._functions: set[Function] = set()
+        self._queue: list[Function] = []
         self._seen: set[ast.Call] = set()
+
+    def run(self) -> None:
+        """Look at the functions and methods that were found; those may lead to others."""
+        while self._queue:
+            for call in self._queue.pop(0).calls:
+                self._call(call)
 
     def value(self, value: Value) -> None:
         if isinstance(value, Instance):
@@ -146,8 +154,7 @@ class _Builder:
         if function in self._functions or len(self._functions) > _MAX_FUNCTIONS:
             return
         self._functions.add(function)
-        for call in function.calls:
-            self._call(call)
+        self._queue.append(function)
 
     def _call(self, call: ast.Call) -> None:
         for value in self.script.values(call.func):

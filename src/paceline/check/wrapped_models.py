@@ -310,8 +310,16 @@ def runs_in_a_loop(script: Script, node: ast.AST) -> bool:
 
 
 def repeats_with_training(script: Script, node: ast.AST) -> bool:
-    """Whether a node runs between training steps: a loop around it, or around a call that leads to it, trains."""
-    return any(trains(script, each) for each in _loops_around(script, node))
+    """Whether a node runs between training steps: a loop around it, or around a call that leads to it, trains.
+
+    Loops that wrap the model anew in each round, for example over folds, do not count.
+    """
+    return any(trains(script, each) and not _wraps_within(script, each) for each in _loops_around(script, node))
+
+
+def _wraps_within(script: Script, loop: ast.AST) -> bool:
+    sites = {each.site.node for each in script.wrappers}
+    return any(each.node in sites for each in script.loops.reached_calls(loop, script.function_of(loop)))
 
 
 def _loops_around(script: Script, node: ast.AST) -> Iterator[ast.AST]:

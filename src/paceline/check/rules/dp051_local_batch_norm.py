@@ -2,6 +2,7 @@
 
 What it does:
     Looks for BatchNorm layers in a model that is wrapped in DDP, in a script that never converts them to SyncBatchNorm.
+    Scripts whose loaders all give at least 32 samples to each rank are left out.
 
 Why is this bad:
     Each rank computes mean and variance over its part of the batch. With N ranks the layers see 1/N of the samples, so
@@ -11,11 +12,10 @@ Repair:
     `model = nn.SyncBatchNorm.convert_sync_batchnorm(model)` before DDP (CUDA only), or GroupNorm or LayerNorm.
 
 Known problems:
-    With large batches for each rank the difference is small; then nothing needs to change. Models of other packages
-    are not looked into.
+    Large batches that an argument sets are not known. Models of other packages are not looked into.
 
 References:
-    F56, F57. https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html
+    F56. https://docs.pytorch.org/docs/stable/generated/torch.nn.SyncBatchNorm.html
 """
 
 from __future__ import annotations
@@ -29,12 +29,15 @@ from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script, Wrapper
 from paceline.syntax.values import Instance, Object
 
+LARGE_BATCH = 32
+"""Samples for each rank from which on statistics are good enough."""
+
 
 class LocalBatchNorm(Rule):
     """BatchNorm layers in DDP."""
 
     code, name, topic = "DP051", "local-batch-norm", "buffers"
-    faults = ("F56", "F57")
+    faults = ("F56",)
     severity = "info"
     valid = {
         "converted to SyncBatchNorm": """
@@ -45,6 +48,14 @@ class LocalBatchNorm(Rule):
         "another normalization": """
             dist.init_process_group("gloo")
             model = DDP(nn.Sequential(nn.Linear(2, 4), nn.LayerNorm(4), nn.Linear(4, 1)))
+        """,
+        "large batches": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Sequential(nn.Linear(2, 4), nn.BatchNorm1d(4), nn.Linear(4, 1)))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in DataLoader(Numbers(), batch_size=64, sampler=DistributedSampler(Numbers())):
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
         """,
         "in a model that is not wrapped": """
             dist.init_process_group("gloo")
@@ -91,7 +102,7 @@ class LocalBatchNorm(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        if not script.wrappers or synchronizes_batch_norm(script):
+        if not script.wrappers or synchronizes_batch_norm(script) or _has_large_batches(script):
             return
         layers = wrapped_structure(script).batch_norms()
         if not layers and not all(map(_is_shown, script.wrappers)):  # a registry of models
@@ -103,6 +114,14 @@ class LocalBatchNorm(Rule):
                 "if batches of a rank are small: nn.SyncBatchNorm.convert_sync_batchnorm(model) before DDP (CUDA only)",
                 evidence={"lines": sorted({each.lineno for each in layers})},
             )
+
+
+def _has_large_batches(script: Script) -> bool:
+    """Whether every loader that trains gives each rank a large batch, as far as constants show it."""
+    sizes = [script.literals(each.made, "batch_size", 1) for each in script.loaders if script.trains_on(each)]
+    return bool(sizes) and all(
+        each is not None and all(isinstance(size, int) and size >= LARGE_BATCH for size in each) for each in sizes
+    )
 
 
 def _is_shown(wrapper: Wrapper) -> bool:
