@@ -30,6 +30,8 @@ from paceline.check.rule import Rule, Violation
 from paceline.check.same_file import written_out
 from paceline.check.script import Script
 from paceline.check.written_files import Effect, Write, display, reads, several_processes, writes
+from paceline.syntax.conditions import conditions
+from paceline.syntax.module_index import Function
 
 _WAITS = ("barrier", "wait_for_everyone", "monitored_barrier", "synchronize", "all_reduce", "broadcast", "prepare",
           "broadcast_object_list", "all_gather", "all_gather_object", "clip_grad_norm_")  # fmt: skip
@@ -153,6 +155,8 @@ def _races(script: Script, write: Write, at: Path, user: Write, path: Path) -> b
     first, second, index = found
     if _end(first.node) >= _line(second.node) or _apart(script, first.node, second.node):
         return False
+    if any(_tests_existence(each.function, each.node) for each in path.frames[index:]):
+        return False  # DP072 is about files that each rank looks for
     name, used = written_out(script, write.path, at.context), written_out(script, user.path, path.context)
     if write.effect is Effect.DIRECTORY:
         if user.effect is not Effect.WRITE or not used.startswith(name.rstrip("/") + "/"):
@@ -170,6 +174,11 @@ def _races(script: Script, write: Write, at: Path, user: Write, path: Path) -> b
         if low <= call.lineno <= high and call is not frame.node and call not in (first.node, second.node)
     ]
     return not any(_waits(script, call) for call in between)
+
+
+def _tests_existence(function: Function, node: ast.AST) -> bool:
+    texts = (ast.unparse(each.test) for each in conditions(function.module, node) if each.holds)
+    return any("exists" in text or "isfile" in text or "is_file" in text for text in texts)
 
 
 def _apart(script: Script, first: ast.AST, second: ast.AST) -> bool:

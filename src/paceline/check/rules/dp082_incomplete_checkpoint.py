@@ -212,7 +212,7 @@ def _missing(script: Script, saved: ast.expr, context: Context | None) -> set[st
     if entries is None:
         return set()
     held = {kind for value in entries.values() for kind in _states(script, value, mapping.context)}
-    if "optimizer" not in held:
+    if "optimizer" not in held or len(entries) < 2 or script.function_of(mapping.node).name == "state_dict":
         return set()
     found = {f"the {kind}" for kind in ("scheduler", "gradient scaler") if kind not in held and _steps(script, kind)}
     keys = " ".join(entries).lower()
