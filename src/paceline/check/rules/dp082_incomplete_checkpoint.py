@@ -146,7 +146,7 @@ class IncompleteCheckpoint(Rule):
             saved = given(site.node, "obj", 0)
             if saved is None:
                 continue
-            contexts: set[Context | None] = {path.context for path in script.paths.to(site.node)} or {None}
+            contexts: set[Context | None] = {path.context for path in script.paths.to(site.node)}
             missing = [_missing(script, saved, context) for context in contexts]
             lost = sorted(set.intersection(*missing)) if missing else []
             made = {each.node for at in contexts for each in script.values(saved, at) if isinstance(each, Mapping)}
