@@ -11,24 +11,22 @@ function which cannot be read is not called local.
 from __future__ import annotations
 
 import ast
-from typing import ClassVar
-from weakref import WeakKeyDictionary
+from functools import lru_cache
 
 from paceline.check import framework_names as names
 from paceline.check import local_tables as tables
+from paceline.check.call_origins import CallOrigins
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.script import Script
-from paceline.check.synchronized_names import NO_VALUE, SynchronizedNames, may_synchronize
+from paceline.check.synchronized_names import SynchronizedNames
 from paceline.check.value_spread import EQUAL, REDUCED, UNKNOWN, Cause, Origin, Spread, either, joined
 from paceline.syntax import call_arguments
 from paceline.syntax.conditions import conditions
-from paceline.syntax.module_index import Assigned, Class, Function, dotted, last_name
+from paceline.syntax.module_index import Assigned, Class, Function, last_name
 from paceline.syntax.reaching_definitions import Binding, Kind
 from paceline.syntax.values import (
-    ClassValue,
     Context,
     Elements,
-    FunctionValue,
     Instance,
     Named,
     Object,
@@ -47,21 +45,17 @@ class LocalValues:
         script: the script.
     """
 
-    _of_scripts: ClassVar[WeakKeyDictionary[Script, LocalValues]] = WeakKeyDictionary()
-
-    @classmethod
-    def of(cls, script: Script) -> LocalValues:
+    @staticmethod
+    def of(script: Script) -> LocalValues:
         """Those of a script, shared by its rules."""
-        found = cls._of_scripts.get(script)
-        if found is None:
-            found = cls._of_scripts[script] = cls(script)
-        return found
+        return _of_script(script)
 
     def __init__(self, script: Script) -> None:
         self.script = script
         self.program = script.program
         self._evaluator = script.program.evaluator
-        self._synchronized = SynchronizedNames(script)
+        self.synchronized = SynchronizedNames(script)
+        self._calls = CallOrigins(self)
         self._answers: dict[tuple[ast.AST, Context | None], Origin] = {}
         self._memo: dict[tuple[object, ...], Origin] = {}
         self._active: set[tuple[object, ...]] = set()
@@ -73,7 +67,7 @@ class LocalValues:
         key = (node, context)
         if key not in self._answers:
             self._memo, self._active = {}, set()
-            self._answers[key] = self._of(node, context) or EQUAL
+            self._answers[key] = self.follow(node, context) or EQUAL
         return self._answers[key]
 
     def _loss_expressions(self) -> set[ast.AST]:
@@ -90,9 +84,10 @@ class LocalValues:
                             found.add(binding.value)
         return found
 
-    # Expressions. None: the value depends on itself, which says nothing.
+    # Expressions
 
-    def _of(self, node: ast.expr | None, context: Context | None, path: tuple[int, ...] = ()) -> Origin | None:
+    def follow(self, node: ast.expr | None, context: Context | None, path: tuple[int, ...] = ()) -> Origin | None:
+        """Where an expression comes from; None if it depends on itself, which says nothing."""
         if node is None:
             return EQUAL
         key = (node, context, path)
@@ -118,25 +113,25 @@ class LocalValues:
             case ast.Constant() | ast.Lambda():
                 return EQUAL
             case ast.Tuple() | ast.List() if path and 0 <= path[0] < len(node.elts):
-                return self._of(node.elts[path[0]], context, path[1:])
+                return self.follow(node.elts[path[0]], context, path[1:])
             case ast.Name():
                 return self._name(node, context, path)
             case ast.Attribute():
                 return self._attribute(node, context)
             case ast.Call():
-                return self._call(node, context, path)
+                return self._calls.origin(node, context, path)
             case ast.Compare(ops=[ast.Is() | ast.IsNot()]):
                 return UNKNOWN
             case ast.IfExp():
-                test = self._of(node.test, context)
+                test = self.follow(node.test, context)
                 if test is not None and test.local:
                     return test
-                return either([self._of(node.body, context, path), self._of(node.orelse, context, path)])
+                return either([self.follow(node.body, context, path), self.follow(node.orelse, context, path)])
             case ast.Subscript():
                 return self._subscript(node, context)
         return joined(
-            [self._of(each, context) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
-            + [self._of(each.iter, context) for each in getattr(node, "generators", ())]
+            [self.follow(each, context) for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
+            + [self.follow(each.iter, context) for each in getattr(node, "generators", ())]
         )
 
     def _subscript(self, node: ast.Subscript, context: Context | None) -> Origin | None:
@@ -144,13 +139,13 @@ class LocalValues:
             return EQUAL
         if self.script.ranks.kind(node, context) is not RankKind.NONE:
             return Origin(Spread.LOCAL, Cause.RANK, node)
-        value = self._of(node.value, context)
+        value = self.follow(node.value, context)
         if value is not None and value.spread is Spread.REDUCED:
             return value
         parts = [node.slice, *ast.iter_child_nodes(node.slice)]
         if any(self._is_rank(each, context) for each in parts if isinstance(each, ast.expr)):
             return Origin(Spread.LOCAL, Cause.DATA, node)
-        return joined([value, self._of(node.slice, context) if not isinstance(node.slice, ast.Slice) else EQUAL])
+        return joined([value, self.follow(node.slice, context) if not isinstance(node.slice, ast.Slice) else EQUAL])
 
     def _is_rank(self, node: ast.expr, context: Context | None) -> bool:
         return any(
@@ -165,7 +160,7 @@ class LocalValues:
         if self.script.ranks.kind(node, context) is not RankKind.NONE:
             return Origin(Spread.LOCAL, Cause.RANK, node)
         function = self._evaluator.home(node)
-        if self._synchronized.before(node):
+        if self.synchronized.before(node):
             return REDUCED
         bindings = self._evaluator.bindings(node)
         if not bindings:
@@ -176,11 +171,11 @@ class LocalValues:
             inner = context if at is function else _context_of(at, context)
             origin = self._bound(binding, at, inner, path)
             if several and binding.kind is Kind.VALUE:
-                origin = self._under_conditions(origin, at, binding.node, inner, node)
+                origin = self.under_conditions(origin, at, binding.node, inner, node)
             found.append(origin)
         return either(found)
 
-    def _under_conditions(
+    def under_conditions(
         self, origin: Origin | None, function: Function, node: ast.AST, context: Context | None, use: ast.AST
     ) -> Origin | None:
         """A value that is chosen by a local test is local, unless the use stands under the same test."""
@@ -190,7 +185,7 @@ class LocalValues:
         for condition in conditions(function.module, node):
             if condition.test in around_use or self.script.ranks.test(condition.test) is not Ranks.ALL:
                 continue
-            test = self._of(condition.test, context)
+            test = self.follow(condition.test, context)
             if test is not None and test.local and test.cause is not Cause.RANK:
                 return test
         return origin
@@ -200,7 +195,7 @@ class LocalValues:
     ) -> Origin | None:
         match binding.kind:
             case Kind.VALUE if binding.value is not None:
-                return self._of(binding.value, context, (*binding.path, *path))
+                return self.follow(binding.value, context, (*binding.path, *path))
             case Kind.ELEMENT if binding.value is not None:
                 return self._element(binding, context)
             case Kind.PARAMETER:
@@ -217,7 +212,7 @@ class LocalValues:
             if "builtins.enumerate" in callees and path[:1] == (0,):
                 return EQUAL
             if "builtins.range" in callees or any("trange" in each for each in callees):
-                arguments = [self._of(each, context) for each in iterable.args]
+                arguments = [self.follow(each, context) for each in iterable.args]
                 found = joined(arguments)
                 if found is not None and found.cause is Cause.RANK:
                     return Origin(Spread.LOCAL, Cause.DATA, iterable)
@@ -226,7 +221,7 @@ class LocalValues:
             return EQUAL
         if id(binding.node) in self._training:
             return Origin(Spread.LOCAL, Cause.DATA, iterable)
-        return either([self._batches(each, iterable, context) for each in self._evaluator.iterated(iterable, context)])
+        return either([self.batches(each, iterable, context) for each in self._evaluator.iterated(iterable, context)])
 
     def _counts(self, iterable: ast.expr, depth: int = 0) -> bool:
         """Whether a loop gets numbers of batches: `progress = tqdm(enumerate(loader))`."""
@@ -240,17 +235,17 @@ class LocalValues:
                         return True
         return False
 
-    def _batches(self, value: Value, iterable: ast.expr, context: Context | None) -> Origin | None:
+    def batches(self, value: Value, iterable: ast.expr, context: Context | None) -> Origin | None:
         """Elements of what a loop goes over."""
         if isinstance(value, Elements):
-            return joined([self._of(each, value.context) for each in value.node.elts])
+            return joined([self.follow(each, value.context) for each in value.node.elts])
         if isinstance(value, Object):
             if value.name in names.DATA_LOADERS:
                 return self._loader(value)
             if value.name.endswith(("setup_dataloaders", "prepare_data_loader")):
                 return Origin(Spread.LOCAL, Cause.DATA, iterable)
             if not value.name.startswith(tables.RANDOM):
-                return self._of(value.call, value.context)
+                return self.follow(value.call, value.context)
         if isinstance(value, Part) and isinstance(value.base, Object) and value.base.name.endswith(".prepare"):
             return Origin(Spread.LOCAL, Cause.DATA, iterable)
         return UNKNOWN
@@ -263,7 +258,7 @@ class LocalValues:
                 if isinstance(value, Object) and value.name in names.DISTRIBUTED_SAMPLERS:
                     return Origin(Spread.LOCAL, Cause.DATA, loader.call)
             for each in argument.given:
-                found = self._of(each.node, each.context)
+                found = self.follow(each.node, each.context)
                 if found is not None and found.local and found.cause in (Cause.DATA, Cause.RANK):
                     return Origin(Spread.LOCAL, Cause.DATA, loader.call)
         return UNKNOWN
@@ -291,10 +286,10 @@ class LocalValues:
             starred = (
                 [each.value for each in context.call.args if isinstance(each, ast.Starred)] if context.call else []
             )
-            return either([self._of(each, context.outer) for each in starred]) if starred else UNKNOWN
-        found = [self._of(each.node, each.context, path) for each in argument.given]
+            return either([self.follow(each, context.outer) for each in starred]) if starred else UNKNOWN
+        found = [self.follow(each.node, each.context, path) for each in argument.given]
         if argument.absent or argument.may_be_absent:
-            found.append(self._of(function.default(name), None))
+            found.append(self.follow(function.default(name), None))
         return either(found)
 
     # Attributes
@@ -304,7 +299,7 @@ class LocalValues:
             return EQUAL
         if self.script.ranks.kind(node, context) is not RankKind.NONE:
             return Origin(Spread.LOCAL, Cause.RANK, node)
-        if self._synchronized.before(node):
+        if self.synchronized.before(node):
             return REDUCED
         found = []
         for base in self.program.values(node.value, context):
@@ -314,7 +309,7 @@ class LocalValues:
                 found.append(EQUAL)
         if found:
             return either(found)
-        base_origin = self._of(node.value, context)
+        base_origin = self.follow(node.value, context)
         return base_origin if base_origin is None or base_origin.spread is not Spread.EQUAL else UNKNOWN
 
     def _member(self, base: Instance, name: str) -> Origin | None:
@@ -322,8 +317,8 @@ class LocalValues:
         for cls in self._evaluator.lineage(base.cls):
             if name in cls.methods:
                 method = cls.methods[name]
-                return self._returned(method, self._evaluator.context(method, None, None, base), ())
-            if self._synchronized.member(cls, name):
+                return self._calls.returned(method, self._evaluator.context(method, None, None, base), ())
+            if self.synchronized.member(cls, name):
                 return REDUCED
             found += [self._assigned(each, cls) for each in cls.attributes.get(name, ())]
         return either(found) if found else UNKNOWN
@@ -333,128 +328,8 @@ class LocalValues:
         if value is None:
             return UNKNOWN
         function = self._evaluator.home(assigned.node)
-        origin = self._of(value, None, assigned.path)
-        return self._under_conditions(origin, function, assigned.node, None, cls.node)
-
-    # Calls
-
-    def _call(self, node: ast.Call, context: Context | None, path: tuple[int, ...]) -> Origin | None:
-        if self.script.ranks.kind(node, context) is not RankKind.NONE:
-            return Origin(Spread.LOCAL, Cause.RANK, node)
-        if may_synchronize(last_name(node.func)):
-            return REDUCED
-        values = self.program.values(node.func, context)
-        functions = [each for each in values if isinstance(each, FunctionValue)]
-        if functions:
-            return either([self._script_function(each, node, context, path) for each in functions])
-        called = {each.name for each in values if isinstance(each, Named)}
-        if called:
-            return self._named(called, node, context)
-        if isinstance(node.func, ast.Attribute):
-            return self._method(node, node.func, context)
-        if any(isinstance(each, Instance) for each in values):
-            return self._object(node, context)
-        if any(isinstance(each, ClassValue) for each in values):
-            return UNKNOWN
-        known = all(isinstance(each, Object | Instance) for each in values) and values
-        if known or last_name(node.func) in tables.MODULES:
-            return self._arguments(node, context)
-        return UNKNOWN
-
-    def _object(self, node: ast.Call, context: Context | None) -> Origin | None:
-        """A call of an object of the script: of a module as local as its arguments, of others what they return."""
-        callees = self._evaluator.callees(node, context)
-        if not callees or any(self._synchronized.function(function) for function, _ in callees):
-            return UNKNOWN
-        found = []
-        for function, inner in callees:
-            bases = self._evaluator.external_bases(function.cls) if function.cls is not None else []
-            is_module = any(each.startswith("torch.nn.") for each in bases)
-            found.append(self._arguments(node, context) if is_module else self._returned(function, inner, ()))
-        return either(found)
-
-    def _script_function(
-        self, callee: FunctionValue, node: ast.Call, context: Context | None, path: tuple[int, ...]
-    ) -> Origin | None:
-        inner = self._evaluator.context(callee.function, node, context, callee.receiver)
-        found = self._returned(callee.function, inner, path)
-        if found is not None and found.local and self._synchronized.function(callee.function):
-            return UNKNOWN  # it may return what it reduced
-        return found
-
-    def _returned(self, function: Function, context: Context | None, path: tuple[int, ...]) -> Origin | None:
-        if isinstance(function.node, ast.Lambda):
-            return self._of(function.node.body, context, path)
-        if function.yields:
-            return UNKNOWN
-        found = []
-        for statement in function.returns:
-            origin = self._of(statement.value, context, path)
-            found.append(self._under_conditions(origin, function, statement, context, function.node))
-        return either(found) if found else EQUAL
-
-    def _named(self, called: set[str], node: ast.Call, context: Context | None) -> Origin | None:
-        if called & tables.CLOCKS:
-            return Origin(Spread.LOCAL, Cause.CLOCK, node)
-        if called & tables.FILES:
-            return Origin(Spread.LOCAL, Cause.FILES, node)
-        if called & {"builtins.len", "builtins.isinstance", "builtins.hasattr", "builtins.print"}:
-            return EQUAL
-        if called & {"builtins.next"}:
-            return self._next(node, context)
-        if called & set(names.CLIPS):
-            return REDUCED
-        if called & set(names.DISTRIBUTED_SAMPLERS):
-            return Origin(Spread.LOCAL, Cause.DATA, node)
-        if called & set(names.COLLECTIVES):
-            return REDUCED if not called & NO_VALUE else EQUAL
-        unreadable = (*tables.UNREADABLE, *tables.RANDOM, *names.DATA_LOADERS)
-        if any(each.startswith(unreadable) for each in called):
-            return UNKNOWN
-        if called & tables.SHARDS:
-            found = joined([self._of(each, context) for each in node.args])
-            return Origin(Spread.LOCAL, Cause.DATA, node) if found and found.cause is Cause.RANK else found
-        return self._arguments(node, context) if all(each.startswith(tables.PURE) for each in called) else UNKNOWN
-
-    def _next(self, node: ast.Call, context: Context | None) -> Origin | None:
-        if not node.args:
-            return UNKNOWN
-        found = self._evaluator.iterated(node.args[0], context)
-        origin = either([self._batches(each, node, context) for each in found])
-        if (
-            origin is not None
-            and origin.spread is Spread.UNKNOWN
-            and any(node in loop for loop in self.script.loops.training)
-        ):
-            return Origin(Spread.LOCAL, Cause.DATA, node)
-        return origin
-
-    def _method(self, node: ast.Call, func: ast.Attribute, context: Context | None) -> Origin | None:
-        if func.attr in tables.SIZES:
-            return EQUAL
-        if func.attr in tables.FILE_METHODS and not isinstance(func.value, ast.Constant):
-            return Origin(Spread.LOCAL, Cause.FILES, node)
-        if func.attr == "compute":
-            return UNKNOWN  # metrics of torchmetrics reduce in it
-        if self.script.is_wrapped(func, context) or self.script.is_inner(func, context):
-            return self._arguments(node, context)
-        receiver = self._of(func.value, context)
-        if receiver is not None and receiver.spread in (Spread.LOCAL, Spread.REDUCED):
-            return receiver if receiver.cause is not Cause.RANK else UNKNOWN
-        if func.attr in tables.MODULES or (dotted(func).startswith("self.") and func.attr.endswith(tables.MODULES)):
-            return self._arguments(node, context)
-        values = self.program.values(func, context)
-        if values and all(isinstance(each, Instance) for each in values):
-            return self._object(node, context)
-        if values and all(isinstance(each, Object) and each.name.startswith("torch.nn.") for each in values):
-            return self._arguments(node, context)
-        return receiver if receiver is not None and receiver.spread is Spread.EQUAL and not node.args else UNKNOWN
-
-    def _arguments(self, node: ast.Call, context: Context | None) -> Origin | None:
-        """Of a function without side effects: as local as its arguments; the rank in one chooses a device."""
-        found = [self._of(each.value if isinstance(each, ast.Starred) else each, context) for each in node.args]
-        found += [self._of(each.value, context) for each in node.keywords if each.arg not in ("device", "dtype")]
-        return joined([each for each in found if each is None or each.cause is not Cause.RANK])
+        origin = self.follow(value, None, assigned.path)
+        return self.under_conditions(origin, function, assigned.node, None, cls.node)
 
 
 def _context_of(function: Function, context: Context | None) -> Context | None:
@@ -462,3 +337,8 @@ def _context_of(function: Function, context: Context | None) -> Context | None:
     while at is not None and at.function is not function:
         at = at.outer
     return at
+
+
+@lru_cache(maxsize=1)
+def _of_script(script: Script) -> LocalValues:
+    return LocalValues(script)

@@ -11,7 +11,7 @@ Repair:
     Remove the call, or ask before the process group starts; `torch.distributed.breakpoint(rank=0)` stops all ranks.
 
 Known problems:
-    A call that only an error reaches is left out.
+    A call that only an error reaches, or a mode for debugging, is left out.
 
 References:
     F92. https://docs.pytorch.org/docs/stable/distributed.html#torch.distributed.breakpoint
@@ -25,10 +25,13 @@ from collections.abc import Iterator
 from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
+from paceline.syntax.conditions import conditions
+from paceline.syntax.module_index import Function
 
 _DEBUGGERS = ("builtins.breakpoint", "pdb.set_trace", "ipdb.set_trace", "IPython.embed", "code.interact")
 _WINDOWS = ("matplotlib.pyplot.show", "cv2.waitKey", "cv2.imshow", "plotly.io.show")
 _QUESTIONS = ("builtins.input", "getpass.getpass")
+_MODES = ("debug", "interactive", "visual", "plot", "display", "isatty", "dry_run")
 
 
 class Interactive(Rule):
@@ -100,4 +103,12 @@ class Interactive(Rule):
 def _everywhere(script: Script, node: ast.Call) -> bool:
     if script.where(node) is not Ranks.ALL:
         return False
-    return script.paths.everywhere(node) is not None
+    path = script.paths.everywhere(node)
+    return path is not None and not any(_is_asked_for(frame.function, frame.node) for frame in path.frames)
+
+
+def _is_asked_for(function: Function, node: ast.AST) -> bool:
+    """Whether a node runs only in a mode that somebody chose: `if args.debug`."""
+    return any(
+        any(part in ast.unparse(each.test).lower() for part in _MODES) for each in conditions(function.module, node)
+    )
