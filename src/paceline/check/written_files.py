@@ -235,6 +235,8 @@ def _naming_of(script: Script, each: Located) -> Naming:
             return _naming_of_name(script, each.node, each.context)
         case ast.Constant(value=str() as text) if text.startswith(("/dev/", "/tmp")) or text == "TMPDIR":
             return Naming.TEMPORARY
+        case ast.Attribute(attr="devnull"):
+            return Naming.TEMPORARY
         case ast.Await() | ast.Yield() | ast.YieldFrom():
             return Naming.UNREAD
     return Naming.SAME
