@@ -278,7 +278,8 @@ def data_may_differ(script: Script, loader: Loader) -> bool:
     for each in argument.given:
         if unknown_origin(script, script.values(each.node, each.context)):
             return True
-    return may_depend(script, [each.node for each in argument.given])
+    workers = script.argument(loader.made, "worker_init_fn", 10)
+    return may_depend(script, [each.node for each in (*argument.given, *workers.given)])
 
 
 def unknown_origin(script: Script, values: Values) -> bool:
@@ -350,7 +351,8 @@ def ways(script: Script, site: CallSite) -> list[Object]:
 def trained_on(script: Script, loader: Loader) -> list[TrainingLoop]:
     """Training loops of all ranks that certainly take their batches of a loader as it was made.
 
-    A loop that may go over something else is left out: a framework may have put its own loader into the variable.
+    A loop that may go over something else is left out: a framework may have put its own loader into the variable. So
+    is one in which the rank chooses a part of each batch.
     """
     return [
         loop
@@ -360,4 +362,20 @@ def trained_on(script: Script, loader: Loader) -> list[TrainingLoop]:
             isinstance(each, Object) and (each.name in DATA_LOADERS or each.name.startswith("builtins."))
             for each in script.batches_of(loop)
         )
+        and not _divides_batches(script, loop)
     ]
+
+
+def _divides_batches(script: Script, loop: TrainingLoop) -> bool:
+    """Whether each rank takes its part of a batch that all ranks read: `x.chunk(world_size)[rank]`."""
+    nodes = [loop.node, *{each.function.node for each in loop.reached if each.function is not loop.function}]
+    return any(
+        isinstance(at, ast.Subscript)
+        and any(
+            script.ranks.kind(part) is not RankKind.NONE
+            for part in ast.walk(at.slice)
+            if isinstance(part, ast.Name | ast.Attribute | ast.Call)
+        )
+        for node in nodes
+        for at in ast.walk(node)
+    )

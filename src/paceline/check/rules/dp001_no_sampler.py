@@ -92,6 +92,18 @@ class NoSampler(Rule):
                 F.mse_loss(model(x), y).backward()
                 optimizer.step()
         """,
+        "a part of each batch": """
+            dist.init_process_group("gloo")
+            rank, world = dist.get_rank(), dist.get_world_size()
+            seeded = torch.Generator().manual_seed(0)
+            loader = DataLoader(Numbers(), batch_size=16, shuffle=True, generator=seeded)
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in loader:
+                x, y = x.chunk(world)[rank], y.chunk(world)[rank]
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+        """,
         "a loader that accelerate prepares": """
             from accelerate import Accelerator
 

@@ -56,6 +56,28 @@ class IterableNotSharded(Rule):
                 model(x.float().unsqueeze(1)).mean().backward()
                 optimizer.step()
         """,
+        "workers that choose their share": """
+            class Stream(IterableDataset):
+                def __init__(self):
+                    self.files = [f"{i}.pt" for i in range(64)]
+
+                def __iter__(self):
+                    for name in self.files:
+                        yield torch.load(name, map_location="cpu")
+
+            def choose(worker):
+                info = torch.utils.data.get_worker_info()
+                first = dist.get_rank() * info.num_workers + worker
+                info.dataset.files = info.dataset.files[first :: dist.get_world_size() * info.num_workers]
+
+            dist.init_process_group("gloo")
+            loader = DataLoader(Stream(), batch_size=8, num_workers=2, worker_init_fn=choose)
+            model = DDP(nn.Linear(1, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x in loader:
+                model(x).mean().backward()
+                optimizer.step()
+        """,
         "a share that is handed over": """
             class Stream(IterableDataset):
                 def __init__(self, files):
@@ -130,7 +152,8 @@ def _streams(script: Script, loader: Loader) -> Iterator[tuple[ast.AST, str]]:
     values = script.program.evaluator.all_of(argument.given)
     if not argument.certain or unknown_origin(script, values) or script.where(loader.made.call) is not Ranks.ALL:
         return
-    if may_depend(script, [each.node for each in argument.given]):
+    workers = script.argument(loader.made, "worker_init_fn", 10)
+    if may_depend(script, [each.node for each in (*argument.given, *workers.given)]):
         return
     for value in values:
         if (loaded := streamed(script, value)) is not None:
