@@ -1,8 +1,8 @@
 """`torch.load` puts tensors on the device from which they were saved.
 
 What it does:
-    Looks for `torch.load` of a checkpoint without `map_location`, on a path through the script that all ranks take, in
-    a script that runs on GPUs.
+    Looks for `torch.load` of a checkpoint without `map_location`, or with GPU 0 as `map_location`, on a path through
+    the script that all ranks take, in a script that runs on GPUs.
 
 Why is this bad:
     A checkpoint that rank 0 saved holds tensors of `cuda:0`. Every rank that loads it allocates them there: the first
@@ -27,7 +27,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.edits import add_keyword
+from paceline.check.cuda_devices import indices
+from paceline.check.edits import add_keyword, replace
 from paceline.check.process_paths import Path
 from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
@@ -92,6 +93,12 @@ class LoadWithoutMapLocation(Rule):
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
             state = torch.load("model.pt")  # here
         """,
+        "GPU 0 by name": """
+            dist.init_process_group("nccl")
+            torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+            model = DDP(nn.Linear(2, 1).cuda())
+            model.load_state_dict(torch.load("model.pt", map_location="cuda:0"))  # here
+        """,
         "a trailing comma": """
             dist.init_process_group("nccl")
             model = DDP(nn.Linear(2, 1).cuda())
@@ -106,13 +113,14 @@ class LoadWithoutMapLocation(Rule):
         if not script.uses_gpu or not script.plain:
             return
         for site in script.calls("torch.load"):
-            if not script.argument(site.node, "map_location", 1).absent or _is_mapped(script, site.node):
+            absent = script.argument(site.node, "map_location", 1).absent
+            if _is_mapped(script, site.node):
                 continue
             path = next((each for each in script.paths.to(site.node) if each.ranks is Ranks.ALL and each.certain), None)
             if path is None or _saved_without_models(script, site, path):
                 continue
             restored = _goes_to_load_state_dict(script, site)
-            if restored or _is_named_checkpoint(script, site, path):
+            if absent and (restored or _is_named_checkpoint(script, site, path)):
                 yield Violation(
                     site.node,
                     "torch.load without map_location puts the tensors of every rank on the GPU that saved them",
@@ -120,6 +128,23 @@ class LoadWithoutMapLocation(Rule):
                     severity=None if restored else "info",
                     edits=(add_keyword(site.node, 'map_location="cpu"', site.module.source.text),),
                 )
+            elif not absent and restored:
+                yield from _onto_first_gpu(script, site, path)
+
+
+def _onto_first_gpu(script: Script, site: CallSite, path: Path) -> Iterator[Violation]:
+    """`map_location="cuda:0"` on every rank."""
+    device = given(site.node, "map_location", 1)
+    texts = [module.source.text for module in script.program.imports.modules]
+    if device is None or any("CUDA_VISIBLE_DEVICES" in text for text in texts):
+        return
+    if indices(script, device, path.context) == {0}:
+        yield Violation(
+            site.node,
+            "torch.load puts the tensors of every rank on GPU 0",
+            'pass map_location="cpu", or the device of the rank',
+            edits=(replace(device, '"cpu"'),) if isinstance(device, ast.Constant) else (),
+        )
 
 
 def _is_mapped(script: Script, call: ast.Call) -> bool:
