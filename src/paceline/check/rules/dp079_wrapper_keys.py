@@ -97,7 +97,9 @@ class WrapperKeys(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        if not script.wrappers or any(_handles(module.source.text) for module in script.program.imports.modules):
+        if not script.plain or not script.wrappers:
+            return
+        if any(_handles(module.source.text) for module in script.program.imports.modules):
             return
         files = dict(_saved(script))
         found = list(_loads_into_bare(script, {file: site.node.lineno for file, site in files.items()}))

@@ -68,6 +68,8 @@ class WrapperPickled(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
+        if not script.plain:
+            return
         for site in script.calls("torch.save"):
             saved = given(site.node, "obj", 0)
             if saved is None:
