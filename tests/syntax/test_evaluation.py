@@ -20,6 +20,8 @@ CASES = {
         {"'two'"},
     ),
     "nested tuples": ("(a, (b, c)), d = (1, (2, 3)), 4\nshow(c, 'x')", {"3"}),
+    "a key of a dictionary": ("d = dict(a=1)\nshow(d.get('a', 2), 'x')", {"1"}),
+    "the default of a key that is missing": ("d = dict(a=1)\nshow(d.get('b', 2), 'x')", {"2"}),
     "an attribute that the constructor is given": (
         "class A:\n    def __init__(self, n):\n        self.n = n\nshow(A(7).n, 'x')",
         {"7"},

@@ -424,6 +424,8 @@ class Evaluator:
                 if "tqdm" in callee.name and node.args:
                     return self.values(node.args[0], context)
                 return frozenset({Object(callee.name, node, context)})
+            case Part(base=Mapping() as mapping, name="get") if node.args:
+                return self._entry_or_default(mapping, node, context)
             case Part():
                 if callee.name in SAME_OBJECT:
                     return frozenset({callee.base})
@@ -431,6 +433,18 @@ class Evaluator:
             case Object() | Instance() | Parameter():
                 return frozenset({Object(f"{self.type_name(callee)}.__call__", node, context, callee)})
         return ANY
+
+    def _entry_or_default(self, mapping: Mapping, node: ast.Call, context: Context | None) -> Values:
+        """`mapping.get(key, default)`."""
+        found: set[Value] = set()
+        for key in self.values(node.args[0], context):
+            entry = call_arguments.entry(self, mapping, key.value) if isinstance(key, Literal) else None
+            if entry is None or not entry.certain:
+                return ANY
+            found |= self.all_of(entry.given)
+            if entry.absent or entry.may_be_absent:
+                found |= self.values(node.args[1], context) if len(node.args) > 1 else {Literal(None)}
+        return frozenset(found) or ANY
 
     def _super(self, node: ast.Call, context: Context | None) -> Values:
         method = self.home(node)
