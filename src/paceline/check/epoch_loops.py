@@ -46,6 +46,17 @@ def set_epoch_calls(script: Script) -> list[CallSite]:
     return list(script.method_calls("set_epoch"))
 
 
+def handed_on(script: Script) -> bool:
+    """Whether `set_epoch` is taken as a value, as by `getattr(x, "set_epoch")`, and reading does not show its call."""
+    if any("set_epoch" in module.loads_by_name for module in script.program.imports.modules):
+        return True
+    return any(
+        isinstance(each, ast.Constant) and each.value == "set_epoch"
+        for site in script.calls("builtins.getattr")
+        for each in site.node.args[1:2]
+    )
+
+
 def receivers(script: Script, site: CallSite) -> frozenset[Value]:
     """Objects whose epoch a call sets."""
     func = site.node.func

@@ -363,7 +363,17 @@ def trained_on(script: Script, loader: Loader) -> list[TrainingLoop]:
             for each in script.batches_of(loop)
         )
         and not _divides_batches(script, loop)
+        and not _trains_alone(script, loop)
     ]
+
+
+def _trains_alone(script: Script, loop: TrainingLoop) -> bool:
+    """Whether a loop trains a model that certainly is not wrapped: training on one device, beside a distributed one."""
+    called = [each.node.func for each in loop.reached if isinstance(each.node, ast.Call)]
+    if "fsdp" in script.engines or any(script.is_wrapped(each) or script.is_inner(each) for each in called):
+        return False
+    models = [value for each in called for value in script.values(each) if isinstance(value, Instance)]
+    return any("torch.nn.Module" in script.program.evaluator.external_bases(each.cls) for each in models)
 
 
 def _divides_batches(script: Script, loop: TrainingLoop) -> bool:

@@ -104,6 +104,26 @@ class NoSampler(Rule):
                 F.mse_loss(model(x), y).backward()
                 optimizer.step()
         """,
+        "training on one device beside it": """
+            class Net(nn.Module):
+                def forward(self, x):
+                    return x.sum(1, keepdim=True)
+
+            def train(model, loader):
+                for x, y in loader:
+                    F.mse_loss(model(x), y).backward()
+
+            def distributed():
+                dist.init_process_group("gloo")
+                data = Numbers()
+                train_ddp(DDP(Net()), DataLoader(data, batch_size=8, sampler=DistributedSampler(data)))
+
+            def train_ddp(model, loader):
+                for x, y in loader:
+                    F.mse_loss(model(x), y).backward()
+
+            train(Net(), DataLoader(Numbers(), batch_size=8))
+        """,
         "a loader that accelerate prepares": """
             from accelerate import Accelerator
 

@@ -32,6 +32,7 @@ from paceline.check.epoch_loops import (
     Loop,
     epoch_loops,
     epoch_variable,
+    handed_on,
     reaches_sampler,
     receivers,
     set_epoch_calls,
@@ -78,6 +79,26 @@ class MissingSetEpoch(Rule):
             model = DDP(nn.Linear(2, 1))
             for epoch in range(3):
                 train(model, loader, torch.optim.SGD(model.parameters(), lr=0.1), epoch)
+        """,
+        "through getattr": """
+            class Trainer:
+                def __init__(self):
+                    data = Numbers()
+                    self.loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+                    self.model = DDP(nn.Linear(2, 1))
+                    self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+                def fit(self, epochs):
+                    for epoch in range(epochs):
+                        hook = getattr(self.loader.sampler, "set_epoch", None)
+                        if hook is not None:
+                            hook(epoch)
+                        for x, y in self.loader:
+                            F.mse_loss(self.model(x), y).backward()
+                            self.optimizer.step()
+
+            dist.init_process_group("gloo")
+            Trainer().fit(3)
         """,
         "no shuffle": """
             dist.init_process_group("gloo")
@@ -151,7 +172,7 @@ class MissingSetEpoch(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        if not script.plain:
+        if not script.plain or handed_on(script):
             return
         calls = set_epoch_calls(script)
         targets = [receivers(script, site) for site in calls]
