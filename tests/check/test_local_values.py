@@ -117,3 +117,14 @@ def test_the_cause_of_a_local_value_is_known(question: str, cause: Cause):
 
 def test_a_value_of_an_unknown_function_is_unknown():
     assert origin_of("unknown(loss)").spread is Spread.UNKNOWN
+
+
+def test_a_counter_behind_a_break_on_the_clock_is_not_local():
+    script = script_of(
+        TRAINING.replace("    steps += 1", "    if time.time() > 10:\n        break\n    steps += 1").replace(
+            "QUESTION", "steps > 3"
+        )
+    )
+    (call,) = script.program.root.calls_by_name["probe"]
+
+    assert not LocalValues.of(script).origin(call.args[0]).local

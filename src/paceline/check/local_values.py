@@ -183,7 +183,9 @@ class LocalValues:
             return origin
         around_use = {each.test for each in conditions(function.module, use)}
         for condition in conditions(function.module, node):
-            if condition.test in around_use or self.script.ranks.test(condition.test) is not Ranks.ALL:
+            if condition.test in around_use or _ended_by(function, condition.test, node):
+                continue
+            if self.script.ranks.test(condition.test) is not Ranks.ALL:
                 continue
             test = self.follow(condition.test, context)
             if test is not None and test.local and test.cause is not Cause.RANK:
@@ -330,6 +332,14 @@ class LocalValues:
         function = self._evaluator.home(assigned.node)
         origin = self.follow(value, None, assigned.path)
         return self.under_conditions(origin, function, assigned.node, None, cls.node)
+
+
+def _ended_by(function: Function, test: ast.expr, node: ast.AST) -> bool:
+    """Whether a test in front of a node ends its loop or function: where the node has run, the test did not hold."""
+    branch = function.module.parents.get(test)
+    if not isinstance(branch, ast.If) or any(at is branch for at in function.module.ancestors(node)):
+        return False
+    return not isinstance(node, ast.Return) and not isinstance(branch.body[-1], ast.Continue)
 
 
 def _context_of(function: Function, context: Context | None) -> Context | None:

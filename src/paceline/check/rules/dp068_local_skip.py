@@ -166,7 +166,7 @@ class LocalSkip(Rule):
                         " it in the all-reduce of the gradients",
                         "all-reduce the flag with ReduceOp.MAX, so that all ranks skip the step or none does",
                     )
-            for handler in _forgiving_handlers(script, loop):
+            for handler in _forgiving_handlers(script, loop) if loop.steps else ():
                 if handler not in reported:
                     reported.add(handler)
                     yield Violation(

@@ -34,7 +34,7 @@ _SHORT_S = 120
 _SECONDS = {"seconds": 1, "minutes": 60, "hours": 3600, "days": 86400}
 _LONG = frozenset(
     ("urlretrieve", "snapshot_download", "load_dataset", "download_url", "download_and_prepare", "check_call",
-     "check_output", "Popen", "system", "sleep", "download_and_extract_archive", "prepare_data", "preprocess",
+     "check_output", "Popen", "sleep", "download_and_extract_archive", "prepare_data", "preprocess",
      "tokenize_dataset", "build_vocab")
 )  # fmt: skip
 _UNBOUNDED = _LONG - {"sleep"}
