@@ -25,13 +25,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import DISTRIBUTED_SAMPLERS, OPTIMIZERS, SCHEDULERS
+from paceline.check.checkpoint_contents import checkpoint_entries, restores_optimizer, states_in, steps_in_training
+from paceline.check.framework_names import DISTRIBUTED_SAMPLERS
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 from paceline.check.training_loops import TrainingLoop
 from paceline.check.written_files import given
-from paceline.syntax.module_index import dotted
-from paceline.syntax.values import Context, Literal, Mapping, Object
+from paceline.syntax.values import Context, Mapping, Object
 
 _COUNTS = ("epoch", "step", "iter", "global")
 
@@ -136,7 +136,7 @@ class IncompleteCheckpoint(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        if not script.plain or not _resumes(script):
+        if not script.plain or not restores_optimizer(script):
             return
         yield from _repeated_batches(script)
         if any("last_epoch" in module.stores_by_attribute for module in script.program.imports.modules):
@@ -174,7 +174,7 @@ def _repeated_batches(script: Script) -> Iterator[Violation]:
         for site in script.calls("torch.save"):
             saved = given(site.node, "obj", 0) if id(site.node) in within else None
             paths = script.paths.to(site.node) if saved is not None else []
-            if saved is not None and any("optimizer" in _states(script, saved, each.context) for each in paths):
+            if saved is not None and any("optimizer" in states_in(script, saved, each.context) for each in paths):
                 yield Violation(
                     loop.node,
                     f"line {site.node.lineno} saves in the middle of an epoch, and a resumed run begins the epoch anew:"
@@ -193,85 +193,24 @@ def _skips(loop: TrainingLoop) -> bool:
     return "skip" in text or "islice" in text or any(isinstance(each, ast.Continue) for each in ast.walk(loop.node))
 
 
-def _resumes(script: Script) -> bool:
-    """Whether the script restores an optimizer."""
-    return any(True for _ in script.calls("torch.load")) and any(
-        isinstance(value, Object) and value.name.startswith(OPTIMIZERS) and not value.name.startswith(SCHEDULERS)
-        for site in script.method_calls("load_state_dict")
-        if isinstance(site.node.func, ast.Attribute)
-        for value in script.values(site.node.func.value)
-    )
-
-
 def _missing(script: Script, saved: ast.expr, context: Context | None) -> set[str]:
     """State that a dictionary with an optimizer in it does not hold; empty if it cannot be read."""
     values = script.values(saved, context)
     if len(values) != 1 or not isinstance(mapping := next(iter(values)), Mapping):
         return set()
-    entries = _entries(script, mapping)
+    entries = checkpoint_entries(script, mapping)
     if entries is None:
         return set()
-    held = {kind for value in entries.values() for kind in _states(script, value, mapping.context)}
+    held = {kind for value in entries.values() for kind in states_in(script, value, mapping.context)}
     if "optimizer" not in held or len(entries) < 2 or script.function_of(mapping.node).name == "state_dict":
         return set()
-    found = {f"the {kind}" for kind in ("scheduler", "gradient scaler") if kind not in held and _steps(script, kind)}
+    found = {
+        f"the {kind}"
+        for kind in ("scheduler", "gradient scaler")
+        if kind not in held and steps_in_training(script, kind)
+    }
     keys = " ".join(entries).lower()
     names = " ".join(ast.unparse(value) for value in entries.values()).lower()
     if not any(part in keys or part in names for part in _COUNTS):
         found.add("the epoch")
     return found if not any(word in keys for word in ("sched", "scaler", "amp", "lr")) else found & {"the epoch"}
-
-
-def _entries(script: Script, mapping: Mapping) -> dict[str, ast.expr] | None:
-    """Keys and values of a dictionary, with keys that are set later; None if some cannot be read."""
-    found: dict[str, ast.expr] = {}
-    if isinstance(mapping.node, ast.Dict):
-        for key, value in zip(mapping.node.keys, mapping.node.values, strict=True):
-            if not isinstance(key, ast.Constant):
-                return None
-            found[str(key.value)] = value
-    else:
-        if mapping.node.args or any(each.arg is None for each in mapping.node.keywords):
-            return None
-        found = {str(each.arg): each.value for each in mapping.node.keywords}
-    if not mapping.name or mapping.function is None:
-        return found
-    for node in ast.walk(mapping.function.node):
-        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
-            statement = mapping.function.module.parents[node]
-            if node.value.id == mapping.name and isinstance(statement, ast.Assign):
-                keys = script.values(node.slice)
-                if not all(isinstance(each, Literal) for each in keys):
-                    return None
-                found.update({str(each.value): statement.value for each in keys if isinstance(each, Literal)})
-        elif isinstance(node, ast.Call) and dotted(node.func) == f"{mapping.name}.update":
-            return None
-    return found
-
-
-def _states(script: Script, value: ast.expr, context: Context | None) -> Iterator[str]:
-    """Kinds of state that an entry holds."""
-    for each in script.origins.of(value, context):
-        node = each.node
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
-            for owner in script.values(node.func.value, each.context):
-                if isinstance(owner, Object):
-                    if owner.name.startswith(SCHEDULERS):
-                        yield "scheduler"
-                    elif owner.name.startswith(OPTIMIZERS):
-                        yield "optimizer"
-                    elif "GradScaler" in owner.name:
-                        yield "gradient scaler"
-
-
-def _steps(script: Script, kind: str) -> bool:
-    """Whether training uses a scheduler, without the epoch in its arguments, or a scaler."""
-    for site in script.method_calls("step"):
-        assert isinstance(site.node.func, ast.Attribute)
-        for owner in script.values(site.node.func.value):
-            if isinstance(owner, Object):
-                if kind == "scheduler" and owner.name.startswith(SCHEDULERS):
-                    return script.argument(owner, "last_epoch").absent and not site.node.args
-                if kind == "gradient scaler" and "GradScaler" in owner.name:
-                    return script.argument(owner, "enabled").absent
-    return False
