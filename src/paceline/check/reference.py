@@ -15,7 +15,6 @@ from paceline.check.rule_text import anchor, example, rule_sections, rule_summar
 _WIDTH = 120
 FAULTS_NOT_READ: dict[str, str] = {
     "F20": "hidden states carried over batches: the order of batches is known only while the training runs",
-    "F31": "losses that do not split over ranks: reading does not show whether a loss is a mean over samples",
     "F32": "a learning rate that does not fit the batch: both depend on the job, not on the script",
 }
 """Fault id to the reason why no rule looks for it."""

@@ -87,6 +87,9 @@ class ParsedFiles:
         else:
             return None, ()
         for base in bases:
+            if len(parts) > 1 and self.signature(folder_above := f"{base}/{parts[0]}/") is None:
+                looked_at.append(folder_above)  # most imports are of other packages
+                continue
             path = "/".join([base, *parts])
             for candidate in (f"{path}/__init__.py", f"{path}.py") if parts else (f"{path}/__init__.py",):
                 looked_at.append(candidate)
@@ -114,11 +117,17 @@ class ParsedFiles:
 
 
 def file_signature(path: str) -> Signature | None:
-    """What tells a version of a file from another one; None if there is no such file."""
+    """What tells a version of a file from another one; None if there is no such file.
+
+    Args:
+        path: ends in a slash if it is a folder, of which only its existence counts.
+    """
     try:
         found = os.stat(path)  # noqa: PTH116
     except (OSError, ValueError):
         return None
+    if path.endswith("/"):
+        return (0, 0) if stat.S_ISDIR(found.st_mode) else None
     return (found.st_mtime_ns, found.st_size) if stat.S_ISREG(found.st_mode) else None
 
 
