@@ -214,7 +214,7 @@ def wrapped_for_certain(script: Script, node: ast.expr, context: Context | None 
     """Whether an expression is a DDP object in every distributed run.
 
     `model` after `if distributed: model = DDP(model)` is, unless the place itself tests for the wrapper. An attribute
-    is if the wrapper certainly was made before.
+    or a parameter is if the wrapper certainly was made before.
     """
     values = script.values(node, context)
     wrapped = [each for each in values if isinstance(each, Object) and is_wrapper(each)]
@@ -225,9 +225,20 @@ def wrapped_for_certain(script: Script, node: ast.expr, context: Context | None 
         inner |= script.unwrapped(script.program.argument_values(wrapper, "module", 0))
     if not all(is_wrapper(each) or each in inner for each in values):
         return False
-    if not isinstance(node, ast.Attribute):
+    if isinstance(node, ast.Name) and not _is_parameter(script, node):
         return True
     return all(_made_before(script, each.call, node) for each in wrapped)
+
+
+def _is_parameter(script: Script, node: ast.Name) -> bool:
+    return any(binding.kind is Kind.PARAMETER for binding, _ in script.program.evaluator.bindings(node))
+
+
+def in_one_run(script: Script, node: ast.AST, other: ast.AST) -> bool:
+    """Whether one function, or one class, certainly leads to both nodes: two tests of a file do not meet."""
+    first, second = script.function_of(node), script.function_of(other)
+    same_class = first.cls is not None and first.cls is second.cls
+    return same_class or _shared_places(script, node, other) is not None
 
 
 def _made_before(script: Script, wrapper: ast.Call, node: ast.AST) -> bool:
@@ -244,7 +255,7 @@ def tests_the_wrapper(script: Script, node: ast.AST) -> bool:
     module = script.function_of(node).module
     for condition in conditions(module, node):
         text = ast.unparse(condition.test)
-        if any(part in text for part in ("hasattr", "isinstance", "module", "DDP", "parallel", "distributed")):
+        if any(part in text for part in ("hasattr", "isinstance", "module", "DDP", "parallel", "distributed", "fsdp")):
             return True
         if not condition.holds and any(part in text for part in ("ddp", "world_size", "multi", "gpu")):
             return True

@@ -30,6 +30,7 @@ from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
 from paceline.check.wrapped_models import (
+    in_one_run,
     inner_values,
     is_wrapper,
     optimizers,
@@ -169,6 +170,8 @@ class ParametersOutsideWrapper(Rule):
         reported: set[ast.AST] = set()
         for site in optimizers(script):
             if script.where(site.node) is not Ranks.ALL:
+                continue
+            if not any(in_one_run(script, site.node, each.site.node) for each in script.wrappers):
                 continue
             argument = script.argument(site.node, "params", 0)
             owners = [each for given in argument.given for each in parameter_owners(script, given.node, given.context)]

@@ -125,13 +125,17 @@ class WrapOrder(Rule):
 def _converted(script: Script) -> Iterator[Violation]:
     for site in script.calls(SYNC_BATCH_NORM):
         given = site.node.args[0] if site.node.args else None
-        if given is not None and wrapped_for_certain(script, given):
+        if given is not None and wrapped_for_certain(script, given) and _broadcasts(script, wrapper_of(script, given)):
             yield Violation(
                 site.node,
                 "BatchNorm layers are converted to SyncBatchNorm after DDP has registered their buffers",
                 "convert the model before wrapping: DDP(nn.SyncBatchNorm.convert_sync_batchnorm(model))",
                 faults=("F54",),
             )
+
+
+def _broadcasts(script: Script, wrappers: list[Object]) -> bool:
+    return all(script.literals(each, "broadcast_buffers") != {False} for each in wrappers)
 
 
 def _moved(script: Script) -> Iterator[Violation]:
