@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
+from paceline.check.call_order import runs_after
+from paceline.check.gradients_by_hand import reduces_by_hand
 from paceline.check.rank_tests import Ranks
 from paceline.check.script import Script
 from paceline.check.training_loops import Reached, TrainingLoop
 from paceline.check.value_origins import calls_behind
-from paceline.check.wrapped_models import bypass_kind, may_be_wrapped, reduces_by_hand, runs_after, unwraps
+from paceline.check.wrapped_models import bypass_kind, may_be_wrapped, unwraps
 from paceline.syntax.module_index import dotted
 from paceline.syntax.values import Context, Located
 

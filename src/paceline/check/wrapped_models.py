@@ -1,48 +1,23 @@
-"""Wrapped models: what is in a wrapper for certain, what bypasses it, what runs after wrapping."""
+"""Wrapped models: what is a wrapper for certain, what is the model within one, and what leads past it."""
 
 from __future__ import annotations
 
 import ast
-import re
-from collections.abc import Iterator
 from functools import lru_cache
 
 from paceline.check import framework_names as names
-from paceline.check.script import Script, Wrapper
-from paceline.check.value_origins import origins
+from paceline.check.call_order import shared_places
+from paceline.check.script import Script
 from paceline.syntax.conditions import conditions
-from paceline.syntax.module_index import Function, dotted, last_name
-from paceline.syntax.program import CallSite
+from paceline.syntax.module_index import Function, dotted
 from paceline.syntax.reaching_definitions import Kind
-from paceline.syntax.values import (
-    UNKNOWN,
-    Context,
-    Elements,
-    FunctionValue,
-    Instance,
-    Mapping,
-    Object,
-    Parameter,
-    Part,
-    Value,
-    Values,
-)
+from paceline.syntax.values import UNKNOWN, Context, FunctionValue, Instance, Object, Parameter, Part, Value, Values
 
 PREPARE = ("accelerate.Accelerator.prepare", "accelerate.Accelerator.prepare_model", "lightning.Fabric.setup",
            "lightning.Fabric.setup_module")  # fmt: skip
 """Calls whose results are wrapped models, by frameworks that wrap."""
 UNWRAP = ("accelerate.Accelerator.unwrap_model", "accelerate.utils.extract_model_from_parallel")
-_REDUCES_GRADIENTS = re.compile(r"(average|reduce|sync|aggregate|mean).*grad|grad.*(average|reduce|sync|aggregate)")
-_REDUCING = tuple(f"torch.distributed.{each}" for each in (
-    "all_reduce", "all_reduce_coalesced", "reduce", "reduce_scatter", "reduce_scatter_tensor", "all_gather",
-    "all_gather_into_tensor", "gather",
-))  # fmt: skip
 _DEPTH = 4
-Place = tuple[int, int]
-"""Line and column."""
-
-
-# What is wrapped
 
 
 def is_wrapper(value: Value) -> bool:
@@ -234,19 +209,12 @@ def _is_parameter(script: Script, node: ast.Name) -> bool:
     return any(binding.kind is Kind.PARAMETER for binding, _ in script.program.evaluator.bindings(node))
 
 
-def in_one_run(script: Script, node: ast.AST, other: ast.AST) -> bool:
-    """Whether one function, or one class, certainly leads to both nodes: two tests of a file do not meet."""
-    first, second = script.function_of(node), script.function_of(other)
-    same_class = first.cls is not None and first.cls is second.cls
-    return same_class or _shared_places(script, node, other) is not None
-
-
 def _made_before(script: Script, wrapper: ast.Call, node: ast.AST) -> bool:
     """Whether a wrapper is made before a node runs: in the constructor of the same class, or in an earlier line."""
     makes, uses = script.function_of(wrapper), script.function_of(node)
     if makes is not uses and makes.cls is not None and makes.cls is uses.cls and makes.name == "__init__":
         return uses.name != "__init__"
-    places = _shared_places(script, node, wrapper)
+    places = shared_places(script, node, wrapper)
     return places is not None and max(places[0]) > min(places[1])
 
 
@@ -262,97 +230,6 @@ def tests_the_wrapper(script: Script, node: ast.AST) -> bool:
         if condition.holds and ("not " in text or "== 1" in text or "<= 1" in text or "< 2" in text):
             return True
     return any(isinstance(at, ast.Try) and node not in at.handlers for at in module.ancestors(node))
-
-
-# Order
-
-
-def runs_after(script: Script, node: ast.AST, site: CallSite | ast.AST) -> bool:
-    """Whether a node runs behind a call, as far as one function shows both or the calls that lead to them.
-
-    Unknown orders count as behind, and so do those of two methods of one class.
-    """
-    places = _shared_places(script, node, site.node if isinstance(site, CallSite) else site)
-    return places is None or max(places[0]) >= min(places[1])
-
-
-def runs_later(script: Script, node: ast.AST, other: ast.AST) -> bool:
-    """Likewise, but for a later place than that from which the other node is reached."""
-    places = _shared_places(script, node, other)
-    return places is None or max(places[0]) > min(places[1])
-
-
-def runs_again_after(script: Script, node: ast.AST, other: ast.AST) -> bool:
-    """Whether a node certainly runs, maybe once more, when the other one is done."""
-    places = _shared_places(script, node, other)
-    return places is not None and max(places[0]) > max(places[1])
-
-
-def _shared_places(script: Script, node: ast.AST, other: ast.AST) -> tuple[set[Place], set[Place]] | None:
-    """Places in the innermost function from which both nodes are reached."""
-    first, second = _positions(script, node), _positions(script, other)
-    for function, places in first.items():
-        if function in second:
-            return places, second[function]
-    return None
-
-
-def _positions(script: Script, node: ast.AST) -> dict[Function, set[Place]]:
-    """Places in each function from which a node is reached, its own function first."""
-    found: dict[Function, set[Place]] = {}
-    queue = [(node, 0)]
-    while queue:
-        at, depth = queue.pop(0)
-        if depth > _DEPTH:
-            continue
-        function = script.function_of(at)
-        places = found.setdefault(function, set())
-        place = getattr(at, "lineno", 0), getattr(at, "col_offset", 0)
-        if place in places:
-            continue
-        places.add(place)
-        queue += [(call, depth + 1) for _, call in script.program.evaluator.call_sites(function)]
-    return found
-
-
-def runs_in_a_loop(script: Script, node: ast.AST) -> bool:
-    """Whether a loop stands around a node, or around a call that leads to it."""
-    return any(True for _ in _loops_around(script, node))
-
-
-def repeats_with_training(script: Script, node: ast.AST) -> bool:
-    """Whether a node runs between training steps: a loop around it, or around a call that leads to it, trains.
-
-    Loops that wrap the model anew in each round, for example over folds, do not count.
-    """
-    return any(trains(script, each) and not _wraps_within(script, each) for each in _loops_around(script, node))
-
-
-def _wraps_within(script: Script, loop: ast.AST) -> bool:
-    sites = {each.site.node for each in script.wrappers}
-    return any(each.node in sites for each in script.loops.reached_calls(loop, script.function_of(loop)))
-
-
-def _loops_around(script: Script, node: ast.AST) -> Iterator[ast.AST]:
-    queue = [(node, 0)]
-    seen: set[Function] = set()
-    while queue:
-        at, depth = queue.pop(0)
-        function = script.function_of(at)
-        for outer in function.module.ancestors(at):
-            if outer is function.node:
-                break
-            if isinstance(outer, ast.For | ast.AsyncFor | ast.While):
-                yield outer
-        if function not in seen and depth <= _DEPTH:
-            seen.add(function)
-            queue += [(call, depth + 1) for _, call in script.program.evaluator.call_sites(function)]
-
-
-def trains(script: Script, outer: ast.AST) -> bool:
-    """Whether a backward pass runs within a node."""
-    reached = script.loops.reached_calls(outer, script.function_of(outer))
-    return any(script.loops.is_backward(each.node) for each in reached)
 
 
 def of_wrapped(script: Script, values: Values, parts: frozenset[ast.Call] = frozenset()) -> bool:
@@ -372,165 +249,3 @@ def _of_wrapped(script: Script, value: Value, parts: frozenset[ast.Call]) -> boo
     if is_wrapper(value) or value in inner_values(script):
         return True
     return isinstance(value, Object | Instance) and value.call in parts
-
-
-def owners_of_parameter(script: Script, node: ast.expr) -> list[Values]:
-    """Modules whose parameters a name goes over: `p` of `for p in model.parameters()`, or the module itself."""
-    if isinstance(node, ast.Name):
-        found = []
-        for binding, _ in script.program.evaluator.bindings(node):
-            if binding.kind is Kind.ELEMENT and binding.value is not None:
-                found += list(parameter_owners(script, binding.value))
-        if found:
-            return found
-    return [script.values(node)]
-
-
-# Gradients that are averaged by hand
-
-
-@lru_cache(maxsize=4)
-def reduces_by_hand(script: Script) -> bool:
-    """Whether the script averages gradients or parameters itself."""
-    if any(site.node.args and gives_gradients(script, site.node.args[0]) for site in script.calls(*_REDUCING)):
-        return True
-    return any(
-        _REDUCES_GRADIENTS.search(last_name(call.func).lower())
-        for function in script.program.functions
-        for call in function.calls
-    )
-
-
-def synchronizes_parameters(script: Script) -> bool:
-    """Whether the script sends parameters from one rank to the others."""
-    broadcasts = script.calls("torch.distributed.broadcast", "torch.distributed._broadcast_coalesced")
-    return any(site.node.args and gives_gradients(script, site.node.args[0]) for site in broadcasts)
-
-
-_KEEPS_TENSORS = frozenset(
-    ["cat", "stack", "list", "tuple", "zip", "chain", "enumerate", "parameters_to_vector", "flatten", "view", "reshape",
-     "contiguous", "clone", "detach", "values", "items", "_flatten_dense_tensors", "filter", "map", "to", "div", "div_",
-     "float", "ravel", "flatten_dense_tensors"]
-)  # fmt: skip
-
-
-def gives_gradients(script: Script, node: ast.expr) -> bool:
-    """Whether an argument of a collective is made of gradients or parameters of a model."""
-    queue: list[ast.AST] = [node]
-    seen: set[ast.AST] = set()
-    while queue and len(seen) < 120:
-        at = queue.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        if isinstance(at, ast.Attribute) and at.attr in ("grad", "grads", "main_grad"):
-            return True
-        if isinstance(at, ast.Call):
-            if last_name(at.func) in ("parameters", "named_parameters", "state_dict", "parameters_to_vector", "grad"):
-                return True
-            if last_name(at.func) not in _KEEPS_TENSORS:
-                continue
-        if isinstance(at, ast.Name):
-            if "grad" in at.id.lower():
-                return True
-            queue += _bound_to(script, at)
-        queue += ast.iter_child_nodes(at)
-    return False
-
-
-def _bound_to(script: Script, node: ast.Name) -> Iterator[ast.AST]:
-    evaluator = script.program.evaluator
-    for binding, function in evaluator.bindings(node):
-        if binding.value is not None:
-            yield binding.value
-        elif binding.kind is Kind.PARAMETER:
-            position = function.positional.index(binding.name) if binding.name in function.positional else None
-            if position is not None and function.cls is not None:
-                position -= 1
-            for _, call in evaluator.call_sites(function):
-                yield from (each.node for each in script.program.argument(call, binding.name, position).given)
-
-
-# Parameters
-
-
-def parameter_owners(script: Script, node: ast.AST | None, context: Context | None = None) -> Iterator[Values]:
-    """Modules whose parameters an expression gives: an argument of an optimizer, of `autograd.grad`.
-
-    Yields:
-        For each part of the expression what owns it: modules, or `nn.Parameter` objects themselves; `{UNKNOWN}` for
-        what reading does not show.
-    """
-    for each in origins(script, node, context):
-        yield from _owners(script, each.node, each.context, 0)
-
-
-def _owners(script: Script, node: ast.AST, context: Context | None, depth: int) -> Iterator[Values]:
-    if depth > 8:
-        yield frozenset({UNKNOWN})
-        return
-    match node:
-        case ast.List() | ast.Tuple():
-            for item in node.elts:
-                yield from _nested(script, item, context, depth)
-        case ast.Dict():
-            for key, value in zip(node.keys, node.values, strict=True):
-                if isinstance(key, ast.Constant) and key.value == "params":
-                    yield from _nested(script, value, context, depth)
-        case ast.BinOp(op=ast.Add()):
-            yield from _nested(script, node.left, context, depth)
-            yield from _nested(script, node.right, context, depth)
-        case ast.ListComp() | ast.GeneratorExp():
-            yield from _nested(script, node.generators[0].iter, context, depth)
-        case ast.Call():
-            yield from _called_owners(script, node, context, depth)
-        case _:
-            values = script.values(node, context)
-            yield values if values else frozenset({UNKNOWN})
-
-
-def _nested(script: Script, node: ast.AST, context: Context | None, depth: int) -> Iterator[Values]:
-    for each in origins(script, node, context):
-        yield from _owners(script, each.node, each.context, depth + 1)
-
-
-def _called_owners(script: Script, node: ast.Call, context: Context | None, depth: int) -> Iterator[Values]:
-    name = last_name(node.func)
-    if name in ("parameters", "named_parameters") and isinstance(node.func, ast.Attribute):
-        values = script.values(node.func.value, context)
-        yield values if values else frozenset({UNKNOWN})
-        return
-    callees = script.program.callee_names(node)
-    if callees == ["torch.nn.Parameter"]:
-        yield script.values(node, context)
-    elif set(callees) & {"itertools.chain", "builtins.list", "builtins.tuple", "builtins.iter", "builtins.dict"}:
-        for given in (*node.args, *(each.value for each in node.keywords if each.arg == "params")):
-            yield from _nested(script, given, context, depth)
-    elif "builtins.filter" in callees and len(node.args) == 2:
-        yield from _nested(script, node.args[1], context, depth)
-    else:
-        yield frozenset({UNKNOWN})
-
-
-@lru_cache(maxsize=4)
-def optimizers(script: Script) -> tuple[CallSite, ...]:
-    """Calls that make optimizers."""
-    found = []
-    for function in script.program.functions:
-        for call in function.calls:
-            for name in script.program.callee_names(call):
-                last = name.rpartition(".")[2]
-                known = name.startswith(names.OPTIMIZERS) and not name.startswith(names.SCHEDULERS)
-                if known and last[:1].isupper() and (name.count(".") == 2 or "optimizers" in name):
-                    found.append(CallSite(name, call, function))
-    return tuple(found)
-
-
-def values_of(values: Values) -> list[Value]:
-    """Without displays: what a set of values stands for."""
-    return [each for each in values if not isinstance(each, Elements | Mapping)]
-
-
-def wrapper_sites(script: Script, wrapper: Object) -> list[Wrapper]:
-    """Wrappers that a DDP object was made by."""
-    return [each for each in script.wrappers if each.site.node is wrapper.call]

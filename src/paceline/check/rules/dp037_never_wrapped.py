@@ -26,11 +26,12 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.framework_names import DATA_PARALLEL
+from paceline.check.gradients_by_hand import reduces_by_hand
 from paceline.check.model_structure import has_parameters
 from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.wrapped_models import optimizers, parameter_owners, reduces_by_hand
+from paceline.check.trained_parameters import optimizers, parameter_owners
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Instance, Object, Values
 

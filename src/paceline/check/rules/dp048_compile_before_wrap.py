@@ -22,9 +22,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.call_order import runs_again_after
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
-from paceline.check.wrapped_models import runs_again_after
 from paceline.syntax.values import Object
 
 
