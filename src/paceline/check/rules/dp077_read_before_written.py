@@ -21,6 +21,7 @@ References:
 from __future__ import annotations
 
 import ast
+import enum
 from collections.abc import Iterator
 
 from paceline.check.framework_names import COLLECTIVES, DDP
@@ -31,10 +32,18 @@ from paceline.check.same_file import written_out
 from paceline.check.script import Script
 from paceline.check.written_files import Effect, Write, display, reads, several_processes, writes
 from paceline.syntax.conditions import conditions
-from paceline.syntax.module_index import Function
+from paceline.syntax.module_index import Function, last_name
 
 _WAITS = ("barrier", "wait_for_everyone", "monitored_barrier", "synchronize", "all_reduce", "broadcast", "prepare",
           "broadcast_object_list", "all_gather", "all_gather_object", "clip_grad_norm_")  # fmt: skip
+
+
+class Waiting(enum.Enum):
+    """What makes ranks wait for each other between a write and a read."""
+
+    NONE = "nothing"
+    WRAP = "the constructor of DDP"
+    COLLECTIVE = "a collective"
 
 
 class ReadBeforeWritten(Rule):
@@ -105,6 +114,16 @@ class ReadBeforeWritten(Rule):
             dist.init_process_group("gloo")
             data = Cached(os.path.join("cache", "train.npy"))
         """,
+        "nothing but DDP between": """
+            def build(rank):
+                if rank == 0:
+                    np.savez("stats.npz", mean=np.zeros(3))
+                model = DDP(nn.Linear(2, 1))
+                return model, np.load("stats.npz")  # here
+
+            dist.init_process_group("gloo")
+            build(dist.get_rank())
+        """,
         "a directory that rank 0 makes": """
             dist.init_process_group("gloo")
             rank = dist.get_rank()
@@ -130,16 +149,25 @@ class ReadBeforeWritten(Rule):
         reported: set[ast.AST] = set()
         for user in users:
             for path in script.paths.to(user.site.node):
-                found = next(
-                    (each for each, at in written if path.everywhere and _races(script, each, at, user, path)), None
-                )
-                if found is not None and user.site.node not in reported:
+                if not path.everywhere or user.site.node in reported:
+                    continue
+                races = ((each, between) for each, at in written if (between := _race(script, each, at, user, path)))
+                write, between = next(races, (None, Waiting.COLLECTIVE))
+                if write is not None:
                     reported.add(user.site.node)
-                    yield _violation(found, user)
+                    yield _violation(write, user, between)
 
 
-def _violation(write: Write, user: Write) -> Violation:
+def _violation(write: Write, user: Write, between: Waiting) -> Violation:
     made = "makes the directory" if write.effect is Effect.DIRECTORY else "writes it"
+    if between is Waiting.WRAP:
+        return Violation(
+            user.site.node,
+            f"all ranks use {display(user.path)}, which rank 0 writes in line {write.site.node.lineno}; only the"
+            " constructor of DDP between makes them wait",
+            "call dist.barrier() on all ranks between the two, so that the order does not rest on DDP",
+            severity="info",
+        )
     return Violation(
         user.site.node,
         f"all ranks use {display(user.path)} without waiting for rank 0, which {made} in line {write.site.node.lineno}",
@@ -148,21 +176,21 @@ def _violation(write: Write, user: Write) -> Violation:
     )
 
 
-def _races(script: Script, write: Write, at: Path, user: Write, path: Path) -> bool:
-    """Whether all ranks use what rank 0 writes earlier, with nothing between that makes them wait."""
+def _race(script: Script, write: Write, at: Path, user: Write, path: Path) -> Waiting | None:
+    """What makes ranks wait before they use what rank 0 writes earlier; None if nothing goes wrong."""
     if (found := meeting(at, path)) is None or write.site.node is user.site.node:
-        return False
+        return None
     first, second, index = found
     if _end(first.node) >= _line(second.node) or _apart(script, first.node, second.node):
-        return False
+        return None
     if any(_tests_existence(each.function, each.node) for each in path.frames[index:]):
-        return False  # DP072 is about files that each rank looks for
+        return None  # DP072 is about files that each rank looks for
     name, used = written_out(script, write.path, at.context), written_out(script, user.path, path.context)
     if write.effect is Effect.DIRECTORY:
         if user.effect is not Effect.WRITE or not used.startswith(name.rstrip("/") + "/"):
-            return False
+            return None
     elif name != used or user.effect is not Effect.READ:
-        return False
+        return None
     between = [
         call
         for frame, low, high in (
@@ -173,7 +201,10 @@ def _races(script: Script, write: Write, at: Path, user: Write, path: Path) -> b
         for call in frame.function.calls
         if low <= call.lineno <= high and call is not frame.node and call not in (first.node, second.node)
     ]
-    return not any(_waits(script, call) for call in between)
+    waits = {_waits(script, call) for call in between}
+    if Waiting.COLLECTIVE in waits:
+        return None
+    return Waiting.WRAP if Waiting.WRAP in waits else Waiting.NONE
 
 
 def _tests_existence(function: Function, node: ast.AST) -> bool:
@@ -193,18 +224,19 @@ def _apart(script: Script, first: ast.AST, second: ast.AST) -> bool:
     return False
 
 
-def _waits(script: Script, call: ast.Call) -> bool:
-    """Whether a call makes ranks wait for each other: a collective, DDP around a model, a backward pass."""
+def _waits(script: Script, call: ast.Call) -> Waiting:
+    """Whether a call makes ranks wait for each other: a collective, a backward pass, DDP around a model."""
+    found = Waiting.NONE
     for reached in script.loops.called(call):
         each = reached.node
-        if isinstance(each, ast.Call):
-            name = each.func.attr if isinstance(each.func, ast.Attribute) else getattr(each.func, "id", "")
-            if name in _WAITS or "DistributedDataParallel" in name or name == "DDP" or script.loops.is_backward(each):
-                return True
-            names = script.program.callee_names(each)
-            if any(known in DDP or known in COLLECTIVES for known in names):
-                return True
-    return False
+        if not isinstance(each, ast.Call):
+            continue
+        name, names = last_name(each.func), script.program.callee_names(each)
+        if name in _WAITS or script.loops.is_backward(each) or any(known in COLLECTIVES for known in names):
+            return Waiting.COLLECTIVE
+        if "DistributedDataParallel" in name or name == "DDP" or any(known in DDP for known in names):
+            found = Waiting.WRAP
+    return found
 
 
 def _line(node: ast.AST) -> int:
