@@ -26,6 +26,7 @@ from collections.abc import Iterator
 
 from paceline.check.computed_from import computed_from
 from paceline.check.evaluated_shares import appended, is_share, loader_around
+from paceline.check.framework_names import COLLECTIVES
 from paceline.check.local_values import LocalValues
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.rule import Rule, Violation
@@ -74,6 +75,20 @@ class ShardMetric(Rule):
                     self.log("val_loss", batch[0].mean(), sync_dist=True)
 
             L.Trainer(devices=2, strategy="ddp").fit(Fit(), DataLoader(Numbers()), DataLoader(Numbers()))
+        """,
+        "gathered on rank 0": """
+            def predict(model, loader):
+                return torch.cat([model(x) for x, _ in loader])
+
+            dist.init_process_group("gloo")
+            rank, data = dist.get_rank(), Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data, shuffle=False))
+            with torch.no_grad():
+                own = predict(DDP(nn.Linear(2, 1)), loader)
+            parts = [torch.empty_like(own) for _ in range(dist.get_world_size())] if rank == 0 else None
+            dist.gather(own, parts, dst=0)
+            if rank == 0:
+                print(torch.cat(parts).mean())
         """,
         "rank 0 evaluates everything": """
             def evaluate(model, loader):
@@ -248,16 +263,31 @@ def _share_in(script: Script, local: LocalValues, call: ast.Call) -> tuple[ast.e
             continue
         origin = local.origin(node)
         if origin.local and origin.cause is Cause.DATA and origin.node is not None:
-            return (node, origin.node) if _is_evaluated(script, origin.node) else None
+            is_share_alone = _is_evaluated(script, origin.node) and not _is_gathered(script, node)
+            return (node, origin.node) if is_share_alone else None
         if origin.spread is not Spread.REDUCED and (loader := _in_list(script, node)) is not None:
             return node, loader.made.call
     return None
+
+
+def _is_gathered(script: Script, node: ast.expr) -> bool:
+    """Whether a value is computed from a variable that a collective fills, such as the list of `dist.gather`."""
+    for each in computed_from(script, node):
+        if not isinstance(each, ast.Name):
+            continue
+        for call in script.function_of(each).calls:
+            given = {at.id for argument in call.args for at in ast.walk(argument) if isinstance(at, ast.Name)}
+            if each.id in given and not set(COLLECTIVES).isdisjoint(script.program.callee_names(call)):
+                return True
+    return False
 
 
 def _in_list(script: Script, node: ast.expr) -> Loader | None:
     """The loader whose share fills a list that a value is computed from, where no collective is on the way."""
     behind = list(computed_from(script, node))
     if any(isinstance(each, ast.Call) and may_synchronize(last_name(each.func)) for each in behind):
+        return None
+    if _is_gathered(script, node):
         return None
     for each in behind:
         for call in appended(script, each) if isinstance(each, ast.Name) else ():

@@ -38,6 +38,7 @@ _METRICS = frozenset(
         "matthews_corrcoef", "cohen_kappa_score", "balanced_accuracy_score", "r2_score", "jaccard_score", "ndcg_score",
         "auc", "roc_auc", "compute_auc", "f1", "compute_f1", "average_precision", "mean_average_precision",
         "compute_map", "bleu", "corpus_bleu", "compute_bleu", "spearmanr", "pearsonr", "macro_f1", "mean_iou",
+        "auroc", "binary_auroc", "multiclass_auroc", "binary_f1_score", "multiclass_f1_score",
     )
 )  # fmt: skip
 _EXPONENTIALS = ("math.exp", "torch.exp", "numpy.exp")
@@ -146,7 +147,10 @@ def _is_metric(script: Script, call: ast.Call) -> bool:
 
 
 def _of_library(script: Script, call: ast.Call) -> bool:
-    return any(each.startswith(("sklearn.", "scipy.")) for each in script.program.callee_names(call))
+    return any(
+        each.startswith(("sklearn.", "scipy.", "torchmetrics.", "torcheval."))
+        for each in script.program.callee_names(call)
+    )
 
 
 def _is_combined(local: LocalValues, node: ast.expr) -> bool:

@@ -34,7 +34,9 @@ from paceline.syntax.values import Instance, Object
 
 _FIELDS = frozenset(("targets", "labels", "tensors", "y", "label", "ids", "names", "samples", "target", "answers"))
 _JOINS = ("torch.cat", "torch.concat", "numpy.concatenate", "itertools.chain.from_iterable", "builtins.sum")
-_GATHERS = frozenset(f"torch.distributed.{name}" for name in ("all_gather", "all_gather_object"))
+_GATHERS = frozenset(
+    f"torch.distributed.{name}" for name in ("all_gather", "all_gather_object", "gather", "gather_object")
+)
 _ORDERS = frozenset(("argsort", "sort", "stack", "sorted", "index_select", "index_copy_", "scatter_"))
 
 
@@ -150,9 +152,10 @@ def _of_ranks(script: Script, call: ast.Call) -> bool:
     """Whether a call joins a list that a collective of the same function filled, and nothing orders it."""
     function = script.function_of(call)
     lists = {
-        last_name(each.args[0])
-        for each in function.calls
-        if each.args and not _GATHERS.isdisjoint(script.program.callee_names(each))
+        last_name(each)
+        for site in function.calls
+        if not _GATHERS.isdisjoint(script.program.callee_names(site))
+        for each in (*site.args[:2], *(keyword.value for keyword in site.keywords))
     }
     given = {each.id for argument in call.args for each in ast.walk(argument) if isinstance(each, ast.Name)}
     names = {last_name(each.func) for each in function.calls}
