@@ -128,3 +128,13 @@ def test_a_counter_behind_a_break_on_the_clock_is_not_local():
     (call,) = script.program.root.calls_by_name["probe"]
 
     assert not LocalValues.of(script).origin(call.args[0]).local
+
+
+def test_what_is_put_into_a_list_counts():
+    case = TRAINING.replace("best = 0.0", "best, seen = 0.0, []").replace(
+        "    steps += 1", "    seen.append(loss.item())"
+    )
+    script = script_of(case.replace("QUESTION", "sum(seen) / len(seen)"))
+    (call,) = script.program.root.calls_by_name["probe"]
+
+    assert LocalValues.of(script).origin(call.args[0]).local

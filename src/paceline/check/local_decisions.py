@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from paceline.check import framework_names as names
 from paceline.check.local_values import LocalValues
+from paceline.check.meeting_points import of_own_group
 from paceline.check.rank_tests import Ranks
 from paceline.check.script import Script
 from paceline.check.training_loops import Loop
@@ -78,7 +79,8 @@ def collective_within(script: Script, node: ast.AST) -> ast.Call | None:
         call = each.node
         assert isinstance(call, ast.Call)
         called = script.program.callee_names(call)
-        if any(name in names.COLLECTIVES and not name.endswith("new_group") for name in called):
+        collective = any(name in names.COLLECTIVES and not name.endswith("new_group") for name in called)
+        if collective and not of_own_group(script, call):
             return call
         if any(name.endswith("Accelerator.wait_for_everyone") for name in called):
             return call

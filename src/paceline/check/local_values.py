@@ -11,6 +11,7 @@ function which cannot be read is not called local.
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 from functools import lru_cache
 
 from paceline.check import framework_names as names
@@ -22,7 +23,7 @@ from paceline.check.synchronized_names import SynchronizedNames
 from paceline.check.value_spread import EQUAL, REDUCED, UNKNOWN, Cause, Origin, Spread, either, joined
 from paceline.syntax import call_arguments
 from paceline.syntax.conditions import conditions
-from paceline.syntax.module_index import Assigned, Class, Function, last_name
+from paceline.syntax.module_index import Assigned, Class, Function, dotted, last_name
 from paceline.syntax.reaching_definitions import Binding, Kind
 from paceline.syntax.values import (
     Context,
@@ -34,6 +35,9 @@ from paceline.syntax.values import (
     Value,
 )
 
+_EMPTY = frozenset(
+    ("list", "dict", "set", "defaultdict", "deque", "zeros", "empty", "OrderedDict", "ones", "zeros_like")
+)
 MAX_STEPS = 1500
 """Expressions that one question follows."""
 
@@ -57,6 +61,7 @@ class LocalValues:
         self.synchronized = SynchronizedNames(script)
         self._calls = CallOrigins(self)
         self._answers: dict[tuple[ast.AST, Context | None], Origin] = {}
+        self._stores: dict[Function, dict[str, list[ast.expr]]] = {}
         self._memo: dict[tuple[object, ...], Origin] = {}
         self._active: set[tuple[object, ...]] = set()
         self._training = {id(loop.node) for loop in script.loops.training}
@@ -78,7 +83,9 @@ class LocalValues:
                 call = each.node
                 assert isinstance(call, ast.Call)
                 parts = [*call.args, call.func.value] if isinstance(call.func, ast.Attribute) else call.args
-                for name in (at for part in parts for at in ast.walk(part) if isinstance(at, ast.Name)):
+                items = {at.value for part in parts for at in ast.walk(part) if isinstance(at, ast.Subscript)}
+                names_of = [at for part in parts for at in ast.walk(part) if isinstance(at, ast.Name)]
+                for name in (at for at in names_of if at not in items):
                     for binding, _ in self._evaluator.bindings(name):
                         if isinstance(binding.value, ast.Call) and "loss" in name.id.lower():
                             found.add(binding.value)
@@ -170,10 +177,37 @@ class LocalValues:
         for binding, at in bindings:
             inner = context if at is function else _context_of(at, context)
             origin = self._bound(binding, at, inner, path)
+            made = _part(binding.value, binding.path)
+            if isinstance(made, ast.List | ast.Dict | ast.Set | ast.Call):
+                origin = joined([origin, *self._filled(binding.name, made, at, inner)])
             if several and binding.kind is Kind.VALUE:
                 origin = self.under_conditions(origin, at, binding.node, inner, node)
             found.append(origin)
         return either(found)
+
+    def _filled(
+        self, name: str, made: ast.expr, function: Function, context: Context | None
+    ) -> Iterator[Origin | None]:
+        """What is put into a container later: `losses.append(loss)`, `losses[i] = loss`."""
+        if isinstance(made, ast.Call) and last_name(made.func) not in _EMPTY:
+            return
+        for call in function.calls:
+            func = call.func
+            fills = isinstance(func, ast.Attribute) and func.attr in ("append", "extend", "add")
+            if fills and call.args and dotted(func) == f"{name}.{last_name(func)}":
+                yield self.follow(call.args[0], context)
+        for value in self._stored_items(function).get(name, ()):
+            yield self.follow(value, context)
+
+    def _stored_items(self, function: Function) -> dict[str, list[ast.expr]]:
+        """Values of `name[...] = value` in a function, by name."""
+        if function not in self._stores:
+            found = self._stores[function] = {}
+            for node in ast.walk(function.node):
+                target = node.targets[0] if isinstance(node, ast.Assign) else None
+                if isinstance(target, ast.Subscript) and self._evaluator.home(target) is function:
+                    found.setdefault(dotted(target.value), []).append(node.value)  # type: ignore[attr-defined]
+        return self._stores[function]
 
     def under_conditions(
         self, origin: Origin | None, function: Function, node: ast.AST, context: Context | None, use: ast.AST
@@ -332,6 +366,15 @@ class LocalValues:
         function = self._evaluator.home(assigned.node)
         origin = self.follow(value, None, assigned.path)
         return self.under_conditions(origin, function, assigned.node, None, cls.node)
+
+
+def _part(value: ast.expr | None, path: tuple[int, ...]) -> ast.expr | None:
+    """The part of a tuple that is bound to a name; None of anything else with parts."""
+    for index in path:
+        if not isinstance(value, ast.Tuple) or not 0 <= index < len(value.elts):
+            return None
+        value = value.elts[index]
+    return value
 
 
 def _ended_by(function: Function, test: ast.expr, node: ast.AST) -> bool:

@@ -153,6 +153,10 @@ class _Walk:
             case ast.Name():
                 yield from self._name(node, context, factors, path)
                 return
+            case ast.Attribute() if assigned := list(self._assigned(node, context)):
+                for value, more in assigned:
+                    yield from self.terms(value, None, factors, more + path)
+                return
             case ast.Call() if (inner := self._inside(node, context)) is not None:
                 for each, at, more in inner:
                     yield from self.terms(each, at, factors, more + path)
@@ -179,6 +183,14 @@ class _Walk:
                 continue
             for expression, inner in self._bound(binding, at, context if at is own else None):
                 yield from self.terms(expression, inner, tuple(more), (*binding.path, *path))
+
+    def _assigned(self, node: ast.Attribute, context: Context | None) -> Iterator[tuple[ast.expr, tuple[int, ...]]]:
+        """Values that methods assign to `self.loss`."""
+        for base in self.script.values(node.value, context):
+            if isinstance(base, Instance):
+                for each in base.cls.attributes.get(node.attr, ()):
+                    if each.value is not None and not isinstance(each.value, ast.Constant):
+                        yield each.value, each.path
 
     def _bound(
         self, binding: Binding, function: Function, context: Context | None
@@ -335,7 +347,7 @@ def behind(
         script: the script.
         node: the expression.
         context: in which it is looked at.
-        losses_too: follow modules whose class is named as a loss.
+        losses_too: follow modules that are not wrapped: losses, as a rule.
         models_too: follow all modules, wrapped ones as well.
     """
     walk = _Walk(script, ast.Call(func=node, args=[], keywords=[]))
@@ -353,8 +365,9 @@ def behind(
                 stack += walk._bound(binding, function, inner if function is own else None)
             continue
         if isinstance(at, ast.Call):
-            instances = [each.cls.name.lower() for each in script.values(at.func, inner) if isinstance(each, Instance)]
-            is_loss = losses_too and all("loss" in each or "criterion" in each for each in instances)
+            instances = [each.cls for each in script.values(at.func, inner) if isinstance(each, Instance)]
+            wrapped = {each.cls for wrapper in script.wrappers for each in wrapper.inner if isinstance(each, Instance)}
+            is_loss = losses_too and not any(each in wrapped for each in instances)
             if not instances or is_loss or models_too:
                 functions = walk._functions(at, inner) if models_too else script.program.evaluator.callees(at, inner)
                 for function, called in functions:

@@ -64,16 +64,16 @@ def meeting_points(script: Script) -> Iterator[MeetingPoint]:
 
 def _collective(script: Script, call: ast.Call) -> tuple[str, bool] | None:
     for name in script.program.callee_names(call):
-        if name in names.COLLECTIVES and name not in _NOT_MEETING and not _of_group(script, call):
+        if name in names.COLLECTIVES and name not in _NOT_MEETING and not of_own_group(script, call):
             return name.replace("torch.distributed.", "dist."), True
     return None
 
 
-def _of_group(script: Script, call: ast.Call) -> bool:
+def of_own_group(script: Script, call: ast.Call) -> bool:
     """Whether a collective may be one of a group of its own."""
-    given = [each.value for each in call.keywords if each.arg in (None, "group", "process_group", "async_op")]
+    given = [each.value for each in call.keywords if each.arg in (None, "group", "process_group")]
     given += [each for each in call.args if "group" in ast.unparse(each).lower() or isinstance(each, ast.Starred)]
-    return any(script.values(each) not in ({Literal(None)}, {Literal(False)}) for each in given)
+    return any(script.values(each) not in ({Literal(None)},) for each in given)
 
 
 def _other(script: Script, call: ast.Call, buffers: bool) -> tuple[str, bool] | None:

@@ -22,9 +22,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.loss_terms import loss_of
 from paceline.check.no_sync_blocks import no_sync_blocks
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
+from paceline.check.training_loops import Reached
 from paceline.syntax.module_index import Function
 
 
@@ -103,13 +105,30 @@ class NoSyncWithoutForward(Rule):
                 continue
             if any(_may_be_forward(script, each.node) for each in calls):
                 continue
-            if _forward_before(script, function, block):
+            if _forward_before(script, function, block) or _loss_from_outside(script, block, calls):
                 yield Violation(
                     block,
                     "the forward pass runs in front of this no_sync block, so DDP synchronizes in the backward pass"
                     " nevertheless",
                     "put the forward pass into the block",
                 )
+
+
+def _loss_from_outside(script: Script, block: ast.AST, calls: list[Reached]) -> bool:
+    """Whether the loss of every backward pass in the block is computed in front of it, or handed in."""
+    backwards = [each for each in calls if script.loops.is_backward(each.node)]
+    if any(each.path for each in backwards):
+        return False
+    for each in backwards:
+        assert isinstance(each.node, ast.Call)
+        loss = loss_of(script, each.node)
+        names = [at for at in ast.walk(loss) if isinstance(at, ast.Name)] if loss is not None else []
+        bindings = [binding for name in names for binding, _ in script.program.evaluator.bindings(name)]
+        if not bindings or any(script.loops.stands_in(binding.node, block) for binding in bindings):
+            return False
+        if not any(binding.name.endswith("loss") or binding.name.startswith("loss") for binding in bindings):
+            return False
+    return True
 
 
 def _may_be_forward(script: Script, node: ast.AST) -> bool:

@@ -193,12 +193,12 @@ def _of_wrapped(script: Script, gradient: ast.expr | None) -> bool:
     if not isinstance(at, ast.Name):
         return False
     for binding, _ in script.program.evaluator.bindings(at):
-        if binding.kind is Kind.ELEMENT and isinstance(binding.value, ast.Call):
-            func = binding.value.func
+        if binding.kind is not Kind.ELEMENT or binding.value is None:
+            continue
+        for call in (each for each in ast.walk(binding.value) if isinstance(each, ast.Call)):
+            func = call.func
             if isinstance(func, ast.Attribute) and func.attr in ("parameters", "named_parameters"):
-                values = script.values(func.value)
-                if script.is_wrapped(func.value) and not script.unknown(values):
-                    return True
-                if script.is_inner(func.value):
+                known = not script.unknown(script.values(func.value))
+                if (known and script.is_wrapped(func.value)) or script.is_inner(func.value):
                     return True
     return False

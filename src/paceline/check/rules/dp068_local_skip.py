@@ -166,7 +166,7 @@ class LocalSkip(Rule):
                         " it in the all-reduce of the gradients",
                         "all-reduce the flag with ReduceOp.MAX, so that all ranks skip the step or none does",
                     )
-            for handler in _forgiving_handlers(script, loop) if loop.steps else ():
+            for handler in _forgiving_handlers(loop, script) if loop.steps else ():
                 if handler not in reported:
                     reported.add(handler)
                     yield Violation(
@@ -201,7 +201,7 @@ def _of_emptiness(script: Script, test: ast.expr) -> Origin | None:
     return None
 
 
-def _forgiving_handlers(script: Script, loop: TrainingLoop) -> Iterator[ast.ExceptHandler]:
+def _forgiving_handlers(loop: TrainingLoop, script: Script) -> Iterator[ast.ExceptHandler]:
     """`except` clauses within the loop around a backward pass, after which the loop goes on."""
     for each in loop.backwards:
         places = [(each.function, each.node), *((script.function_of(call), call) for call in each.path)]
@@ -211,18 +211,20 @@ def _forgiving_handlers(script: Script, loop: TrainingLoop) -> Iterator[ast.Exce
                 if at is loop.node or at is function.node:
                     break
                 if isinstance(at, ast.Try) and child in at.body:
-                    yield from (handler for handler in at.handlers if _goes_on(script, handler))
+                    inner = function is not loop.function
+                    yield from (each for each in at.handlers if _goes_on(each, in_function=inner))
                 child = at
 
 
-def _goes_on(script: Script, handler: ast.ExceptHandler) -> bool:
+def _goes_on(handler: ast.ExceptHandler, *, in_function: bool) -> bool:
+    """Whether the loop goes on after a handler; `return` leaves only the function that the loop calls."""
     caught = (
         {last_name(each) for each in ast.walk(handler.type) if isinstance(each, ast.expr)} if handler.type else set()
     )
     if caught & _STOPS:
         return False
     for at in ast.walk(handler):
-        if isinstance(at, ast.Raise | ast.Break | ast.Return):
+        if isinstance(at, ast.Raise | ast.Break) or (isinstance(at, ast.Return) and not in_function):
             return False
         if isinstance(at, ast.Call) and last_name(at.func) in (
             "exit",

@@ -87,6 +87,8 @@ class ObjectCollectiveDevice(Rule):
         if not backends or any(not each or "nccl" not in each for each in backends) or _chooses(script):
             return
         for site in script.calls(*_OBJECTS):
+            if not script.paths.to(site.node):
+                continue  # a function that nothing calls here
             if script.argument(site.node, "device").absent and script.argument(site.node, "group").absent:
                 yield Violation(
                     site.node,
