@@ -86,7 +86,7 @@ class _Builder:
         self.found = Structure()
         self._functions: set[Function] = set()
         self._queue: list[Function] = []
-        self._seen: set[ast.Call] = set()
+        self._seen: set[ast.AST] = set()
 
     def run(self) -> None:
         """Look at the functions and methods that were found; those may lead to others."""
@@ -95,6 +95,12 @@ class _Builder:
                 self._call(call)
 
     def value(self, value: Value) -> None:
+        """Look at a module, or at a display of modules, once."""
+        place = value.node if isinstance(value, Elements) else value.call if isinstance(value, Instance) else None
+        if place is not None:
+            if place in self._seen:
+                return
+            self._seen.add(place)
         if isinstance(value, Instance):
             self._class(value.cls)
             if value.call is not None:
