@@ -15,7 +15,7 @@ Known problems:
     are right on a CPU, so they get a warning.
 
 References:
-    F76. https://docs.pytorch.org/docs/stable/distributed.html#backends
+    F76, F120. https://docs.pytorch.org/docs/stable/distributed.html#backends
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class MetricOnWrongDevice(Rule):
     """Collectives of NCCL that get a tensor on the CPU."""
 
     code, name, topic = "DP064", "metric-on-wrong-device", "evaluation"
-    faults = ("F76",)
+    faults = ("F76", "F120")
     severity = "error"
     valid = {
         "on the GPU": """
