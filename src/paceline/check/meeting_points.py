@@ -146,7 +146,7 @@ class _Reached:
         ranks, test = self.script.ranks.own(node)
         if test is not None and not _certain(self.script, test):
             return
-        if ranks is Ranks.ALL:
+        if ranks is Ranks.ALL and not _waits_in_turn(function, node):
             ranks = self.script.ranks.within(function, node, None)
         if ranks in (Ranks.ZERO, Ranks.OTHERS, Ranks.LOCAL_ZERO) or (ranks is Ranks.SOME and _one_rank(test)):
             yield Alone(point, ranks, node, test)
@@ -194,6 +194,20 @@ def _certain(script: Script, test: ast.expr) -> bool:
             for each in test.values
         )
     return True
+
+
+def _waits_in_turn(function: Function, node: ast.AST) -> bool:
+    """Whether a context manager around a node is named after rank 0, but may let the others through later."""
+    for at in function.module.ancestors(node):
+        if at is function.node:
+            break
+        if isinstance(at, ast.With | ast.AsyncWith):
+            for item in at.items:
+                expression = item.context_expr
+                name = last_name(expression.func if isinstance(expression, ast.Call) else expression).lower()
+                if not ("only" in name or name.startswith("on_")) and any(part in name for part in ("zero", "main")):
+                    return True
+    return False
 
 
 def _asks_arguments(function: Function, node: ast.AST) -> bool:
