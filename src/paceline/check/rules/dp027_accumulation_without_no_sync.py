@@ -103,8 +103,8 @@ class AccumulationWithoutNoSync(Rule):
             return
         reported: set[ast.AST] = set()
         for each in accumulations(script):
-            if each.backward.node not in reported and _accumulates(each.micro, each.window, bool(each.tests)):
-                reported.add(each.backward.node)
+            if each.micro not in reported and _accumulates(each.micro, each.window, bool(each.tests)):
+                reported.add(each.micro)
                 yield Violation(
                     each.backward.node,
                     f"DDP synchronizes in each of {ast.unparse(each.window)} micro-steps, though only the last one"
