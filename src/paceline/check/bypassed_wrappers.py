@@ -8,15 +8,19 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from paceline.check.call_order import runs_after
+from paceline.check.framework_names import DDP, SYNC_BATCH_NORM
 from paceline.check.gradients_by_hand import reduces_by_hand
 from paceline.check.rank_tests import Ranks
 from paceline.check.script import Script
 from paceline.check.training_loops import Reached, TrainingLoop
 from paceline.check.value_origins import calls_behind
-from paceline.check.wrapped_models import bypass_kind, may_be_wrapped, unwraps
+from paceline.check.wrapped_models import PREPARE, bypass_kind, may_be_wrapped, unwraps
 from paceline.syntax.module_index import dotted
 from paceline.syntax.values import Context, Located
 
+_MAKES_MODELS = (*DDP, *PREPARE, SYNC_BATCH_NORM, "torch.compile", "copy.deepcopy", "builtins.isinstance",
+                 "builtins.hasattr", "builtins.getattr", "builtins.len", "builtins.print")  # fmt: skip
+"""Calls that are given a wrapper and run no forward of it."""
 _NO_FORWARD = frozenset(
     ["parameters", "named_parameters", "buffers", "named_buffers", "state_dict", "modules", "children", "named_modules",
      "train", "eval", "zero_grad", "to", "cuda", "cpu", "requires_grad_", "get_parameter"]
@@ -109,6 +113,8 @@ def _uses_wrapper(script: Script, call: Located) -> bool:
     if may_be_wrapped(script, func, call.context):
         return True
     if script.program.evaluator.callees(node, call.context):
+        return False
+    if any(name in _MAKES_MODELS for name in script.program.callee_names(node)):
         return False
     given = [*node.args, *(keyword.value for keyword in node.keywords)]
     return any(may_be_wrapped(script, each, call.context) and not unwraps(script, each, call.context) for each in given)

@@ -244,4 +244,5 @@ def _models(script: Script, values: Values) -> Iterator[Object | Instance]:
 def _is_reached(script: Script, node: ast.AST) -> bool:
     """Whether the file itself runs a loop: library code has callers that reading does not show."""
     function = script.function_of(node)
-    return function.parent is None or bool(script.program.evaluator.call_sites(function))
+    evaluator = script.program.evaluator
+    return function.parent is None or bool(evaluator.call_sites(function)) or evaluator.escapes(function)
