@@ -236,6 +236,20 @@ class _Walk:
                 for model in inner:
                     yield from self._forward(model, node, context)
 
+    def returned(
+        self, node: ast.Call, context: Context | None, *, losses_too: bool, models_too: bool
+    ) -> Iterator[tuple[ast.expr, Context | None]]:
+        """What functions of the script return, and modules where they are to be followed."""
+        instances = [each.cls for each in self.script.values(node.func, context) if isinstance(each, Instance)]
+        models = {each.cls for wrapper in self.script.wrappers for each in wrapper.inner if isinstance(each, Instance)}
+        if instances and not models_too and not (losses_too and models.isdisjoint(instances)):
+            return
+        functions = self._functions(node, context) if models_too else self.evaluator.callees(node, context)
+        for function, called in functions:
+            for each in function.returns:
+                if each.value is not None:
+                    yield each.value, called
+
     def _forward(
         self, model: Value, node: ast.Call, context: Context | None
     ) -> Iterator[tuple[Function, Context | None]]:
@@ -365,13 +379,7 @@ def behind(
                 stack += walk._bound(binding, function, inner if function is own else None)
             continue
         if isinstance(at, ast.Call):
-            instances = [each.cls for each in script.values(at.func, inner) if isinstance(each, Instance)]
-            wrapped = {each.cls for wrapper in script.wrappers for each in wrapper.inner if isinstance(each, Instance)}
-            is_loss = losses_too and not any(each in wrapped for each in instances)
-            if not instances or is_loss or models_too:
-                functions = walk._functions(at, inner) if models_too else script.program.evaluator.callees(at, inner)
-                for function, called in functions:
-                    stack += [(each.value, called) for each in function.returns if each.value is not None]
+            stack += walk.returned(at, inner, losses_too=losses_too, models_too=models_too)
         stack += [(each, inner) for each in ast.iter_child_nodes(at) if isinstance(each, ast.expr)]
         stack += [(each.value, inner) for each in ast.iter_child_nodes(at) if isinstance(each, ast.keyword)]
         stack += [(each.iter, inner) for each in getattr(at, "generators", ())]
