@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from paceline.check.branch_values import possible
-from paceline.check.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS, LIGHTNING
+from paceline.check.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS, FSDP, LIGHTNING
 from paceline.check.rank_tests import RankKind, Ranks
 from paceline.check.script import Loader, Script
 from paceline.check.training_loops import TrainingLoop
@@ -370,7 +370,9 @@ def trained_on(script: Script, loader: Loader) -> list[TrainingLoop]:
 def _trains_alone(script: Script, loop: TrainingLoop) -> bool:
     """Whether a loop trains a model that certainly is not wrapped: training on one device, beside a distributed one."""
     called = [each.node.func for each in loop.reached if isinstance(each.node, ast.Call)]
-    if "fsdp" in script.engines or any(script.is_wrapped(each) or script.is_inner(each) for each in called):
+    if any(site.module is script.program.root for site in script.calls(*FSDP)):
+        return False  # `fully_shard` changes the model in place
+    if any(script.is_wrapped(each) or script.is_inner(each) for each in called):
         return False
     models = [value for each in called for value in script.values(each) if isinstance(value, Instance)]
     return any("torch.nn.Module" in script.program.evaluator.external_bases(each.cls) for each in models)
