@@ -15,8 +15,9 @@ from paceline.check import framework_names as names
 from paceline.check.local_values import LocalValues
 from paceline.check.script import Script
 from paceline.check.training_loops import Reached, TrainingLoop
+from paceline.check.world_size import is_world_size
 from paceline.syntax import call_arguments
-from paceline.syntax.module_index import Function, dotted, last_name
+from paceline.syntax.module_index import Function, dotted
 from paceline.syntax.reaching_definitions import Binding, Kind
 from paceline.syntax.values import (
     ClassValue,
@@ -27,7 +28,6 @@ from paceline.syntax.values import (
     Named,
     Object,
     Parameter,
-    Part,
     Value,
 )
 
@@ -36,10 +36,6 @@ MAX_EXPRESSIONS = 300
 _TRANSPARENT = frozenset(
     ("float", "to", "squeeze", "clone", "contiguous", "double", "half", "view", "reshape", "cuda", "cpu", "type_as",
      "bfloat16", "unsqueeze", "requires_grad_")
-)  # fmt: skip
-_WORLD_NAMES = frozenset(
-    ("world_size", "world", "num_processes", "nprocs", "n_gpus", "num_gpus", "ngpus", "ngpu", "n_gpu", "num_replicas",
-     "ddp_world_size", "dist_size", "n_ranks", "num_ranks", "nranks")
 )  # fmt: skip
 
 
@@ -262,29 +258,6 @@ class _Walk:
 
 
 # Questions about terms and factors
-
-
-def is_world_size(script: Script, node: ast.expr, context: Context | None = None) -> bool:
-    """Whether an expression is the number of ranks."""
-    if isinstance(node, ast.Name) and any(
-        isinstance(each.node, ast.AugAssign) for each, _ in script.program.evaluator.bindings(node)
-    ):
-        return False  # `steps //= world_size`
-    values = script.values(node, context)
-    for value in values:
-        match value:
-            case Object(name="torch.distributed.get_world_size"):
-                return True
-            case Object(name="os.environ.get" | "os.getenv"):
-                keys = script.program.argument_values(value, "key", 0)
-                if any(isinstance(key, Literal) and key.value == "WORLD_SIZE" for key in keys):
-                    return True
-            case Part(base=Named(name="os.environ"), name="[WORLD_SIZE]"):
-                return True
-    name = last_name(node.func if isinstance(node, ast.Call) else node).lower().lstrip("_")
-    if isinstance(node, ast.Call):
-        return name == "get_world_size"
-    return name in _WORLD_NAMES and values != {Literal(1)}
 
 
 def scaled_by_world(script: Script, factors: tuple[Factor, ...], *, divides: bool) -> Factor | None:

@@ -27,9 +27,10 @@ from collections.abc import Iterator
 
 from paceline.check.accumulation import Accumulation, accumulations
 from paceline.check.gradient_edits import edits_gradients
-from paceline.check.loss_terms import Term, is_world_size, reduction, terms
+from paceline.check.loss_terms import Term, reduction, terms
 from paceline.check.rule import Rule, Violation
 from paceline.check.script import Script
+from paceline.check.world_size import is_world_size
 
 
 class AccumulationNotDivided(Rule):
