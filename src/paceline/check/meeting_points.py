@@ -158,9 +158,10 @@ class _Reached:
                 yield from self._up(point, call, caller, depth + 1, seen | {caller})
 
     def has_counterpart(self, each: Alone) -> bool:
-        """Whether ranks on the other side of the test meet as well, in the same function."""
+        """Whether ranks on the other side of the test meet as well, in the same function or one around it."""
         function = self.evaluator.home(each.at)
-        for call in function.calls:
+        outer = function.parent.calls if function.parent is not None and function.parent.parent is not None else []
+        for call in (*function.calls, *outer):
             if call is each.at:
                 continue
             ranks, test = self.script.ranks.own(call)
