@@ -212,6 +212,10 @@ def _is_parameter(script: Script, node: ast.Name) -> bool:
 def _made_before(script: Script, wrapper: ast.Call, node: ast.AST) -> bool:
     """Whether a wrapper is made before a node runs: in the constructor of the same class, or in an earlier line."""
     makes, uses = script.function_of(wrapper), script.function_of(node)
+    if makes is uses:
+        tests = {each.test: each.holds for each in conditions(makes.module, wrapper)}
+        if any(tests.get(each.test, each.holds) is not each.holds for each in conditions(uses.module, node)):
+            return False  # the other branch
     if makes is not uses and makes.cls is not None and makes.cls is uses.cls and makes.name == "__init__":
         return uses.name != "__init__"
     places = shared_places(script, node, wrapper)
