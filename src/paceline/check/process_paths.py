@@ -16,7 +16,7 @@ from paceline.check.rank_tests import Ranks, RankTests
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import Program
-from paceline.syntax.values import Context, FunctionValue
+from paceline.syntax.values import Context, FunctionValue, Literal
 
 MAX_PATHS = 40
 MAX_CALLS = 8
@@ -98,7 +98,8 @@ class ProcessPaths:
         """Paths to a node, from the start of the script."""
         if node not in self._paths:
             function = self._program.evaluator.home(node)
-            self._paths[node] = [self._path(chain, function, node) for chain in self._chains_to(function)]
+            found = [self._path(chain, function, node) for chain in self._chains_to(function)]
+            self._paths[node] = [each for each in found if not any(map(self._never, each.frames))]
         return self._paths[node]
 
     def to_unstarted(self, node: ast.AST) -> list[Path]:
@@ -194,6 +195,22 @@ class ProcessPaths:
         text = ast.unparse(test).lower()
         return any(part in text for part in _CHOSEN) or self._origins.rest_on_rank(test, context)
 
+    def _never(self, frame: Frame) -> bool:
+        """Whether an argument of this call keeps the node from running: `if download:` with `download=False`."""
+        return frame.context is not None and any(
+            self._is_never(each.test, each.holds, frame) for each in conditions(frame.function.module, frame.node)
+        )
+
+    def _is_never(self, test: ast.expr, holds: bool, frame: Frame) -> bool:
+        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+            return self._is_never(test.operand, not holds, frame)
+        if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) and holds:
+            return any(self._is_never(each, holds, frame) for each in test.values)
+        if not isinstance(test, ast.Name) or test.id not in {each.arg for each in frame.function.parameters}:
+            return False
+        values = self._program.values(test, frame.context)
+        return bool(values) and all(isinstance(each, Literal) and bool(each.value) is not holds for each in values)
+
     def _takes_turns(self, frame: Frame) -> bool:
         module = frame.function.module
         for at in module.ancestors(frame.node):
@@ -262,10 +279,22 @@ def meeting(first: Path, second: Path) -> tuple[Frame, Frame, int] | None:
 def runs_before(first: Path, second: Path) -> bool:
     """Whether the node of one path stands before that of another one, in the function in which the paths part."""
     found = meeting(first, second)
-    return found is not None and _position(found[0].node) < _position(found[1].node)
+    if found is None:
+        return False
+    one, other = found[0].node, found[1].node
+    if _holds(other, one):
+        return True
+    return not _holds(one, other) and _start(one) < _start(other)
 
 
-def _position(node: ast.AST) -> tuple[int, int, int, int]:
-    """Where a node begins, and of nodes that begin together the inner one first: `Trainer().fit()`."""
-    at = tuple(getattr(node, name, 0) or 0 for name in ("lineno", "col_offset", "end_lineno", "end_col_offset"))
-    return at[0], at[1], at[2], at[3]
+def _holds(outer: ast.AST, inner: ast.AST) -> bool:
+    """Whether an expression is computed for another one first: `Model()` of `Trainer(Model()).fit()`."""
+    return isinstance(outer, ast.expr) and _start(outer) <= _start(inner) and _end(inner) <= _end(outer)
+
+
+def _start(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
+
+
+def _end(node: ast.AST) -> tuple[int, int]:
+    return getattr(node, "end_lineno", 0) or 0, getattr(node, "end_col_offset", 0) or 0

@@ -93,6 +93,18 @@ class EveryRankWrites(Rule):
             dist.init_process_group("gloo")
             os.makedirs("out", exist_ok=True)
         """,
+        "an argument keeps the function from writing": """
+            def build(path, write=False):
+                if write:
+                    np.save(path, np.zeros(3))
+                return np.load(path)
+
+            dist.init_process_group("gloo")
+            if dist.get_rank() == 0:
+                build("data.npy", write=True)
+            dist.barrier()
+            build("data.npy")
+        """,
         "a function of a library": """
             def save(model, path):
                 torch.save(model.state_dict(), path)

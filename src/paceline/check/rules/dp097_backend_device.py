@@ -15,7 +15,7 @@ Known problems:
     Tensors are taken for CPU tensors only if the script creates them without a device and never moves them.
 
 References:
-    F120. https://docs.pytorch.org/docs/stable/distributed.html#backends
+    F120, F76. https://docs.pytorch.org/docs/stable/distributed.html#backends
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class BackendDevice(Rule):
     """NCCL with CPU tensors, gloo with GPUs."""
 
     code, name, topic = "DP097", "backend-device", "launch"
-    faults = ("F120",)
+    faults = ("F120", "F76")
     severity = "error"
     valid = {
         "NCCL and a tensor on the GPU": """
@@ -163,5 +163,6 @@ def _slow_gloo(script: Script, starts: list[CallSite]) -> Iterator[Violation]:
                     "gloo copies every gradient of the GPUs through the CPU, which makes training slow",
                     'start the group with "nccl"',
                     severity="info",
+                    faults=("F120",),
                 )
                 return
