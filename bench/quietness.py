@@ -110,7 +110,7 @@ def page(result: dict[str, Any], found: Iterable[Found]) -> str:
         "",
         f"`paceline check` read {total['files']:,} files of {len(result['packages'])} public packages, without their",
         f"tests. {total['import torch']:,} files import torch; {total['train or communicate']:,} of these train or",
-        f"communicate, the rest is library code. {total['judged by rules']:,} files are distributed, and all rules ran on them;",
+        f"communicate, the rest is library code. All rules ran on {total['judged by rules']:,} distributed files;",
         f"{total['unreadable']:,} could not be parsed. A developer of Paceline read every error and warning.",
         "",
         "| severity | findings | true | false | unclear | not judged | false ones in 500 files |",

@@ -5,8 +5,8 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from paceline.check.analyses.script import Script
 from paceline.check.rule import MARK, PRELUDE, Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.program import Program
 from paceline.syntax.source_files import Source, parse
 

@@ -45,6 +45,7 @@ def reports(sync: str, step: str, start: str = "") -> bool:
     ],
 )
 def test_a_step_behind_a_synchronizing_backward_pass_is_right(sync: str, step: str):
+    """Conditions that are written differently and mean the same micro-steps are equal."""
     assert not reports(sync, step)
 
 
@@ -59,14 +60,17 @@ def test_a_step_behind_a_synchronizing_backward_pass_is_right(sync: str, step: s
     ],
 )
 def test_a_step_behind_a_backward_pass_under_no_sync_is_reported(sync: str, step: str):
+    """One micro-step off, and the optimizer steps on local gradients."""
     assert reports(sync, step)
 
 
 def test_the_start_of_enumerate_counts():
+    """`enumerate(loader, 1)` shifts the condition by one."""
     assert not reports("i % args.accumulate == 0", "i % args.accumulate == 0", ", start=1")
     assert reports(EVERY, "i % args.accumulate == 0", ", 1")
 
 
 def test_conditions_that_cannot_be_read_are_left_out():
+    """A function of another module may mean the same micro-steps."""
     assert not reports("sync_now(i)", EVERY)
     assert not reports(EVERY, "ready(i)")

@@ -6,8 +6,8 @@ import ast
 
 import pytest
 
-from paceline.check.local_values import LocalValues
-from paceline.check.value_spread import Cause, Spread
+from paceline.check.analyses.local_values import LocalValues
+from paceline.check.analyses.value_spread import Cause, Spread
 from tests.check.rule_cases import script_of
 
 TRAINING = """
@@ -54,6 +54,7 @@ for step, (x, y) in enumerate(loader):
 
 
 def origin_of(question: str):
+    """Where the value of a question in the training script comes from."""
     script = script_of(TRAINING.replace("QUESTION", question))
     (call,) = script.program.root.calls_by_name["probe"]
     assert isinstance(call, ast.Call)
@@ -75,6 +76,7 @@ def origin_of(question: str):
     ],
 )
 def test_values_of_the_batch_are_local(question: str):
+    """Losses, metrics and what is computed from them differ between ranks."""
     found = origin_of(question)
 
     assert found.spread is Spread.LOCAL
@@ -85,6 +87,7 @@ def test_values_of_the_batch_are_local(question: str):
     "question", ["step", "steps", "len(loader)", "x.shape[0]", "world", "1 if steps > 3 else 2", "math_pi == 3.14", "3"]
 )
 def test_counts_are_not_local(question: str):
+    """Steps and sizes are equal on all ranks, or not known to differ."""
     assert origin_of(question).spread in (Spread.EQUAL, Spread.UNKNOWN)
 
 
@@ -93,10 +96,12 @@ def test_counts_are_not_local(question: str):
     ["reduced", "reduced / world", "mean_of(loss)", "unknown_reduce(loss)", "accelerator.gather_for_metrics(loss)"],
 )
 def test_values_that_passed_a_collective_are_not_local(question: str):
+    """A reduction makes a value equal, also within a function."""
     assert origin_of(question).spread in (Spread.REDUCED, Spread.UNKNOWN)
 
 
 def test_a_counter_under_a_local_condition_is_local():
+    """A counter that only some ranks increase differs."""
     assert origin_of("taken").spread is Spread.LOCAL
 
 
@@ -109,6 +114,7 @@ def test_a_counter_under_a_local_condition_is_local():
     ],
 )
 def test_the_cause_of_a_local_value_is_known(question: str, cause: Cause):
+    """Messages name the reason: batch, clock, file system or rank."""
     found = origin_of(question)
 
     assert found.spread is Spread.LOCAL
@@ -116,10 +122,12 @@ def test_the_cause_of_a_local_value_is_known(question: str, cause: Cause):
 
 
 def test_a_value_of_an_unknown_function_is_unknown():
+    """A function that cannot be read may reduce its argument."""
     assert origin_of("unknown(loss)").spread is Spread.UNKNOWN
 
 
 def test_a_counter_behind_a_break_on_the_clock_is_not_local():
+    """The break is the fault; the counter only follows it."""
     script = script_of(
         TRAINING.replace("    steps += 1", "    if time.time() > 10:\n        break\n    steps += 1").replace(
             "QUESTION", "steps > 3"
@@ -131,6 +139,7 @@ def test_a_counter_behind_a_break_on_the_clock_is_not_local():
 
 
 def test_what_is_put_into_a_list_counts():
+    """A list of local losses is local."""
     case = TRAINING.replace("best = 0.0", "best, seen = 0.0, []").replace(
         "    steps += 1", "    seen.append(loss.item())"
     )

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from paceline.check.process_paths import runs_before
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.process_paths import runs_before
+from paceline.check.analyses.rank_tests import Ranks
 from tests.check.rule_cases import script_of
 
 EVERYWHERE = {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from paceline.check.rank_tests import Ranks, RankTests
+from paceline.check.analyses.rank_tests import Ranks, RankTests
 from tests.check.rule_cases import script_of
 from tests.syntax.programs import call_at
 

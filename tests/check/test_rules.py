@@ -31,11 +31,13 @@ FIXED = [
 
 @pytest.mark.parametrize(("rule", "case"), CASES)
 def test_a_rule_reports_exactly_the_marked_lines_of_its_cases(rule: type[Rule], case: str):
+    """Lines without a mark are not reported."""
     assert reported_lines(rule, case) == marked_lines(case)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_a_rule_has_two_valid_and_two_invalid_cases(rule: type[Rule]):
+    """A rule without cases cannot be added."""
     assert len(rule.valid) >= 2
     assert len(rule.invalid) >= 2
     assert all(marked_lines(case) for case in rule.invalid.values())
@@ -43,12 +45,14 @@ def test_a_rule_has_two_valid_and_two_invalid_cases(rule: type[Rule]):
 
 
 def test_codes_and_names_are_unique():
+    """Codes and names select rules."""
     assert len({rule.code for rule in RULES}) == len(RULES)
     assert len({rule.name for rule in RULES}) == len(RULES)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_a_rule_documents_itself(rule: type[Rule]):
+    """Headings, fault ids and the file name agree with the class."""
     module = sys.modules[rule.__module__]
     document = inspect.getdoc(module) or ""
     found = re.findall(rf"^({'|'.join(HEADINGS)}):$", document, flags=re.MULTILINE)
@@ -65,6 +69,7 @@ def test_a_rule_documents_itself(rule: type[Rule]):
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.code)
 def test_a_rule_says_whether_it_fixes(rule: type[Rule]):
+    """`fixes` is true if a case has a safe repair."""
     fixed = [name for name, case in rule.invalid.items() if any(each.edits for each in violations(rule, case))]
 
     assert bool(fixed) == rule.fixes
@@ -72,6 +77,7 @@ def test_a_rule_says_whether_it_fixes(rule: type[Rule]):
 
 @pytest.mark.parametrize(("rule", "case"), FIXED)
 def test_a_fix_parses_removes_the_finding_and_changes_nothing_when_repeated(rule: type[Rule], case: str):
+    """A repair is complete the first time."""
     source = PRELUDE + textwrap.dedent(case)
     edits = [edit for each in violations(rule, case) for edit in each.edits]
 

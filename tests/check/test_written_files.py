@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from paceline.check.same_file import written_out
-from paceline.check.written_files import Naming, naming, writes
+from paceline.check.analyses.same_file import written_out
+from paceline.check.analyses.written_files import Naming, naming, writes
 from tests.check.rule_cases import script_of
 
 NAMES = {

@@ -289,6 +289,11 @@ dist.all_reduce(steps, op=dist.ReduceOp.MIN)
         ),
         ("for x, y in loader:", "for x, y in itertools.islice(loader, int(steps)):"),
     ],
+    "longest_documents_on_last_rank": [
+        ("range(rank * size, (rank + 1) * size)", "range(rank, len(documents), world)"),
+        ("    size = len(documents) // world\n", ""),
+        ("sorted by length and split into contiguous shards", "sorted by length and dealt to the ranks in turn"),
+    ],
     "lm_trainer_epoch_order": [
         ("def train_dataloader(self):", "def train_dataloader(self, epoch):"),
         ("drop_last=True)\n", "drop_last=True)\n        sampler.set_epoch(epoch)\n"),

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from paceline.check import framework_names as names
+from paceline.check.analyses import framework_names as names
 from paceline.syntax.local_imports import ParsedFiles
 from paceline.syntax.source_files import Source, read_bytes
 

@@ -11,10 +11,10 @@ from typing import Literal
 
 import msgspec
 
+from paceline.check.analyses.script import Script
 from paceline.check.distribution_hints import DistributionHints
 from paceline.check.edits import Edit
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.check.selection import FAILED
 from paceline.check.suppressions import MARK, Ignore, ignores_in
 from paceline.records.schema import Finding

@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from paceline.check.analyses.script import Script
 from paceline.check.edits import Edit
-from paceline.check.script import Script
 from paceline.records.event import Severity
 
 HEADINGS = ("What it does", "Why is this bad", "Repair", "Fix safety", "Known problems", "References")

@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 
 from paceline.check.check_files import joined
-from paceline.check.file_check import FileCheck, check_file
+from paceline.check.file_check import FileCheck, FileChecker
 from paceline.check.selection import FAILED, UNUSED, Selection, settings_for
 from paceline.records.schema import Finding
-from paceline.syntax.local_imports import ParsedFiles
 
 
 def script_findings(script: Path) -> tuple[list[Finding], str]:
@@ -29,7 +28,7 @@ def script_findings(script: Path) -> tuple[list[Finding], str]:
     """
     selection = Selection(settings_for([script]))
     path = os.path.abspath(script)  # noqa: PTH100  # `absolute` keeps `..`
-    found = check_file(Path(path), ParsedFiles(), selection.rules)
+    found = FileChecker(selection.rules).check(Path(path))
     if found.state == "unreadable":
         return [], found.reason
     others = {str(each.finding.path) for each in found.found} - {path}

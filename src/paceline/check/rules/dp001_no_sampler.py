@@ -28,9 +28,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import DATA_LOADERS, HF_TRAINER, ITERABLE_DATASETS
-from paceline.check.random_streams import Equality, equality
-from paceline.check.rank_shares import (
+from paceline.check.analyses.framework_names import DATA_LOADERS, HF_TRAINER, ITERABLE_DATASETS
+from paceline.check.analyses.random_streams import Equality, equality
+from paceline.check.analyses.rank_shares import (
     data_may_differ,
     distributed_samplers,
     has_sampler,
@@ -42,9 +42,9 @@ from paceline.check.rank_shares import (
     trained_on,
     unknown_origin,
 )
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
 from paceline.syntax.module_index import Function
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Instance, Object

@@ -24,10 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import DISTRIBUTED_SAMPLERS
-from paceline.check.rank_shares import has_sampler
+from paceline.check.analyses.framework_names import DISTRIBUTED_SAMPLERS
+from paceline.check.analyses.rank_shares import has_sampler
+from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
 from paceline.syntax.module_index import Function
 from paceline.syntax.values import FunctionValue, Literal, Object, Values
 

@@ -26,12 +26,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.branch_values import possible
+from paceline.check.analyses.branch_values import possible
+from paceline.check.analyses.framework_names import DATA_LOADERS
+from paceline.check.analyses.rank_shares import unknown_origin, ways
+from paceline.check.analyses.script import Script
 from paceline.check.edits import Edit, remove_keyword, replace
-from paceline.check.framework_names import DATA_LOADERS
-from paceline.check.rank_shares import unknown_origin, ways
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.conditions import conditions
 from paceline.syntax.values import Argument, Literal, Object
 

@@ -27,8 +27,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.edits import Edit
-from paceline.check.epoch_loops import (
+from paceline.check.analyses.epoch_loops import (
     Loop,
     epoch_loops,
     epoch_variable,
@@ -38,9 +37,10 @@ from paceline.check.epoch_loops import (
     set_epoch_calls,
     unclear,
 )
-from paceline.check.rank_shares import distributed_samplers, samplers
+from paceline.check.analyses.rank_shares import distributed_samplers, samplers
+from paceline.check.analyses.script import Loader, Script
+from paceline.check.edits import Edit
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
 from paceline.syntax.values import Instance, Literal, Object
 
 

@@ -25,11 +25,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.epoch_loops import Loop, receivers, set_epoch_calls
-from paceline.check.framework_names import DATA_LOADERS
-from paceline.check.rank_shares import truth
+from paceline.check.analyses.epoch_loops import Loop, receivers, set_epoch_calls
+from paceline.check.analyses.framework_names import DATA_LOADERS
+from paceline.check.analyses.rank_shares import truth
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Instance, Literal, Object, Part, Value
 

@@ -25,13 +25,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.epoch_loops import receivers, set_epoch_calls
-from paceline.check.framework_names import DISTRIBUTED_SAMPLERS
-from paceline.check.random_streams import differs_by_chance
-from paceline.check.rank_shares import distributed_samplers, is_run, rank_term
-from paceline.check.rank_tests import RankKind, Ranks
+from paceline.check.analyses.epoch_loops import receivers, set_epoch_calls
+from paceline.check.analyses.framework_names import DISTRIBUTED_SAMPLERS
+from paceline.check.analyses.random_streams import differs_by_chance
+from paceline.check.analyses.rank_shares import distributed_samplers, is_run, rank_term
+from paceline.check.analyses.rank_tests import RankKind, Ranks
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.call_graph import SPAWN_INDEX
 from paceline.syntax.program import CallSite
 

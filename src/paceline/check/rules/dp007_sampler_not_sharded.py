@@ -27,9 +27,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import RANDOM_SAMPLERS
-from paceline.check.random_streams import Equality, equality, generator_seed, has_generator
-from paceline.check.rank_shares import (
+from paceline.check.analyses.framework_names import RANDOM_SAMPLERS
+from paceline.check.analyses.random_streams import Equality, equality, generator_seed, has_generator
+from paceline.check.analyses.rank_shares import (
     data_may_differ,
     distributed_samplers,
     is_sampler,
@@ -39,9 +39,9 @@ from paceline.check.rank_shares import (
     trained_on,
     unknown_origin,
 )
-from paceline.check.rank_tests import RankKind
+from paceline.check.analyses.rank_tests import RankKind
+from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
 from paceline.syntax.values import Instance, Object, Value, Values
 
 _WEIGHTED = "torch.utils.data.WeightedRandomSampler"

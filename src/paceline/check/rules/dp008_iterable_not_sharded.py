@@ -24,12 +24,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import ITERABLE_DATASETS
-from paceline.check.random_streams import Equality, draws, equality
-from paceline.check.rank_shares import may_depend, streamed, trained_on, unknown_origin
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.framework_names import ITERABLE_DATASETS
+from paceline.check.analyses.random_streams import Equality, draws, equality
+from paceline.check.analyses.rank_shares import may_depend, streamed, trained_on, unknown_origin
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
 from paceline.syntax.module_index import Function
 from paceline.syntax.values import Instance, Value
 

@@ -24,14 +24,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import DATA_LOADERS
-from paceline.check.random_streams import Seeding, draws, equal_seed
-from paceline.check.rank_shares import may_depend
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.framework_names import DATA_LOADERS
+from paceline.check.analyses.random_streams import Seeding, draws, equal_seed
+from paceline.check.analyses.rank_shares import may_depend
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.script_data_sets import data_set_classes, loaders_over
+from paceline.check.analyses.training_loops import TrainingLoop
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.script_data_sets import data_set_classes, loaders_over
-from paceline.check.training_loops import TrainingLoop
 from paceline.syntax.module_index import Function
 from paceline.syntax.values import Object
 

@@ -28,11 +28,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.unordered_lists import Destination, destination, may_arrive
 from paceline.check.edits import Edit
-from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.unordered_lists import Destination, destination, may_arrive
 from paceline.syntax.module_index import Function, last_name
 
 _LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")

@@ -26,7 +26,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.random_streams import (
+from paceline.check.analyses.random_streams import (
     Equality,
     differs_by_chance,
     draws,
@@ -36,11 +36,11 @@ from paceline.check.random_streams import (
     has_generator,
     never_equal,
 )
-from paceline.check.rank_shares import instantiations, is_run, may_depend, rank_term
-from paceline.check.rank_tests import RankKind, Ranks
+from paceline.check.analyses.rank_shares import instantiations, is_run, may_depend, rank_term
+from paceline.check.analyses.rank_tests import RankKind, Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.script_data_sets import is_data_set
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.script_data_sets import is_data_set
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import ClassValue, Literal

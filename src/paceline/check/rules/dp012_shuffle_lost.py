@@ -25,9 +25,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.rank_shares import distributed_samplers, samplers
+from paceline.check.analyses.rank_shares import distributed_samplers, samplers
+from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
 
 
 class ShuffleLost(Rule):

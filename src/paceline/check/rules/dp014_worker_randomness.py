@@ -24,11 +24,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.random_streams import draws, equal_seed
-from paceline.check.rank_shares import may_depend, truth
+from paceline.check.analyses.random_streams import draws, equal_seed
+from paceline.check.analyses.rank_shares import may_depend, truth
+from paceline.check.analyses.script import Loader, Script
+from paceline.check.analyses.script_data_sets import data_set_classes, loaders_over
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
-from paceline.check.script_data_sets import data_set_classes, loaders_over
 from paceline.syntax.values import Literal
 
 

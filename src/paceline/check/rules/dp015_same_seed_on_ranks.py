@@ -23,11 +23,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.random_streams import Seeding, draws, equal_seed, seedings
-from paceline.check.rank_shares import may_depend, rank_term, truth
-from paceline.check.rank_tests import RankKind, Ranks
+from paceline.check.analyses.random_streams import Seeding, draws, equal_seed, seedings
+from paceline.check.analyses.rank_shares import may_depend, rank_term, truth
+from paceline.check.analyses.rank_tests import RankKind, Ranks
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.module_index import Class, last_name
 from paceline.syntax.values import Literal
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.gradient_edits import edits_gradients
-from paceline.check.loss_terms import (
+from paceline.check.analyses.gradient_edits import edits_gradients
+from paceline.check.analyses.loss_terms import (
     Term,
     behind,
     is_local,
@@ -35,8 +35,8 @@ from paceline.check.loss_terms import (
     scaled_by_world,
     unresolved,
 )
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.module_index import last_name
 
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.loss_terms import Term, is_local, losses, reduced_tensor, reduction
+from paceline.check.analyses.loss_terms import Term, is_local, losses, reduced_tensor, reduction
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.values import Named, Object
 
 

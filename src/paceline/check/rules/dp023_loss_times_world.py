@@ -23,11 +23,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.gradient_edits import edits_gradients
-from paceline.check.loss_terms import Term, behind, losses, reduction, scaled_by_world
+from paceline.check.analyses.gradient_edits import edits_gradients
+from paceline.check.analyses.loss_terms import Term, behind, losses, reduction, scaled_by_world
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.synchronized_names import may_synchronize
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.synchronized_names import may_synchronize
 from paceline.syntax.module_index import last_name
 
 

@@ -25,12 +25,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.accumulation import Accumulation, accumulations
-from paceline.check.gradient_edits import edits_gradients
-from paceline.check.loss_terms import Term, reduction, terms
+from paceline.check.analyses.accumulation import Accumulation, accumulations
+from paceline.check.analyses.gradient_edits import edits_gradients
+from paceline.check.analyses.loss_terms import Term, reduction, terms
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.world_size import is_world_size
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.world_size import is_world_size
 
 
 class AccumulationNotDivided(Rule):

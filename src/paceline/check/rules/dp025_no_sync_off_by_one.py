@@ -24,10 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.accumulation import accumulations, steps_without
-from paceline.check.no_sync_blocks import controls
+from paceline.check.analyses.accumulation import accumulations, steps_without
+from paceline.check.analyses.no_sync_blocks import controls
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 
 
 class NoSyncOffByOne(Rule):

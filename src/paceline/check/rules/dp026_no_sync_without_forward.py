@@ -22,11 +22,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.loss_terms import loss_of
-from paceline.check.no_sync_blocks import no_sync_blocks
+from paceline.check.analyses.loss_terms import loss_of
+from paceline.check.analyses.no_sync_blocks import no_sync_blocks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.training_loops import Reached
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.training_loops import Reached
 from paceline.syntax.module_index import Function
 
 

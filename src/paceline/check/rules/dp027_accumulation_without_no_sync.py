@@ -23,10 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.accumulation import accumulations
-from paceline.check.no_sync_blocks import mentions_no_sync
+from paceline.check.analyses.accumulation import accumulations
+from paceline.check.analyses.no_sync_blocks import mentions_no_sync
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 
 
 class AccumulationWithoutNoSync(Rule):

@@ -24,11 +24,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check import framework_names as names
-from paceline.check.accumulation import Accumulation, accumulations
+from paceline.check.analyses import framework_names as names
+from paceline.check.analyses.accumulation import Accumulation, accumulations
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.training_loops import Reached, TrainingLoop
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.training_loops import Reached, TrainingLoop
 from paceline.syntax.module_index import last_name
 
 

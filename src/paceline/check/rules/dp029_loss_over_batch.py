@@ -24,10 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.loss_terms import behind, is_local, loss_of
+from paceline.check.analyses.loss_terms import behind, is_local, loss_of
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.synchronized_names import may_synchronize
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.synchronized_names import may_synchronize
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Context
 

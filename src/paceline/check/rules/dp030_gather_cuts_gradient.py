@@ -23,10 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.loss_terms import behind, loss_of
+from paceline.check.analyses.loss_terms import behind, loss_of
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_origins import without_gradients
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_origins import without_gradients
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Object

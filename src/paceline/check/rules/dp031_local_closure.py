@@ -24,10 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.local_values import LocalValues
+from paceline.check.analyses.local_values import LocalValues
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_spread import Cause
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import FunctionValue

@@ -24,11 +24,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS, SCHEDULERS
-from paceline.check.loss_terms import behind
+from paceline.check.analyses.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS, SCHEDULERS
+from paceline.check.analyses.loss_terms import behind
+from paceline.check.analyses.script import Loader, Script
+from paceline.check.analyses.world_size import is_world_size
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
-from paceline.check.world_size import is_world_size
 from paceline.syntax.module_index import last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import FunctionValue, Object

@@ -24,12 +24,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check import framework_names as names
-from paceline.check.gradient_edits import gradient_edits, is_gradient
-from paceline.check.no_sync_blocks import mentions_no_sync
+from paceline.check.analyses import framework_names as names
+from paceline.check.analyses.gradient_edits import gradient_edits, is_gradient
+from paceline.check.analyses.no_sync_blocks import mentions_no_sync
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.world_size import is_world_size
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.world_size import is_world_size
 from paceline.syntax.module_index import last_name
 from paceline.syntax.reaching_definitions import Kind
 

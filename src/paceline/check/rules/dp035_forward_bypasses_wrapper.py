@@ -25,11 +25,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.bypassed_wrappers import bypasses
-from paceline.check.framework_names import HF_TRAINER
+from paceline.check.analyses.bypassed_wrappers import bypasses
+from paceline.check.analyses.framework_names import HF_TRAINER
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_origins import calls_behind
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_origins import calls_behind
 from paceline.syntax.module_index import Function, dotted, last_name
 
 _UNWRAPPING = ("unwrap_model", "extract_model_from_parallel")

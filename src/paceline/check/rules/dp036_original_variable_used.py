@@ -23,9 +23,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.bypassed_wrappers import bypasses
+from paceline.check.analyses.bypassed_wrappers import bypasses
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 
 
 class OriginalVariableUsed(Rule):

@@ -25,13 +25,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import DATA_PARALLEL
-from paceline.check.gradients_by_hand import reduces_by_hand
-from paceline.check.model_structure import has_parameters
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.framework_names import DATA_PARALLEL
+from paceline.check.analyses.gradients_by_hand import reduces_by_hand
+from paceline.check.analyses.model_structure import has_parameters
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.trained_parameters import optimizers, parameter_owners
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.trained_parameters import optimizers, parameter_owners
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Instance, Object, Values
 

@@ -23,9 +23,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.wrapped_models import tests_the_wrapper, wrapped_for_certain, wrapper_of
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.wrapped_models import tests_the_wrapper, wrapped_for_certain, wrapper_of
 from paceline.syntax.module_index import Module
 from paceline.syntax.values import Instance, Object
 

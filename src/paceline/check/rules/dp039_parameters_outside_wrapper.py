@@ -24,15 +24,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.call_order import in_one_run
-from paceline.check.framework_names import COLLECTIVES
-from paceline.check.gradients_by_hand import reduces_by_hand
-from paceline.check.model_structure import Structure, structure, wrapped_structure
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.call_order import in_one_run
+from paceline.check.analyses.framework_names import COLLECTIVES
+from paceline.check.analyses.gradients_by_hand import reduces_by_hand
+from paceline.check.analyses.model_structure import Structure, structure, wrapped_structure
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.trained_parameters import optimizers, parameter_owners
+from paceline.check.analyses.wrapped_models import inner_values, is_wrapper, wrappers_are_known
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.trained_parameters import optimizers, parameter_owners
-from paceline.check.wrapped_models import inner_values, is_wrapper, wrappers_are_known
 from paceline.syntax.values import Instance, Object, Value, Values
 
 _START = """

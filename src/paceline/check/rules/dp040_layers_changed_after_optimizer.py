@@ -22,12 +22,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.call_order import runs_again_after
-from paceline.check.model_structure import is_layer, is_module
+from paceline.check.analyses.call_order import runs_again_after
+from paceline.check.analyses.model_structure import is_layer, is_module
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.trained_parameters import optimizers, parameter_owners
+from paceline.check.analyses.wrapped_models import inner_values, is_wrapper
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.trained_parameters import optimizers, parameter_owners
-from paceline.check.wrapped_models import inner_values, is_wrapper
 from paceline.syntax.module_index import dotted
 from paceline.syntax.values import Instance, Object, Value
 

@@ -25,13 +25,13 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from paceline.check.call_order import repeats_with_training, runs_again_after, runs_later
-from paceline.check.gradients_by_hand import reduces_by_hand
-from paceline.check.model_structure import is_layer, is_module, wrapped_structure
+from paceline.check.analyses.call_order import repeats_with_training, runs_again_after, runs_later
+from paceline.check.analyses.gradients_by_hand import reduces_by_hand
+from paceline.check.analyses.model_structure import is_layer, is_module, wrapped_structure
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.trained_parameters import owners_of_parameter
+from paceline.check.analyses.wrapped_models import inner_values, is_wrapper, of_wrapped
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.trained_parameters import owners_of_parameter
-from paceline.check.wrapped_models import inner_values, is_wrapper, of_wrapped
 from paceline.syntax.values import Instance, Literal, Object, Part, Values
 
 _ADDS = ("append", "insert", "extend", "add_module", "register_module", "register_parameter")

@@ -23,13 +23,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.call_order import runs_in_a_loop
-from paceline.check.gradients_by_hand import reduces_by_hand
-from paceline.check.model_structure import wrapped_structure
+from paceline.check.analyses.call_order import runs_in_a_loop
+from paceline.check.analyses.gradients_by_hand import reduces_by_hand
+from paceline.check.analyses.model_structure import wrapped_structure
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.trained_parameters import parameter_owners
+from paceline.check.analyses.wrapped_models import of_wrapped
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.trained_parameters import parameter_owners
-from paceline.check.wrapped_models import of_wrapped
 
 _START = """
             dist.init_process_group("gloo")

@@ -24,10 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.call_order import repeats_with_training, runs_after
+from paceline.check.analyses.call_order import repeats_with_training, runs_after
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.wrapped_models import of_wrapped, unwraps, wrapped_for_certain
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.wrapped_models import of_wrapped, unwraps, wrapped_for_certain
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Literal, Object
 

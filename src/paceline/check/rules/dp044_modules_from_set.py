@@ -23,10 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.model_structure import LAYERS, is_module
+from paceline.check.analyses.model_structure import LAYERS, is_module
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_origins import origins
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_origins import origins
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.values import ClassValue, Context, Named
 

@@ -28,9 +28,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.script import Script
 from paceline.check.edits import Edit, add_keyword, replace
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.program import CallSite
 
 _CHECKPOINTS = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")

@@ -24,10 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.model_structure import structure
+from paceline.check.analyses.model_structure import structure
+from paceline.check.analyses.script import Script, Wrapper
+from paceline.check.analyses.skipped_layers import all_used, skipped, unused
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script, Wrapper
-from paceline.check.skipped_layers import all_used, skipped, unused
 
 _NET = """
             class Net(nn.Module):

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.wrapped_models import wrapper_of
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.wrapped_models import wrapper_of
 
 
 class StaticGraphWithNoSync(Rule):

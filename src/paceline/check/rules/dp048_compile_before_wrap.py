@@ -22,9 +22,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.call_order import runs_again_after
+from paceline.check.analyses.call_order import runs_again_after
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.values import Object
 
 

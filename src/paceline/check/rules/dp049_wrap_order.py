@@ -23,14 +23,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.call_order import repeats_with_training, runs_later
-from paceline.check.framework_names import SYNC_BATCH_NORM
-from paceline.check.gradients_by_hand import synchronizes_parameters
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.call_order import repeats_with_training, runs_later
+from paceline.check.analyses.framework_names import SYNC_BATCH_NORM
+from paceline.check.analyses.gradients_by_hand import synchronizes_parameters
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.trained_parameters import owners_of_parameter
+from paceline.check.analyses.wrapped_models import of_wrapped, wrapped_for_certain, wrapper_of
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.trained_parameters import owners_of_parameter
-from paceline.check.wrapped_models import of_wrapped, wrapped_for_certain, wrapper_of
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import FunctionValue, Literal, Object, Values

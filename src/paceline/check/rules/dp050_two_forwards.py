@@ -23,12 +23,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.bypassed_wrappers import losses
-from paceline.check.model_structure import structure, synchronizes_batch_norm
+from paceline.check.analyses.bypassed_wrappers import losses
+from paceline.check.analyses.model_structure import structure, synchronizes_batch_norm
+from paceline.check.analyses.script import Script, Wrapper
+from paceline.check.analyses.value_origins import calls_behind
+from paceline.check.analyses.wrapped_models import wrapper_of
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script, Wrapper
-from paceline.check.value_origins import calls_behind
-from paceline.check.wrapped_models import wrapper_of
 
 _START = """
             dist.init_process_group("gloo")

@@ -23,10 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import BATCH_NORMS
-from paceline.check.model_structure import synchronizes_batch_norm, wrapped_structure
+from paceline.check.analyses.framework_names import BATCH_NORMS
+from paceline.check.analyses.model_structure import synchronizes_batch_norm, wrapped_structure
+from paceline.check.analyses.script import Script, Wrapper
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script, Wrapper
 from paceline.syntax.values import Instance, Object
 
 LARGE_BATCH = 32

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.model_structure import wrapped_structure
-from paceline.check.module_state import buffers, communicates, forward_methods, updates
+from paceline.check.analyses.model_structure import wrapped_structure
+from paceline.check.analyses.module_state import buffers, communicates, forward_methods, updates
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 
 _END = """
             dist.init_process_group("gloo")

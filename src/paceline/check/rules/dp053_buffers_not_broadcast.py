@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.model_structure import structure, synchronizes_batch_norm, synchronizes_buffers
+from paceline.check.analyses.model_structure import structure, synchronizes_batch_norm, synchronizes_buffers
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 
 
 class BuffersNotBroadcast(Rule):

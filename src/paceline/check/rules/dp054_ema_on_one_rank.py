@@ -23,10 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.wrapped_models import wrapper_of
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.wrapped_models import wrapper_of
 from paceline.syntax.module_index import Function, dotted
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import FunctionValue, Object

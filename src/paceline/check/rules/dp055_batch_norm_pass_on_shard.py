@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS
-from paceline.check.model_structure import synchronizes_batch_norm, synchronizes_buffers
+from paceline.check.analyses.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS
+from paceline.check.analyses.model_structure import synchronizes_batch_norm, synchronizes_buffers
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.values import Object, Value
 
 

@@ -22,10 +22,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.model_structure import wrapped_structure
-from paceline.check.module_state import Update, buffers, communicates, forward_methods, reads_outside, updates
+from paceline.check.analyses.model_structure import wrapped_structure
+from paceline.check.analyses.module_state import Update, buffers, communicates, forward_methods, reads_outside, updates
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.module_index import Class, Function
 
 _END = """

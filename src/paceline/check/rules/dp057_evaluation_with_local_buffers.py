@@ -23,13 +23,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.call_order import trains
-from paceline.check.model_structure import synchronizes_batch_norm, synchronizes_buffers, wrapped_structure
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.call_order import trains
+from paceline.check.analyses.model_structure import synchronizes_batch_norm, synchronizes_buffers, wrapped_structure
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_origins import without_gradients
+from paceline.check.analyses.wrapped_models import unwraps
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_origins import without_gradients
-from paceline.check.wrapped_models import unwraps
 
 _NET = """
             dist.init_process_group("gloo")

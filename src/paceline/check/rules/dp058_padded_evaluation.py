@@ -25,12 +25,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.rank_shares import distributed_samplers, samplers
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.rank_shares import distributed_samplers, samplers
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Loader, Script
+from paceline.check.analyses.synchronized_names import SynchronizedNames
+from paceline.check.analyses.value_origins import without_gradients
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
-from paceline.check.synchronized_names import SynchronizedNames
-from paceline.check.value_origins import without_gradients
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.values import Literal, Object
 

@@ -24,16 +24,16 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.computed_from import computed_from
-from paceline.check.evaluated_shares import appended, is_share, loader_around
-from paceline.check.framework_names import COLLECTIVES
-from paceline.check.local_values import LocalValues
-from paceline.check.rank_tests import RankKind, Ranks
+from paceline.check.analyses.computed_from import computed_from
+from paceline.check.analyses.evaluated_shares import appended, is_share, loader_around
+from paceline.check.analyses.framework_names import COLLECTIVES
+from paceline.check.analyses.local_values import LocalValues
+from paceline.check.analyses.rank_tests import RankKind, Ranks
+from paceline.check.analyses.script import Loader, Script
+from paceline.check.analyses.synchronized_names import SynchronizedNames, may_synchronize
+from paceline.check.analyses.value_origins import without_gradients
+from paceline.check.analyses.value_spread import Cause, Spread
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
-from paceline.check.synchronized_names import SynchronizedNames, may_synchronize
-from paceline.check.value_origins import without_gradients
-from paceline.check.value_spread import Cause, Spread
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Literal
 

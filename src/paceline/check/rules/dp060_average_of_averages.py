@@ -23,12 +23,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.computed_from import computed_from
-from paceline.check.evaluated_shares import appended, is_share, loader_around
-from paceline.check.framework_names import DATA_LOADERS
-from paceline.check.rank_shares import distributed_samplers, samplers
+from paceline.check.analyses.computed_from import computed_from
+from paceline.check.analyses.evaluated_shares import appended, is_share, loader_around
+from paceline.check.analyses.framework_names import DATA_LOADERS
+from paceline.check.analyses.rank_shares import distributed_samplers, samplers
+from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Object
 

@@ -24,11 +24,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.local_values import LocalValues
-from paceline.check.rank_shares import terms_of
+from paceline.check.analyses.local_values import LocalValues
+from paceline.check.analyses.rank_shares import terms_of
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_spread import Spread
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_spread import Spread
 from paceline.syntax.module_index import last_name
 from paceline.syntax.program import CallSite
 

@@ -24,11 +24,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.computed_from import computed_from
-from paceline.check.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS
-from paceline.check.rank_tests import RankKind
+from paceline.check.analyses.computed_from import computed_from
+from paceline.check.analyses.framework_names import DATA_LOADERS, DISTRIBUTED_SAMPLERS
+from paceline.check.analyses.rank_tests import RankKind
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.values import Instance, Object
 

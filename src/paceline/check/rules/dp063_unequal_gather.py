@@ -24,9 +24,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.rank_tests import RankKind
+from paceline.check.analyses.rank_tests import RankKind
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.reaching_definitions import Kind

@@ -23,9 +23,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.rank_shares import arguments_for
+from paceline.check.analyses.rank_shares import arguments_for
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.module_index import last_name
 from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import Instance

@@ -23,11 +23,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.rank_shares import terms_of
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.rank_shares import terms_of
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.training_loops import Reached, TrainingLoop
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.training_loops import Reached, TrainingLoop
 from paceline.syntax.module_index import last_name
 
 _REDUCES = frozenset(f"torch.distributed.{name}" for name in ("all_reduce", "reduce", "all_gather", "gather"))

@@ -24,10 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.meeting_points import Alone, alone
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.meeting_points import Alone, alone
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 
 
 class CollectiveOnSomeRanks(Rule):

@@ -23,10 +23,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.local_decisions import local_exits, source_of
+from paceline.check.analyses.local_decisions import local_exits, source_of
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_spread import Cause
 
 
 class LocalBreak(Rule):

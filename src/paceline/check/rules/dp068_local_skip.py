@@ -23,12 +23,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.local_decisions import leaving_statement, local_origin, source_of
-from paceline.check.local_values import LocalValues
+from paceline.check.analyses.local_decisions import leaving_statement, local_origin, source_of
+from paceline.check.analyses.local_values import LocalValues
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.training_loops import TrainingLoop
+from paceline.check.analyses.value_spread import Cause, Origin
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.training_loops import TrainingLoop
-from paceline.check.value_spread import Cause, Origin
 from paceline.syntax.module_index import last_name
 
 _ENDS = frozenset({"exit", "_exit", "abort", "kill", "destroy_process_group"})

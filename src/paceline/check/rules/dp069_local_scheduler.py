@@ -24,14 +24,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import SCHEDULERS
-from paceline.check.local_decisions import is_call_of, local_origin, source_of
-from paceline.check.local_values import LocalValues
-from paceline.check.monitored_metrics import logged_by_each_rank
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.framework_names import SCHEDULERS
+from paceline.check.analyses.local_decisions import is_call_of, local_origin, source_of
+from paceline.check.analyses.local_values import LocalValues
+from paceline.check.analyses.monitored_metrics import logged_by_each_rank
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_spread import Cause, Origin
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_spread import Cause, Origin
 
 
 class LocalScheduler(Rule):

@@ -22,11 +22,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.local_decisions import calls_behind_test, collective_within, local_exits, local_origin
-from paceline.check.local_tables import CLOCKS
+from paceline.check.analyses.local_decisions import calls_behind_test, collective_within, local_exits, local_origin
+from paceline.check.analyses.local_tables import CLOCKS
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_spread import Cause
 
 
 class ClockDecision(Rule):

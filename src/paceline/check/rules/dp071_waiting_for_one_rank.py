@@ -24,10 +24,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.local_decisions import collective_within
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.local_decisions import collective_within
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.module_index import Function, last_name
 
 _SHORT_S = 120

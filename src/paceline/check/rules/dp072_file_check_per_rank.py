@@ -24,11 +24,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.local_decisions import calls_behind_test, collective_within, local_origin
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.local_decisions import calls_behind_test, collective_within, local_origin
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_spread import Cause
 from paceline.syntax.module_index import last_name
 
 _WRITERS = frozenset(

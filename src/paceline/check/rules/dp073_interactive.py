@@ -22,9 +22,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Function
 

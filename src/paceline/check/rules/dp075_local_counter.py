@@ -23,10 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.local_decisions import collective_within, local_origin, source_of
+from paceline.check.analyses.local_decisions import collective_within, local_origin, source_of
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.value_spread import Cause
 
 
 class LocalCounter(Rule):

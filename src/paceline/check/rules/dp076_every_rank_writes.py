@@ -28,11 +28,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.edits import Edit, add_keyword
-from paceline.check.rank_tests import Ranks
-from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import (
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import (
     Effect,
     Naming,
     Write,
@@ -43,6 +41,8 @@ from paceline.check.written_files import (
     several_processes,
     writes,
 )
+from paceline.check.edits import Edit, add_keyword
+from paceline.check.rule import Rule, Violation
 from paceline.syntax.conditions import conditions
 from paceline.syntax.values import Literal
 

@@ -24,13 +24,13 @@ import ast
 import enum
 from collections.abc import Iterator
 
-from paceline.check.framework_names import COLLECTIVES, DDP
-from paceline.check.process_paths import Path, meeting
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.framework_names import COLLECTIVES, DDP
+from paceline.check.analyses.process_paths import Path, meeting
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.same_file import written_out
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import Effect, Write, display, reads, several_processes, writes
 from paceline.check.rule import Rule, Violation
-from paceline.check.same_file import written_out
-from paceline.check.script import Script
-from paceline.check.written_files import Effect, Write, display, reads, several_processes, writes
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Function, last_name
 

@@ -23,11 +23,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import OPTIMIZERS, SCHEDULERS
-from paceline.check.process_paths import Path, meeting, runs_before
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.framework_names import OPTIMIZERS, SCHEDULERS
+from paceline.check.analyses.process_paths import Path, meeting, runs_before
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Object
 

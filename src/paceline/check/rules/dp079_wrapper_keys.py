@@ -22,11 +22,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import DDP
+from paceline.check.analyses.framework_names import DDP
+from paceline.check.analyses.same_file import written_out
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
-from paceline.check.same_file import written_out
-from paceline.check.script import Script
-from paceline.check.written_files import given
 from paceline.syntax.module_index import last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Context, Instance, Located, Object

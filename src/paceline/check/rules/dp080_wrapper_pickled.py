@@ -22,10 +22,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import DDP
+from paceline.check.analyses.framework_names import DDP
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import given
 from paceline.syntax.values import Context, Mapping
 
 

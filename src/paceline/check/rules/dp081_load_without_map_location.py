@@ -27,14 +27,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import indices
+from paceline.check.analyses.cuda_devices import indices
+from paceline.check.analyses.process_paths import Path
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.same_file import written_out
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import given
 from paceline.check.edits import add_keyword, replace
-from paceline.check.process_paths import Path
-from paceline.check.rank_tests import Ranks
 from paceline.check.rule import Rule, Violation
-from paceline.check.same_file import written_out
-from paceline.check.script import Script
-from paceline.check.written_files import given
 from paceline.syntax.program import CallSite
 
 _CHECKPOINT = (

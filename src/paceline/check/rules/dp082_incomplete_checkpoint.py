@@ -25,12 +25,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.checkpoint_contents import checkpoint_entries, restores_optimizer, states_in, steps_in_training
-from paceline.check.framework_names import DISTRIBUTED_SAMPLERS
+from paceline.check.analyses.checkpoint_contents import (
+    checkpoint_entries,
+    restores_optimizer,
+    states_in,
+    steps_in_training,
+)
+from paceline.check.analyses.framework_names import DISTRIBUTED_SAMPLERS
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.training_loops import TrainingLoop
+from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.training_loops import TrainingLoop
-from paceline.check.written_files import given
 from paceline.syntax.values import Context, Mapping, Object
 
 _COUNTS = ("epoch", "step", "iter", "global")

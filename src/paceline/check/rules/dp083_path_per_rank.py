@@ -24,9 +24,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import Naming, Write, made_up, naming, several_processes, writes
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import Naming, Write, made_up, naming, several_processes, writes
 from paceline.syntax.values import Context
 
 

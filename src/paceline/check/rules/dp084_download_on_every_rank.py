@@ -25,12 +25,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.framework_names import START
-from paceline.check.process_paths import Path, runs_before
-from paceline.check.rank_tests import Ranks
+from paceline.check.analyses.framework_names import START
+from paceline.check.analyses.process_paths import Path, runs_before
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import Effect, Naming, naming, several_processes, writes
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import Effect, Naming, naming, several_processes, writes
 from paceline.syntax.conditions import conditions
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import ClassValue, FunctionValue, Named

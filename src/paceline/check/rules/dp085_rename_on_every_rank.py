@@ -22,10 +22,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.rank_tests import Ranks
-from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import (
+from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import (
     Effect,
     Naming,
     Write,
@@ -35,6 +34,7 @@ from paceline.check.written_files import (
     several_processes,
     writes,
 )
+from paceline.check.rule import Rule, Violation
 
 
 class RenameOnEveryRank(Rule):

@@ -23,11 +23,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.process_paths import Path
-from paceline.check.rank_tests import RankKind
+from paceline.check.analyses.process_paths import Path
+from paceline.check.analyses.rank_tests import RankKind
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import several_processes
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import several_processes
 from paceline.syntax.program import CallSite
 
 _BARS = ("tqdm.tqdm", "tqdm.trange", "rich.progress.track")

@@ -22,10 +22,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.process_paths import Path
+from paceline.check.analyses.process_paths import Path
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import Effect, Naming, display, given, naming, several_processes, writes
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import Effect, Naming, display, given, naming, several_processes, writes
 from paceline.syntax.program import CallSite
 
 _LOGGERS = {

@@ -23,9 +23,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import DeviceUse, binds_devices, device_uses, helpers_may_bind, indices
+from paceline.check.analyses.cuda_devices import DeviceUse, binds_devices, device_uses, helpers_may_bind, indices
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 
 
 class OneDeviceForAll(Rule):

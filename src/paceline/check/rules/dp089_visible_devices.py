@@ -23,10 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import environment_stores
+from paceline.check.analyses.cuda_devices import environment_stores
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import given
 from paceline.syntax.values import Literal
 
 

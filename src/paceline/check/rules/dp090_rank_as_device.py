@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import device_uses, is_global_rank
+from paceline.check.analyses.cuda_devices import device_uses, is_global_rank
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 
 _NODES = ("nnodes", "num_nodes", "node_rank", "NODE_RANK", "SLURM_NNODES", "num_machines", "n_nodes")
 

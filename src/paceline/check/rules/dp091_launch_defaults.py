@@ -24,12 +24,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import environment_stores
-from paceline.check.framework_names import DISTRIBUTED_SAMPLERS
-from paceline.check.process_paths import of_several_processes
+from paceline.check.analyses.cuda_devices import environment_stores
+from paceline.check.analyses.framework_names import DISTRIBUTED_SAMPLERS
+from paceline.check.analyses.process_paths import of_several_processes
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import given
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import last_name
 from paceline.syntax.program import CallSite

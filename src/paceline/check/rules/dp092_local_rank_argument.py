@@ -22,8 +22,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.values import Literal
 
 _DASHED = {"--local-rank", "--local_rank"}

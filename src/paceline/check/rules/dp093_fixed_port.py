@@ -22,9 +22,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import environment_stores
+from paceline.check.analyses.cuda_devices import environment_stores
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.values import Literal
 
 

@@ -23,10 +23,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import backends, helpers_may_bind
-from paceline.check.process_paths import runs_before
+from paceline.check.analyses.cuda_devices import backends, helpers_may_bind
+from paceline.check.analyses.process_paths import runs_before
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 from paceline.syntax.program import CallSite
 
 

@@ -21,9 +21,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import backends
+from paceline.check.analyses.cuda_devices import backends
+from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
 
 
 class NoDestroy(Rule):

@@ -23,11 +23,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.cuda_devices import backends
-from paceline.check.framework_names import DDP
+from paceline.check.analyses.cuda_devices import backends
+from paceline.check.analyses.framework_names import DDP
+from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Script
-from paceline.check.written_files import given
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Context, Elements, Object
 

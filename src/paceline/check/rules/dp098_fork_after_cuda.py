@@ -22,10 +22,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.process_paths import runs_before
+from paceline.check.analyses.process_paths import runs_before
+from paceline.check.analyses.script import Loader, Script
+from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
-from paceline.check.script import Loader, Script
-from paceline.check.written_files import given
 from paceline.syntax.module_index import Function, dotted, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import FunctionValue, Instance, Literal

@@ -1,0 +1,76 @@
+"""State that checkpoints hold, and state that a script restores and uses in training."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from paceline.check.analyses.framework_names import OPTIMIZERS, SCHEDULERS
+from paceline.check.analyses.script import Script
+from paceline.syntax.module_index import dotted
+from paceline.syntax.values import Context, Literal, Mapping, Object
+
+
+def restores_optimizer(script: Script) -> bool:
+    """Whether the script restores an optimizer."""
+    return any(True for _ in script.calls("torch.load")) and any(
+        isinstance(value, Object) and value.name.startswith(OPTIMIZERS) and not value.name.startswith(SCHEDULERS)
+        for site in script.method_calls("load_state_dict")
+        if isinstance(site.node.func, ast.Attribute)
+        for value in script.values(site.node.func.value)
+    )
+
+
+def checkpoint_entries(script: Script, mapping: Mapping) -> dict[str, ast.expr] | None:
+    """Keys and values of a dictionary, with keys that are set later; None if some cannot be read."""
+    found: dict[str, ast.expr] = {}
+    if isinstance(mapping.node, ast.Dict):
+        for key, value in zip(mapping.node.keys, mapping.node.values, strict=True):
+            if not isinstance(key, ast.Constant):
+                return None
+            found[str(key.value)] = value
+    else:
+        if mapping.node.args or any(each.arg is None for each in mapping.node.keywords):
+            return None
+        found = {str(each.arg): each.value for each in mapping.node.keywords}
+    if not mapping.name or mapping.function is None:
+        return found
+    for node in ast.walk(mapping.function.node):
+        if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
+            statement = mapping.function.module.parents[node]
+            if node.value.id == mapping.name and isinstance(statement, ast.Assign):
+                keys = script.values(node.slice)
+                if not all(isinstance(each, Literal) for each in keys):
+                    return None
+                found.update({str(each.value): statement.value for each in keys if isinstance(each, Literal)})
+        elif isinstance(node, ast.Call) and dotted(node.func) == f"{mapping.name}.update":
+            return None
+    return found
+
+
+def states_in(script: Script, value: ast.expr, context: Context | None) -> Iterator[str]:
+    """Kinds of state that an entry holds."""
+    for each in script.origins.of(value, context):
+        node = each.node
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "state_dict":
+            for owner in script.values(node.func.value, each.context):
+                if isinstance(owner, Object):
+                    if owner.name.startswith(SCHEDULERS):
+                        yield "scheduler"
+                    elif owner.name.startswith(OPTIMIZERS):
+                        yield "optimizer"
+                    elif "GradScaler" in owner.name:
+                        yield "gradient scaler"
+
+
+def steps_in_training(script: Script, kind: str) -> bool:
+    """Whether training uses a scheduler, without the epoch in its arguments, or a scaler."""
+    for site in script.method_calls("step"):
+        assert isinstance(site.node.func, ast.Attribute)
+        for owner in script.values(site.node.func.value):
+            if isinstance(owner, Object):
+                if kind == "scheduler" and owner.name.startswith(SCHEDULERS):
+                    return script.argument(owner, "last_epoch").absent and not site.node.args
+                if kind == "gradient scaler" and "GradScaler" in owner.name:
+                    return script.argument(owner, "enabled").absent
+    return False
