@@ -7,6 +7,7 @@ script is a false alarm.
 
 import argparse
 import contextlib
+import functools
 import importlib.util
 import json
 import os
@@ -20,6 +21,7 @@ from pathlib import Path
 import msgspec
 
 from paceline.audits.run_judge import RunJudge, judge_ledger
+from paceline.check.script_findings import script_findings
 from paceline.launch.output_compare import compare_output
 from paceline.launch.ring_drain import RingDrain, make_rings_folder
 from paceline.pool.processes import Surroundings, close_fork_server, fork_server
@@ -38,13 +40,23 @@ _LEAST_FOUND, _ENOUGH = 0.75, 20
 
 @dataclass
 class Result:
-    """What was found in one script."""
+    """What was found in one script, and what was read in it."""
 
     script: Script
     exit_codes: list[int | None]
     findings: list[Finding]
     seconds: float
     not_observed: list[str] = field(default_factory=list)
+
+    @functools.cached_property
+    def read(self) -> list[Finding]:
+        """Findings of `paceline check`."""
+        return script_findings(self.script.path)[0]
+
+    @property
+    def named_together(self) -> bool:
+        """A finding of either kind names one of the script's faults."""
+        return any(set(each.faults) & set(self.script.faults) for each in (*self.findings, *self.read))
 
     @property
     def alarms(self) -> list[Finding]:
@@ -138,6 +150,7 @@ def _start(session, script: Script, work: Path, rank: int, port: int, rings: Pat
 
 def _real(script: Script, work: Path) -> Result:
     command = [sys.executable, "-m", "paceline", "run", "--nproc-per-node", str(script.world)]
+    command += ["--no-check"]
     command += ["--stop-on-hang"] if script.ends == "hang" else []
     command += ["--run-dir", str(work / "run"), str(script.path), *script.args]
     with (work / "output.log").open("wb") as output:
@@ -202,6 +215,22 @@ def score(results: list[Result]) -> dict:
         "broken": broken,
         "false_alarms": sum(bool(each.alarms) for each in correct),
         "seconds": round(sum(each.seconds for each in results), 1),
+        **together(results),
+    }
+
+
+def together(results: list[Result]) -> dict:
+    """Counts of observing and reading together, over all silent faults of the zoo if all scripts were run."""
+    ran = {each.script.slug for each in results}
+    if any(each.slug not in ran for each in chosen([], quick=False)):
+        return {}
+    unobserved = [Result(each, [], [], 0.0) for each in scripts() if each.slug not in ran and each.faulty]
+    silent = [each for each in (*results, *unobserved) if each.script.silent]
+    alarms = [each for each in results if not each.script.faulty and any(one.severity != "info" for one in each.read)]
+    return {
+        "silent_together": len(silent),
+        "silent_named_together": sum(each.named_together for each in silent),
+        "false_alarms_read": len(alarms),
     }
 
 
@@ -220,16 +249,34 @@ def page(results: list[Result], counts: dict) -> str:
         f"- rightly named: {counts['silent_named']} of {silent} ({counts['silent_named'] / silent:.0%})",
         f"- faults that crash, hang or print: {counts['other_found']} of {counts['faulty'] - silent} found",
         f"- correct scripts with an error or a warning: {counts['false_alarms']} of {counts['correct']}",
+        *_together_lines(counts),
         "",
-        "| script | fault | found | by |",
-        "|---|---|---|---|",
+        "| script | fault | found | by | read by |",
+        "|---|---|---|---|---|",
     ]
     for each in sorted(results, key=lambda one: one.script.slug):
         if each.script.faulty and not each.broken:
             verdict = "named" if each.named else "found, not named" if each.found else "**missed**"
-            by = ", ".join(dict.fromkeys(f"{one.code} ({one.severity})" for one in each.findings))
-            lines.append(f"| {each.script.slug} | {', '.join(each.script.faults)} | {verdict} | {by} |")
+            lines.append(
+                f"| {each.script.slug} | {', '.join(each.script.faults)} | {verdict} | {_codes(each.findings)} "
+                f"| {_codes(each.read)} |"
+            )
     return "\n".join([*lines, ""])
+
+
+def _together_lines(counts: dict) -> list[str]:
+    if "silent_together" not in counts:
+        return []
+    named, silent = counts["silent_named_together"], counts["silent_together"]
+    return [
+        "",
+        "`paceline run` reads the script as well ([what reading finds](zoo-check.md)). With the faults that a run on a",
+        f"CPU cannot show, observing and reading together name {named} of {silent} silent faults ({named / silent:.0%}).",
+    ]
+
+
+def _codes(findings: list[Finding]) -> str:
+    return ", ".join(dict.fromkeys(f"{one.code} ({one.severity})" for one in findings))
 
 
 def main() -> int:
