@@ -57,10 +57,10 @@ _CLOSING = """
 ## What a run cannot show
 
 These faults leave the ranks of a run equal to each other, or are a question of what the script should have done.
-Neither `paceline run` nor `paceline audit` finds them. "No findings" says nothing about them.
+Audits do not find them. "No findings" says nothing about them.
 
-Whether N ranks compute what one process computes is the question of **`paceline verify` (next)**, which runs the script
-both ways and compares gradients and parameters:
+[`paceline verify`](verify.md) answers if N ranks compute what one process computes: it runs the script both ways and
+compares gradients and parameters:
 
 | fault | what happens |
 |---|---|
@@ -76,7 +76,7 @@ both ways and compares gradients and parameters:
 | F34 | `all_gather` cuts the gradient of the gathered tensors |
 | F36 | the optimizer decides on numbers of its rank: L-BFGS with a line search, updates by hand. |
 
-These can be read in the source, by **`paceline check` (next)**:
+[`paceline check`](check.md) reads these in the source, and most of those above; `paceline run` reads the script as well:
 
 | fault | what happens |
 |---|---|
