@@ -270,8 +270,9 @@ def _together_lines(counts: dict) -> list[str]:
     named, silent = counts["silent_named_together"], counts["silent_together"]
     return [
         "",
-        "`paceline run` reads the script as well ([what reading finds](zoo-check.md)). With the faults that a run on",
-        f"a CPU cannot show, observing and reading together name {named} of {silent} silent faults ({named / silent:.0%}).",
+        "`paceline run` reads the script as well ([what reading finds](zoo-check.md)). With the faults that a run",
+        f"on a CPU cannot show, observing and reading together name {named} of {silent} silent faults",
+        f"({named / silent:.0%}).",
     ]
 
 

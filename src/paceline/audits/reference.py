@@ -76,7 +76,7 @@ compares gradients and parameters:
 | F34 | `all_gather` cuts the gradient of the gathered tensors |
 | F36 | the optimizer decides on numbers of its rank: L-BFGS with a line search, updates by hand. |
 
-[`paceline check`](check.md) reads these in the source, and most of those above; `paceline run` reads the script as well:
+[`paceline check`](check.md) reads these in the source, and most of those above. `paceline run` does so as well:
 
 | fault | what happens |
 |---|---|
