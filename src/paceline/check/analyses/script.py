@@ -39,11 +39,13 @@ class Wrapper:
     Attributes:
         name: canonical, of the class.
         inner: models that it may hold, followed through `.to()`, `SyncBatchNorm` and `torch.compile`.
+        converted: results of `SyncBatchNorm.convert_sync_batchnorm` on the way there, which are those models too.
     """
 
     name: str
     site: CallSite
     inner: Values
+    converted: Values
 
 
 @dataclass(frozen=True)
@@ -166,7 +168,8 @@ class Script:
         found = []
         for site in self.calls(*names.DDP):
             given = self.program.argument_values(site.node, "module", 0)
-            found.append(Wrapper(site.name, site, self.unwrapped(given)))
+            converted = (each for each in self._through(given) if getattr(each, "name", "") == names.SYNC_BATCH_NORM)
+            found.append(Wrapper(site.name, site, self.unwrapped(given), frozenset(converted)))
         return found
 
     def unwrapped(self, values: Values) -> Values:
@@ -203,7 +206,9 @@ class Script:
     def _is_inner(self, value: Value) -> bool:
         if isinstance(value, Part) and value.name == "module":
             return self._wraps(value.base)
-        return isinstance(value, Object | Instance) and any(value in each.inner for each in self.wrappers)
+        return isinstance(value, Object | Instance) and any(
+            value in each.inner | each.converted for each in self.wrappers
+        )
 
     # Data
 

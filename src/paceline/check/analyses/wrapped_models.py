@@ -55,7 +55,7 @@ def inner_values(script: Script) -> frozenset[Value]:
     """Modules that were wrapped, under the names that they had before."""
     found: set[Value] = set()
     for wrapper in script.wrappers:
-        found |= wrapper.inner
+        found |= wrapper.inner | wrapper.converted
     return frozenset(each for each in found if isinstance(each, Object | Instance) and not is_wrapper(each))
 
 
@@ -201,6 +201,8 @@ def wrapped_for_certain(script: Script, node: ast.expr, context: Context | None 
     if not all(is_wrapper(each) or each in inner for each in values):
         return False
     if isinstance(node, ast.Name) and not _is_parameter(script, node):
+        return True
+    if any(each.call is node for each in wrapped):
         return True
     return all(_made_before(script, each.call, node) for each in wrapped)
 

@@ -133,6 +133,18 @@ class OriginalVariableUsed(Rule):
 
             mp.spawn(worker, args=(2,), nprocs=2)
         """,
+        "the original has synchronized batch norm": """
+            dist.init_process_group("gloo")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+            net = nn.Sequential(nn.Linear(2, 1), nn.BatchNorm1d(1))
+            net = nn.SyncBatchNorm.convert_sync_batchnorm(net)
+            ddp = DDP(net)
+            optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
+            for x, y in loader:
+                F.mse_loss(net(x), y).backward()  # here
+                optimizer.step()
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:

@@ -106,6 +106,10 @@ class WrapOrder(Rule):
             model = DDP(net.cuda())
             model.half()  # here
         """,
+        "moved in the expression that wraps": """
+            dist.init_process_group("nccl")
+            model = DDP(nn.Linear(2, 1)).cuda()  # here
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
