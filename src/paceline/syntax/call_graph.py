@@ -57,11 +57,31 @@ class CallGraph:
             callees = self._evaluator.values(call.func)
             if any(self._reaches(callee, function) for callee in callees) or self._starts(call, function):
                 found.append((self._names.home(call), call))
+        found += self._entered(function)
         del self._active[function]
         if self._lowest >= position:  # complete: no question about callers further out was cut short
             self._callers[function] = found
         self._lowest = min(before, self._lowest) if self._active else 0
         return found
+
+    def _entered(self, function: Function) -> Iterator[tuple[Function, ast.Call]]:
+        """Objects made in `with Context() as context:`, which runs `__enter__` and `__exit__` of their class."""
+        if function.cls is None or function.name not in ("__enter__", "__exit__"):
+            return
+        for module in self._names.modules:
+            for node in ast.walk(module.source.tree):
+                for item in node.items if isinstance(node, ast.With) else ():
+                    made = item.context_expr
+                    owners = self._evaluator.values(made) if isinstance(made, ast.Call) else ()
+                    if any(
+                        isinstance(each, Instance) and self._method(each, function.name) is function for each in owners
+                    ):
+                        assert isinstance(made, ast.Call)
+                        yield self._names.home(made), made
+
+    def _method(self, owner: Instance, name: str) -> Function | None:
+        methods = (each.methods.get(name) for each in self._classes.lineage(owner.cls))
+        return next((each for each in methods if each is not None), None)
 
     def _candidates(self, function: Function) -> Iterator[ast.Call]:
         if function.cls is not None and function.name == "__call__":
@@ -116,8 +136,7 @@ class CallGraph:
         if isinstance(callee, FunctionValue):
             return callee.function is function
         if isinstance(callee, Instance) and function.name == "__call__":
-            methods = (each.methods.get("__call__") for each in self._classes.lineage(callee.cls))
-            return next((each for each in methods if each is not None), None) is function
+            return self._method(callee, "__call__") is function
         if isinstance(callee, ClassValue) and function.name == "__init__":
             methods = (each.methods.get("__init__") for each in self._classes.lineage(callee.cls))
             return next((each for each in methods if each is not None), None) is function

@@ -70,7 +70,8 @@ class ClassMembers:
         """An attribute of a class itself."""
         for each in self.lineage(cls):
             if name in each.methods:
-                return frozenset({FunctionValue(each.methods[name])})
+                method = each.methods[name]
+                return frozenset({FunctionValue(method, ClassValue(cls) if is_classmethod(method) else None)})
             if name in each.attributes:
                 return frozenset(
                     value for assigned in each.attributes[name] for value in self._assigned(assigned, Instance(each))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from paceline.check.analyses import framework_names as names
+from paceline.check.analyses.process_paths import of_several_processes
 from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
 from paceline.syntax.conditions import conditions
@@ -151,7 +152,7 @@ class _Reached:
         if ranks in (Ranks.ZERO, Ranks.OTHERS, Ranks.LOCAL_ZERO) or (ranks is Ranks.SOME and _one_rank(test)):
             yield Alone(point, ranks, node, test)
             return
-        if ranks is not Ranks.ALL or depth >= MAX_DEPTH or _asks_arguments(function, node):
+        if ranks is not Ranks.ALL or depth >= MAX_DEPTH or _asks_arguments(self.script, function, node):
             return
         for caller, call in self.evaluator.call_sites(function):
             if caller not in seen:
@@ -211,14 +212,25 @@ def _waits_in_turn(function: Function, node: ast.AST) -> bool:
     return False
 
 
-def _asks_arguments(function: Function, node: ast.AST) -> bool:
-    """Whether a node runs only for some arguments of its function."""
+def _asks_arguments(script: Script, function: Function, node: ast.AST) -> bool:
+    """Whether a node runs only for some arguments of its function, other than a test for a distributed run."""
     names = {each.arg for each in function.parameters} - {"self"}
     return any(
         isinstance(at, ast.Name) and at.id in names
         for condition in conditions(function.module, node)
+        if not _asks_for_group(script, condition.test)
         for at in ast.walk(condition.test)
     )
+
+
+def _asks_for_group(script: Script, test: ast.expr) -> bool:
+    """Whether a test only asks for a distributed run: `args.distributed`, `local_rank != -1`."""
+    match test:
+        case ast.BoolOp():
+            return all(_asks_for_group(script, each) for each in test.values)
+        case ast.UnaryOp(op=ast.Not()):
+            return _asks_for_group(script, test.operand)
+    return script.ranks.test(test) is Ranks.ALL and of_several_processes(test) is not None
 
 
 def _one_rank(test: ast.expr | None) -> bool:

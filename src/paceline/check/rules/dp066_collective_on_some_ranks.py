@@ -147,6 +147,42 @@ class CollectiveOnSomeRanks(Rule):
             dist.init_process_group("gloo")
             Trainer().fit()
         """,
+        "a function that also serves one process": """
+            def evaluate(args, model):
+                right = model(torch.randn(4, 2)).sum().detach()
+                if args.local_rank != -1:
+                    dist.all_reduce(right)  # here
+                return right
+
+            parser = argparse.ArgumentParser()
+            args = parser.parse_args()
+            args.local_rank = int(os.environ.get("LOCAL_RANK", -1))
+            if args.local_rank != -1:
+                dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            for epoch in range(3):
+                model(torch.randn(4, 2)).mean().backward()
+                if args.local_rank in [-1, 0]:
+                    print(evaluate(args, model))
+        """,
+        "an object that a class method makes": """
+            class Place:
+                def __init__(self, index):
+                    self.index = index
+
+                @classmethod
+                def of_launcher(cls):
+                    return cls(int(os.environ["RANK"]))
+
+                @property
+                def first(self):
+                    return self.index == 0
+
+            dist.init_process_group("gloo")
+            place = Place.of_launcher()
+            if place.first:
+                dist.barrier()  # here
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:

@@ -64,6 +64,19 @@ class NoDestroy(Rule):
             setup()
             print(dist.get_world_size())
         """,
+        "the group starts in a context manager": """
+            class Job:
+                def __enter__(self):
+                    dist.init_process_group("nccl")  # here
+                    return self
+
+                def __exit__(self, *exc):
+                    pass
+
+            with Job() as job:
+                model = DDP(nn.Linear(2, 1).cuda())
+                model(torch.randn(4, 2).cuda()).mean().backward()
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
