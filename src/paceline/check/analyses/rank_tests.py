@@ -395,6 +395,11 @@ class RankTests:
         found = self.test(condition.test, context)
         if condition.holds:
             return found
+        match condition.test:  # two steps of `opposite` lose which ranks they are: `if local_rank != 0: return`
+            case ast.UnaryOp(op=ast.Not()):
+                return self.test(condition.test.operand, context)
+            case ast.Compare(ops=[ast.NotEq() | ast.IsNot()], left=left, comparators=others):
+                return self.test(ast.Compare(left, [ast.Eq()], others), context)
         # The opposite of `rank == 0 and save`, where a part says nothing of ranks, holds on all of them.
         if isinstance(condition.test, ast.BoolOp) and not _only_ranks(self, condition.test, context):
             return Ranks.ALL

@@ -160,6 +160,16 @@ class EveryRankWrites(Rule):
             if int(os.environ["LOCAL_RANK"]) == 0:
                 torch.save({}, "model.pt")  # here
         """,
+        "the first rank of each node is left after a return": """
+            def save(model, local_rank):
+                if local_rank != 0:
+                    return
+                torch.save(model.module.state_dict(), "model.pt")  # here
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            save(model, int(os.environ["LOCAL_RANK"]))
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
