@@ -61,12 +61,19 @@ def _positions(script: Script, node: ast.AST) -> dict[Function, set[Place]]:
             continue
         function = script.function_of(at)
         places = found.setdefault(function, set())
-        place = getattr(at, "lineno", 0), getattr(at, "col_offset", 0)
+        place = _place(at)
         if place in places:
             continue
         places.add(place)
         queue += [(call, depth + 1) for _, call in script.program.evaluator.call_sites(function)]
     return found
+
+
+def _place(node: ast.AST) -> Place:
+    """Where a node runs: a call at its end, behind its arguments and, in `Trainer(model).fit()`, the call before it."""
+    if isinstance(node, ast.Call):
+        return node.end_lineno or 0, node.end_col_offset or 0
+    return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)
 
 
 def runs_in_a_loop(script: Script, node: ast.AST) -> bool:

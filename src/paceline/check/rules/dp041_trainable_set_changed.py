@@ -149,6 +149,30 @@ class TrainableSetChanged(Rule):
             net.head.weight = net.body.weight  # here
             train(model)
         """,
+        "replaced in the constructor of a trainer that trains in the same line": """
+            class Net(nn.Module):
+                def __init__(self):
+                    super().__init__()
+                    self.head = nn.Linear(2, 1)
+
+                def forward(self, x):
+                    return self.head(x)
+
+            class Trainer:
+                def __init__(self):
+                    self.net = DDP(Net())
+                    self.net.module.head = nn.Linear(2, 1)  # here
+                    self.optimizer = torch.optim.SGD(self.net.parameters(), lr=0.1)
+
+                def fit(self, loader):
+                    for x, y in loader:
+                        F.mse_loss(self.net(x), y).backward()
+                        self.optimizer.step()
+
+            dist.init_process_group("gloo")
+            data = Numbers()
+            Trainer().fit(DataLoader(data, sampler=DistributedSampler(data)))
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
