@@ -85,6 +85,18 @@ class RestoredOnSomeRanks(Rule):
                 F.mse_loss(model(x), y).backward()
                 optimizer.step()
         """,
+        "the restored numbers are broadcast later": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+            if dist.get_rank() == 0:
+                optimizer.load_state_dict(torch.load("optimizer.pt", map_location="cpu"))
+            for state in optimizer.state.values():
+                dist.broadcast(state["momentum_buffer"], src=0)
+            for step in range(3):
+                model(torch.randn(4, 2)).mean().backward()
+                optimizer.step()
+        """,
     }
     invalid = {
         "weights after the model is wrapped": """
@@ -135,6 +147,20 @@ class RestoredOnSomeRanks(Rule):
 
             dist.init_process_group("gloo")
             Trainer(dist.get_rank()).fit()
+        """,
+        "only a flag is broadcast later": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.Adam(model.parameters())
+            if dist.get_rank() == 0:
+                optimizer.load_state_dict(torch.load("optimizer.pt", map_location="cpu"))  # here
+            for step in range(3):
+                model(torch.randn(4, 2)).mean().backward()
+                optimizer.step()
+                stop = torch.tensor(float(os.path.exists("stop")))
+                dist.broadcast(stop, src=0)
+                if stop.item():
+                    break
         """,
     }
 
@@ -192,12 +218,23 @@ def _sent_later(script: Script, path: Path) -> bool:
     """Whether the script sends state to other ranks behind the load."""
     for frame in path.frames:
         for call in frame.function.calls:
-            if call.lineno >= getattr(frame.node, "lineno", 0) and any(part in last_name(call.func) for part in _SENDS):
+            later = call.lineno >= getattr(frame.node, "lineno", 0) and not _is_number(script, call)
+            if later and any(part in last_name(call.func) for part in _SENDS):
                 return True
     sends = (call for function in script.program.functions for call in function.calls)
     return any(
-        "broadcast" in last_name(call.func) and any(_behind(path, other) for other in script.paths.to(call))
+        "broadcast" in last_name(call.func)
+        and not _is_number(script, call)
+        and any(_behind(path, other) for other in script.paths.to(call))
         for call in sends
+    )
+
+
+def _is_number(script: Script, call: ast.Call) -> bool:
+    """Whether a call sends a number that the script computes, such as a flag, and no state."""
+    values = script.values(call.args[0]) if call.args else frozenset()
+    return bool(values) and all(
+        isinstance(each, Object) and each.name in ("torch.tensor", "torch.as_tensor") for each in values
     )
 
 
