@@ -29,6 +29,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import several_processes
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.program import CallSite
+from paceline.syntax.values import Object
 
 _BARS = ("tqdm.tqdm", "tqdm.trange", "rich.progress.track")
 _LOOPS = (ast.For, ast.AsyncFor, ast.While)
@@ -117,6 +118,25 @@ class RepeatedOutput(Rule):
 
             main()
         """,
+        "a progress bar that is moved by hand": """
+            from tqdm import tqdm
+
+            class Progress:
+                def __init__(self):
+                    self.bar = tqdm(total=3)  # here
+
+                def step(self):
+                    self.bar.update()
+
+            dist.init_process_group("gloo")
+            progress = Progress()
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for step in range(3):
+                model(torch.randn(4, 2)).mean().backward()
+                optimizer.step()
+                progress.step()
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
@@ -128,7 +148,11 @@ class RepeatedOutput(Rule):
         sites = [*script.calls("builtins.print"), *script.calls(*_BARS)]
         for site in sorted(sites, key=lambda each: (each.module is not script.program.root, each.node.lineno)):
             path = script.paths.everywhere(site.node)
-            if path is not None and _in_training(path, loops) and not _tells_ranks_apart(script, site):
+            if (
+                path is not None
+                and (_in_training(path, loops) or _by_hand(script, site))
+                and not _tells_ranks_apart(script, site)
+            ):
                 bar = site.name in _BARS
                 yield Violation(
                     site.node,
@@ -137,6 +161,17 @@ class RepeatedOutput(Rule):
                     "pass disable=rank != 0 to the progress bar" if bar else "print on rank 0 only",
                 )
                 return
+
+
+def _by_hand(script: Script, site: CallSite) -> bool:
+    """Whether it is a progress bar that goes over nothing, and is moved by `update()` calls."""
+    if site.name not in _BARS or site.node.args or any(each.arg == "iterable" for each in site.node.keywords):
+        return False
+    return any(
+        isinstance(each, Object) and each.call is site.node
+        for moved in script.method_calls("update")
+        for each in script.values(moved.node.func.value)  # type: ignore[attr-defined]
+    )
 
 
 def _replaces_print(script: Script) -> bool:
