@@ -32,7 +32,7 @@ from paceline.syntax.values import FunctionValue, Instance, Literal
 
 _METHODS = ("torch.multiprocessing.set_start_method", "multiprocessing.set_start_method",
             "torch.multiprocessing.get_context", "multiprocessing.get_context")  # fmt: skip
-_TOUCHES = ("torch.cuda.current_device", "torch.cuda.get_device_name", "torch.cuda.set_device",
+_TOUCHES = ("torch.cuda.init", "torch.cuda.current_device", "torch.cuda.get_device_name", "torch.cuda.set_device",
             "torch.cuda.manual_seed", "torch.cuda.get_device_properties",
             "torch.cuda.empty_cache", "torch.cuda.synchronize")  # fmt: skip
 
@@ -100,6 +100,15 @@ class ForkAfterCuda(Rule):
 
             if __name__ == "__main__":
                 print(torch.cuda.get_device_name(0))
+                mp.start_processes(worker, nprocs=2, start_method="fork")  # here
+        """,
+        "CUDA is initialized before the fork": """
+            def worker(rank):
+                dist.init_process_group("nccl", rank=rank, world_size=2)
+                DDP(nn.Linear(2, 1).to(rank))
+
+            if __name__ == "__main__":
+                torch.cuda.init()
                 mp.start_processes(worker, nprocs=2, start_method="fork")  # here
         """,
     }
