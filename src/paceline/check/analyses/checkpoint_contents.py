@@ -1,14 +1,60 @@
-"""State that checkpoints hold, and state that a script restores and uses in training."""
+"""What `torch.save` is given: checkpoints, the state that they hold, and state that a script restores."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 from paceline.check.analyses.framework_names import OPTIMIZERS, SCHEDULERS
 from paceline.check.analyses.script import Script
-from paceline.syntax.module_index import dotted
+from paceline.check.analyses.written_files import given
+from paceline.syntax.module_index import Function, dotted
 from paceline.syntax.values import Context, Literal, Mapping, Object
+
+
+@dataclass(frozen=True)
+class Save:
+    """What one `torch.save` writes.
+
+    Attributes:
+        node: the call, or the one of `save_on_master(...)` with `torch.save(*args)` in it.
+        saved: the object.
+        file: its name; None if it is not shown.
+        contexts: in which object and name are looked at.
+    """
+
+    node: ast.Call
+    saved: ast.expr
+    file: ast.expr | None
+    contexts: tuple[Context | None, ...]
+
+
+def saves(script: Script) -> Iterator[Save]:
+    """Objects that the script saves, in order of the source."""
+    for site in script.calls("torch.save"):
+        paths = script.paths.to(site.node)
+        if (saved := given(site.node, "obj", 0)) is not None:
+            contexts = dict.fromkeys(path.context for path in paths)
+            yield Save(site.node, saved, given(site.node, "f", 1), tuple(contexts) or (None,))
+        elif _hands_on(site.node, site.function):
+            outer = {path.frames[-2].node: path.frames[-2].context for path in paths if len(path.frames) > 1}
+            for call, context in outer.items():
+                if isinstance(call, ast.Call) and (saved := given(call, "obj", 0)) is not None:
+                    yield Save(call, saved, given(call, "f", 1), (context,))
+
+
+def _hands_on(call: ast.Call, function: Function) -> bool:
+    """`def save_on_master(*args): torch.save(*args)`."""
+    arguments = function.node.args if isinstance(function.node, ast.FunctionDef) else None
+    first = call.args[0] if call.args else None
+    return (
+        arguments is not None
+        and arguments.vararg is not None
+        and not function.positional
+        and isinstance(first, ast.Starred)
+        and dotted(first.value) == arguments.vararg.arg
+    )
 
 
 def restores_optimizer(script: Script) -> bool:

@@ -22,13 +22,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.checkpoint_contents import saves
 from paceline.check.analyses.framework_names import DDP
 from paceline.check.analyses.same_file import written_out
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.module_index import last_name
-from paceline.syntax.program import CallSite
 from paceline.syntax.values import Context, Instance, Located, Object
 
 _HANDLES = ("consume_prefix_in_state_dict_if_present", "module.", "lstrip", "removeprefix")
@@ -102,12 +102,12 @@ class WrapperKeys(Rule):
         if any(_handles(module.source.text) for module in script.program.imports.modules):
             return
         files = dict(_saved(script))
-        found = list(_loads_into_bare(script, {file: site.node.lineno for file, site in files.items()}))
+        found = list(_loads_into_bare(script, {file: node.lineno for file, node in files.items()}))
         yield from found
         if not found and not _loads_into_wrapper(script):
-            for site in sorted(set(files.values()), key=lambda each: each.node.lineno):
+            for node in sorted(set(files.values()), key=lambda each: each.lineno):
                 yield Violation(
-                    site.node,
+                    node,
                     "the keys of the saved state dict start with `module.`, which no model without DDP has",
                     "save model.module.state_dict()",
                     severity="info",
@@ -152,15 +152,12 @@ def _loads_into_wrapper(script: Script) -> bool:
     )
 
 
-def _saved(script: Script) -> Iterator[tuple[str, CallSite]]:
+def _saved(script: Script) -> Iterator[tuple[str, ast.Call]]:
     """Files that hold the state dict of a wrapper, with the save."""
-    for site in script.calls("torch.save"):
-        saved, path = given(site.node, "obj", 0), given(site.node, "f", 1)
-        if saved is None or path is None:
-            continue
-        for context in _contexts(script, site.node):
-            if _holds_wrapper_keys(script, saved, context):
-                yield written_out(script, path, context), site
+    for save in saves(script):
+        for context in save.contexts:
+            if save.file is not None and _holds_wrapper_keys(script, save.saved, context):
+                yield written_out(script, save.file, context), save.node
 
 
 def _holds_wrapper_keys(script: Script, saved: ast.expr, context: Context | None) -> bool:

@@ -22,9 +22,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.checkpoint_contents import saves
 from paceline.check.analyses.framework_names import DDP
 from paceline.check.analyses.script import Script
-from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.values import Context, Mapping
 
@@ -48,6 +48,16 @@ class WrapperPickled(Rule):
             if dist.get_rank() == 0:
                 torch.save(model.module, "model.pt")
         """,
+        "the inner model through a function that hands its arguments on": """
+            def save_on_master(*args, **kwargs):
+                if dist.get_rank() == 0:
+                    torch.save(*args, **kwargs)
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            model(torch.randn(4, 2)).mean().backward()
+            save_on_master(model.module.state_dict(), "model.pt")
+        """,
     }
     invalid = {
         "the wrapper": """
@@ -65,19 +75,25 @@ class WrapperPickled(Rule):
             dist.init_process_group("gloo")
             save(DDP(nn.Linear(2, 1)), 3)
         """,
+        "through a function that hands its arguments on": """
+            def save_on_master(*args, **kwargs):
+                if dist.get_rank() == 0:
+                    torch.save(*args, **kwargs)
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            model(torch.randn(4, 2)).mean().backward()
+            save_on_master(model, "model.pt")  # here
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
         if not script.plain:
             return
-        for site in script.calls("torch.save"):
-            saved = given(site.node, "obj", 0)
-            if saved is None:
-                continue
-            contexts = {path.context for path in script.paths.to(site.node)} or {None}
-            if any(_holds_wrapper(script, saved, each) for each in contexts):
+        for save in saves(script):
+            if any(_holds_wrapper(script, save.saved, each) for each in save.contexts):
                 yield Violation(
-                    site.node,
+                    save.node,
                     "torch.save pickles the DDP wrapper, which can be loaded in a process group only",
                     "save model.module.state_dict()",
                 )

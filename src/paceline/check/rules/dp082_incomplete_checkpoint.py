@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from paceline.check.analyses.checkpoint_contents import (
     checkpoint_entries,
     restores_optimizer,
+    saves,
     states_in,
     steps_in_training,
 )
@@ -147,18 +148,15 @@ class IncompleteCheckpoint(Rule):
         if any("last_epoch" in module.stores_by_attribute for module in script.program.imports.modules):
             return  # the schedule is set to the epoch by hand
         reported: set[ast.AST] = set()
-        for site in script.calls("torch.save"):
-            saved = given(site.node, "obj", 0)
-            if saved is None:
-                continue
-            contexts: set[Context | None] = {path.context for path in script.paths.to(site.node)}
-            missing = [_missing(script, saved, context) for context in contexts]
-            lost = sorted(set.intersection(*missing)) if missing else []
-            made = {each.node for at in contexts for each in script.values(saved, at) if isinstance(each, Mapping)}
-            if lost and not made & reported:
+        for save in saves(script):
+            missing = [_missing(script, save.saved, context) for context in save.contexts]
+            lost = sorted(set.intersection(*missing))
+            values = (each for at in save.contexts for each in script.values(save.saved, at))
+            made = {each.node for each in values if isinstance(each, Mapping)}
+            if lost and not made & reported and script.paths.to(save.node):
                 reported |= made
                 yield Violation(
-                    site.node,
+                    save.node,
                     f"the checkpoint that training resumes from lacks {' and '.join(lost)}; a resumed run starts"
                     f" {'it' if len(lost) == 1 else 'them'} anew",
                     "add the missing state to the checkpoint, and load it on all ranks",
