@@ -26,8 +26,10 @@ from collections.abc import Iterator
 
 from paceline.check.analyses.local_decisions import calls_behind_test, collective_within, local_origin
 from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.same_file import written_out
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_spread import Cause
+from paceline.check.analyses.written_files import writes
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.module_index import last_name
 
@@ -87,6 +89,30 @@ class FileCheckPerRank(Rule):
             if os.path.isfile(path):  # here
                 optimizer.load_state_dict(torch.load(path, map_location="cpu"))
         """,
+        "a checkpoint that each rank looks for": """
+            class Checkpoints:
+                def __init__(self, folder):
+                    self.folder = folder
+
+                def save(self, model, name):
+                    if dist.get_rank() == 0:
+                        torch.save(model.module.state_dict(), os.path.join(self.folder, name + ".pt"))
+                    dist.barrier()
+
+                def restore(self, model):
+                    path = os.path.join(self.folder, "last.pt")
+                    if not os.path.exists(path):  # here
+                        return
+                    model.module.load_state_dict(torch.load(path, map_location="cpu"))
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            checkpoints = Checkpoints("runs")
+            checkpoints.restore(model)
+            for step in range(3):
+                model(torch.randn(4, 2)).mean().backward()
+                checkpoints.save(model, "last")
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
@@ -121,7 +147,7 @@ def _of_branch(script: Script, node: ast.If) -> Iterator[Violation]:
             "let rank 0 look, and broadcast the answer",
             severity=None if _writes(script, node) else "info",
         )
-    elif _restores(node) and _written_by_script(script, node):
+    elif (_restores(node.body) or _restores(_behind(script, node))) and _written_by_script(script, node):
         yield Violation(
             node.test,
             "each rank looks for the checkpoint itself; where ranks see different disks, some resume and others start"
@@ -129,7 +155,7 @@ def _of_branch(script: Script, node: ast.If) -> Iterator[Violation]:
             "let rank 0 look, and broadcast the answer",
             severity="info",
         )
-    elif script.ranks.depends(node.test) and _restores(node):
+    elif script.ranks.depends(node.test) and _restores(node.body):
         yield Violation(
             node.test,
             "each rank restores its state only if its own file exists; ranks may go on from different states",
@@ -138,11 +164,18 @@ def _of_branch(script: Script, node: ast.If) -> Iterator[Violation]:
         )
 
 
-def _restores(node: ast.If) -> bool:
+def _behind(script: Script, node: ast.If) -> list[ast.stmt]:
+    """Statements that run where `if not path.exists(): return` does not leave the function."""
+    parent = script.function_of(node).module.parents[node]
+    block = getattr(parent, "body", [])
+    if node not in block or not isinstance(node.body[-1], ast.Return):
+        return []
+    return list(block[block.index(node) + 1 :])
+
+
+def _restores(block: list[ast.stmt]) -> bool:
     return any(
-        isinstance(at, ast.Call) and last_name(at.func) == "load_state_dict"
-        for each in node.body
-        for at in ast.walk(each)
+        isinstance(at, ast.Call) and last_name(at.func) == "load_state_dict" for each in block for at in ast.walk(each)
     )
 
 
@@ -150,14 +183,23 @@ def _written_by_script(script: Script, node: ast.If) -> bool:
     """Whether the script saves to the path that the test looks for."""
     if script.ranks.depends(node.test):
         return False
-    looked_for = {ast.unparse(each) for at in ast.walk(node.test) if isinstance(at, ast.Call) for each in at.args}
+    looked_for = [each for call in calls_behind_test(script, node.test) for each in _paths_of(call)]
+    contexts = {path.context for path in script.paths.to(node)}
+    names = {ast.unparse(each) for each in looked_for}
+    names |= {written_out(script, each, context) for each in looked_for for context in contexts}
     return any(
-        ast.unparse(each) in looked_for
-        for function in script.program.functions
-        for call in function.calls
-        if last_name(call.func) in _WRITERS or last_name(call.func) in ("replace", "rename")
-        for each in call.args
+        ast.unparse(write.path) in names
+        or any(written_out(script, write.path, path.context) in names for path in script.paths.to(write.site.node))
+        for write in writes(script)
     )
+
+
+def _paths_of(call: ast.Call) -> Iterator[ast.expr]:
+    """Paths that `os.path.exists(path)` or `path.exists()` looks for."""
+    if last_name(call.func) in _LOOKS:
+        yield from call.args
+        if isinstance(call.func, ast.Attribute) and not call.args:
+            yield call.func.value
 
 
 def _writes(script: Script, node: ast.If) -> bool:
