@@ -22,8 +22,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.local_decisions import local_origin
+from paceline.check.analyses.process_paths import Path, asks_for_main
 from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
+from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Function
@@ -81,6 +84,19 @@ class Interactive(Rule):
 
             main()
         """,
+        "a debugger for a loss that is not finite": """
+            import pdb
+
+            dist.init_process_group("nccl")
+            device = torch.device("cuda", int(os.environ["LOCAL_RANK"]))
+            model = DDP(nn.Linear(2, 1).to(device))
+            data = Numbers()
+            for x, y in DataLoader(data, sampler=DistributedSampler(data)):
+                loss = F.mse_loss(model(x.to(device)), y.to(device))
+                if torch.isnan(loss):
+                    pdb.set_trace()  # here
+                loss.backward()
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
@@ -103,8 +119,17 @@ class Interactive(Rule):
 def _everywhere(script: Script, node: ast.Call) -> bool:
     if script.where(node) is not Ranks.ALL:
         return False
-    path = script.paths.everywhere(node)
-    return path is not None and not any(_is_asked_for(frame.function, frame.node) for frame in path.frames)
+    for path in script.paths.to(node):
+        if path.everywhere or (path.ranks is Ranks.ALL and not path.in_turns and _data_decide(script, path)):
+            return not any(_is_asked_for(frame.function, frame.node) for frame in path.frames)
+    return False
+
+
+def _data_decide(script: Script, path: Path) -> bool:
+    """Whether the batches of a rank alone decide that it comes there: `if loss.isnan():`."""
+    tests = [each.test for at in path.frames for each in conditions(at.function.module, at.node)]
+    origins = [local_origin(script, each) for each in tests if not asks_for_main(each)]
+    return bool(origins) and all(each is not None and each.cause is Cause.DATA for each in origins)
 
 
 def _is_asked_for(function: Function, node: ast.AST) -> bool:
