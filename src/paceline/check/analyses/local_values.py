@@ -19,6 +19,7 @@ from paceline.check.analyses import local_tables as tables
 from paceline.check.analyses.call_origins import CallOrigins
 from paceline.check.analyses.rank_tests import RankKind, Ranks
 from paceline.check.analyses.script import Script
+from paceline.check.analyses.signal_handlers import set_by_signal
 from paceline.check.analyses.synchronized_names import SynchronizedNames
 from paceline.check.analyses.value_spread import EQUAL, REDUCED, UNKNOWN, Cause, Origin, Spread, either, joined
 from paceline.syntax import call_arguments
@@ -230,6 +231,8 @@ class LocalValues:
         self, binding: Binding, function: Function, context: Context | None, path: tuple[int, ...]
     ) -> Origin | None:
         match binding.kind:
+            case Kind.VALUE if binding.name in function.global_names and set_by_signal(self.script, function):
+                return set_by_signal(self.script, function)
             case Kind.VALUE if binding.value is not None:
                 return self.follow(binding.value, context, (*binding.path, *path))
             case Kind.ELEMENT if binding.value is not None:
@@ -364,7 +367,7 @@ class LocalValues:
         if value is None:
             return UNKNOWN
         function = self._evaluator.home(assigned.node)
-        origin = self.follow(value, None, assigned.path)
+        origin = set_by_signal(self.script, function) or self.follow(value, None, assigned.path)
         return self.under_conditions(origin, function, assigned.node, None, cls.node)
 
 

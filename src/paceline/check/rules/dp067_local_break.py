@@ -110,6 +110,28 @@ class LocalBreak(Rule):
                 if mean(loss.item()) < 0.01:
                     break
         """,
+        "a signal that rank 0 tells the others about": """
+            import signal
+
+            STOP = False
+
+            def on_signal(number, frame):
+                global STOP
+                STOP = True
+
+            def main():
+                signal.signal(signal.SIGUSR1, on_signal)
+                dist.init_process_group("gloo")
+                model = DDP(nn.Linear(2, 1))
+                for step in range(100):
+                    model(torch.randn(4, 2)).mean().backward()
+                    stop = torch.tensor(float(STOP))
+                    dist.all_reduce(stop, op=dist.ReduceOp.MAX)
+                    if stop.item():
+                        break
+
+            main()
+        """,
     }
     invalid = {
         "the loss of the batch": """
@@ -177,6 +199,26 @@ class LocalBreak(Rule):
             while loss.item() > 0.01:  # here
                 loss = F.mse_loss(model(x), y)
                 loss.backward()
+        """,
+        "a signal that ranks notice at different steps": """
+            import signal
+
+            STOP = False
+
+            def on_signal(number, frame):
+                global STOP
+                STOP = True
+
+            def main():
+                signal.signal(signal.SIGUSR1, on_signal)
+                dist.init_process_group("gloo")
+                model = DDP(nn.Linear(2, 1))
+                for step in range(100):
+                    model(torch.randn(4, 2)).mean().backward()
+                    if STOP:  # here
+                        break
+
+            main()
         """,
     }
 
