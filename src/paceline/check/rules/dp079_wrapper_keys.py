@@ -21,8 +21,9 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from dataclasses import dataclass
 
-from paceline.check.analyses.checkpoint_contents import saves
+from paceline.check.analyses.checkpoint_contents import checkpoint_entries, saves
 from paceline.check.analyses.framework_names import DDP
 from paceline.check.analyses.same_file import written_out
 from paceline.check.analyses.script import Script
@@ -62,6 +63,16 @@ class WrapperKeys(Rule):
             state = torch.load("model.pt", map_location="cpu")
             tuned.load_state_dict({key.replace("module.", ""): value for key, value in state.items()})
         """,
+        "a teacher beside the wrapped student in one file": """
+            dist.init_process_group("gloo")
+            student, teacher = DDP(nn.Linear(2, 1)), nn.Linear(2, 1)
+            if os.path.exists("last.pt"):
+                state = torch.load("last.pt", map_location="cpu")
+                student.load_state_dict(state["student"])
+                teacher.load_state_dict(state["teacher"])
+            if dist.get_rank() == 0:
+                torch.save({"student": student.state_dict(), "teacher": teacher.state_dict()}, "last.pt")
+        """,
     }
     invalid = {
         "not strict": """
@@ -94,6 +105,16 @@ class WrapperKeys(Rule):
             model, epoch = resume() if os.path.exists("last.pt") else (DDP(nn.Linear(2, 1)), 0)
             save(model, epoch + 1)
         """,
+        "the wrapper beside a teacher in one file": """
+            dist.init_process_group("gloo")
+            student, teacher = nn.Linear(2, 1), nn.Linear(2, 1)
+            state = torch.load("last.pt", map_location="cpu")
+            student.load_state_dict(state["student"])  # here
+            teacher.load_state_dict(state["teacher"])
+            student = DDP(student)
+            if dist.get_rank() == 0:
+                torch.save({"student": student.state_dict(), "teacher": teacher.state_dict()}, "last.pt")
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
@@ -102,10 +123,10 @@ class WrapperKeys(Rule):
         if any(_handles(module.source.text) for module in script.program.imports.modules):
             return
         files = dict(_saved(script))
-        found = list(_loads_into_bare(script, {file: node.lineno for file, node in files.items()}))
+        found = list(_loads_into_bare(script, files))
         yield from found
         if not found and not _loads_into_wrapper(script):
-            for node in sorted(set(files.values()), key=lambda each: each.lineno):
+            for node in sorted({each.node for each in files.values()}, key=lambda each: each.lineno):
                 yield Violation(
                     node,
                     "the keys of the saved state dict start with `module.`, which no model without DDP has",
@@ -114,17 +135,35 @@ class WrapperKeys(Rule):
                 )
 
 
-def _loads_into_bare(script: Script, files: dict[str, int]) -> Iterator[Violation]:
+@dataclass(frozen=True)
+class _Saved:
+    """A state dict of a wrapper in a file.
+
+    Attributes:
+        node: the save.
+        keys: of the dictionary in the file under which it stands; empty if the file holds nothing else, or if they are
+            not shown.
+    """
+
+    node: ast.Call
+    keys: frozenset[str]
+
+
+def _loads_into_bare(script: Script, files: dict[str, _Saved]) -> Iterator[Violation]:
     """Loads of a file with the prefix into a model that is not wrapped."""
     for site in script.method_calls("load_state_dict"):
         for context in _contexts(script, site.node):
-            line = next((files[each] for each in _loaded(script, site.node, context) if each in files), None)
-            if line is None or not _is_bare(script, site.node, context):
+            saved = next((files[each] for each in _loaded(script, site.node, context) if each in files), None)
+            if (
+                saved is None
+                or not _has_key(script, site.node, context, saved.keys)
+                or not _is_bare(script, site.node, context)
+            ):
                 continue
             loose = script.literals(site.node, "strict", 1) == {False}
             yield Violation(
                 site.node,
-                f"the file holds the state dict of the DDP wrapper (line {line}), whose keys start with `module.`; "
+                f"the file holds the state dict of the DDP wrapper (line {saved.node.lineno}), whose keys start with `module.`; "
                 + ("with strict=False nothing is loaded" if loose else "the load fails"),
                 "save model.module.state_dict()",
             )
@@ -152,12 +191,33 @@ def _loads_into_wrapper(script: Script) -> bool:
     )
 
 
-def _saved(script: Script) -> Iterator[tuple[str, ast.Call]]:
+def _has_key(script: Script, call: ast.Call, context: Context | None, keys: frozenset[str]) -> bool:
+    """Whether a load takes one of these keys of the file, as far as it shows any."""
+    state = given(call, "state_dict", 0)
+    taken = {
+        each.node.slice.value
+        for each in (script.origins.of(state, context) if state is not None else ())
+        if isinstance(each.node, ast.Subscript) and isinstance(each.node.slice, ast.Constant)
+    }
+    return not keys or not taken or bool(keys & taken)
+
+
+def _saved(script: Script) -> Iterator[tuple[str, _Saved]]:
     """Files that hold the state dict of a wrapper, with the save."""
     for save in saves(script):
         for context in save.contexts:
             if save.file is not None and _holds_wrapper_keys(script, save.saved, context):
-                yield written_out(script, save.file, context), save.node
+                yield written_out(script, save.file, context), _Saved(save.node, _keys(script, save.saved, context))
+
+
+def _keys(script: Script, saved: ast.expr, context: Context | None) -> frozenset[str]:
+    """Keys of a dictionary whose values are state dicts of wrappers."""
+    return frozenset(
+        key
+        for mapping in script.mappings(script.values(saved, context))
+        for key, value in (checkpoint_entries(script, mapping) or {}).items()
+        if _holds_wrapper_keys(script, value, mapping.context)
+    )
 
 
 def _holds_wrapper_keys(script: Script, saved: ast.expr, context: Context | None) -> bool:
