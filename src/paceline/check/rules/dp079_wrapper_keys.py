@@ -163,8 +163,8 @@ def _loads_into_bare(script: Script, files: dict[str, _Saved]) -> Iterator[Viola
             loose = script.literals(site.node, "strict", 1) == {False}
             yield Violation(
                 site.node,
-                f"the file holds the state dict of the DDP wrapper (line {saved.node.lineno}), whose keys start with `module.`; "
-                + ("with strict=False nothing is loaded" if loose else "the load fails"),
+                f"the file holds the state dict of the DDP wrapper (line {saved.node.lineno}), whose keys start with"
+                " `module.`; " + ("with strict=False nothing is loaded" if loose else "the load fails"),
                 "save model.module.state_dict()",
             )
             break
