@@ -6,6 +6,7 @@ import ast
 import enum
 from collections.abc import Iterable
 
+from paceline.check.analyses import rank_names as names
 from paceline.syntax.call_graph import SPAWN_INDEX
 from paceline.syntax.conditions import Condition, conditions
 from paceline.syntax.module_index import Function, dotted, last_name
@@ -49,55 +50,6 @@ class RankKind(enum.Enum):
     LOCAL = "local"
     """Index within the node."""
     NODE = "node"
-
-
-_GLOBAL_VARIABLES = frozenset({"RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "GLOBAL_RANK"})
-_LOCAL_VARIABLES = frozenset(
-    {"LOCAL_RANK", "SLURM_LOCALID", "OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "LOCAL_PROCESS_RANK"}
-)
-_NODE_VARIABLES = frozenset({"NODE_RANK", "GROUP_RANK", "SLURM_NODEID"})
-_GLOBAL_CALLS = frozenset({"torch.distributed.get_rank", "horovod.torch.rank", "torch_xla.core.xla_model.get_ordinal"})
-_LOCAL_CALLS = frozenset({"torch.distributed.get_node_local_rank", "horovod.torch.local_rank"})
-_GLOBAL_NAMES = frozenset({"rank", "global_rank", "world_rank", "process_index", "ddp_rank", "dist_rank"})
-_LOCAL_NAMES = frozenset({"local_rank", "local_process_index", "ddp_local_rank", "localrank"})
-_NODE_NAMES = frozenset({"node_rank", "machine_rank"})
-_MAIN = frozenset(
-    [
-        "is_main_process",
-        "is_main",
-        "is_master",
-        "is_master_process",
-        "master_process",
-        "main_process",
-        "is_rank_zero",
-        "is_rank_0",
-        "is_rank0",
-        "is_chief",
-        "is_primary",
-        "is_global_zero",
-        "is_world_process_zero",
-        "is_world_master",
-        "is_root",
-        "is_coordinator",
-        "is_first_rank",
-        "rank_zero",
-        "is_leader",
-        "is_writer",
-        "ismaster",
-        "is_logger",
-    ]
-)
-_LOCAL_MAIN = frozenset(
-    ["is_local_main_process", "is_local_zero", "is_local_process_zero", "is_local_master", "local_master"]
-)
-_ONE_PROCESS = frozenset(
-    ["distributed", "is_distributed", "use_ddp", "ddp", "is_ddp", "multi_gpu", "use_distributed", "is_parallel"]
-)
-_ONLY_ZERO = frozenset(
-    ["rank_zero_only", "rank_zero", "on_main_process", "main_process_only", "master_only", "only_on_main"]
-)
-_GUARDS = ("rank_zero", "rank0", "main_process", "master_only", "master_process")
-"""Parts of names of decorators and context managers that let one rank through."""
 
 
 class RankTests:
@@ -149,9 +101,9 @@ class RankTests:
 
     def _kind_of(self, value: Value) -> RankKind:
         match value:
-            case Object(name=name) if name in _GLOBAL_CALLS:
+            case Object(name=name) if name in names.GLOBAL_CALLS:
                 return RankKind.GLOBAL
-            case Object(name=name) if name in _LOCAL_CALLS:
+            case Object(name=name) if name in names.LOCAL_CALLS:
                 return RankKind.LOCAL
             case Object(name="os.environ.get" | "os.getenv"):
                 keys = self._program.argument_values(value, "key", 0)
@@ -219,6 +171,8 @@ class RankTests:
                 return self._compare(node, context)
             case ast.NamedExpr():
                 return self.test(node.value, context)
+            case ast.IfExp():
+                return self._chosen(node, context)
             case ast.Call():
                 return self._call(node, context)
             case ast.Name() | ast.Attribute():
@@ -240,6 +194,15 @@ class RankTests:
         if set(told) <= {Ranks.ZERO, Ranks.LOCAL_ZERO}:
             return Ranks.LOCAL_ZERO
         return told[0] if len(set(told)) == 1 else Ranks.SOME
+
+    def _chosen(self, node: ast.IfExp, context: Context | None) -> Ranks:
+        """`local_rank == 0 if local else rank == 0`."""
+        flags = self._program.values(node.test, context)
+        known = {bool(each.value) for each in flags if isinstance(each, Literal)}
+        if len(known) == 1 and all(isinstance(each, Literal) for each in flags):
+            return self.test(node.body if known == {True} else node.orelse, context)
+        body, orelse = self.test(node.body, context), self.test(node.orelse, context)
+        return body if body is orelse else Ranks.ALL
 
     def _compare(self, node: ast.Compare, context: Context | None) -> Ranks:
         left, right, op = node.left, node.comparators[0], node.ops[0]
@@ -457,33 +420,33 @@ def _only_ranks(tests: RankTests, node: ast.BoolOp, context: Context | None) -> 
 def _says_one_process(node: ast.expr) -> bool:
     """`args.distributed`, `world_size > 1`, `dist.is_initialized()`: tests of the job, equal on all ranks."""
     text = ast.unparse(node)
-    return any(part in text for part in ("world_size", "is_initialized", "is_available", *_ONE_PROCESS))
+    return any(part in text for part in ("world_size", "is_initialized", "is_available", *names.ONE_PROCESS))
 
 
 def _lets_one_through(node: ast.expr) -> bool:
     name = last_name(node.func if isinstance(node, ast.Call) else node).lower()
-    return name in _ONLY_ZERO or (any(part in name for part in _GUARDS) and "first" not in name)
+    return name in names.ONLY_ZERO or (any(part in name for part in names.GUARDS) and "first" not in name)
 
 
 def _variable(name: object) -> RankKind:
-    if name in _GLOBAL_VARIABLES:
+    if name in names.GLOBAL_VARIABLES:
         return RankKind.GLOBAL
-    if name in _LOCAL_VARIABLES:
+    if name in names.LOCAL_VARIABLES:
         return RankKind.LOCAL
-    return RankKind.NODE if name in _NODE_VARIABLES else RankKind.NONE
+    return RankKind.NODE if name in names.NODE_VARIABLES else RankKind.NONE
 
 
 def _kind_by_name(name: str) -> RankKind:
     name = name.lower().lstrip("_")
-    if name in _GLOBAL_NAMES:
+    if name in names.GLOBAL_NAMES:
         return RankKind.GLOBAL
-    if name in _LOCAL_NAMES:
+    if name in names.LOCAL_NAMES:
         return RankKind.LOCAL
-    return RankKind.NODE if name in _NODE_NAMES else RankKind.NONE
+    return RankKind.NODE if name in names.NODE_NAMES else RankKind.NONE
 
 
 def _main_by_name(name: str) -> Ranks:
     name = name.lower().lstrip("_")
-    if name in _MAIN:
+    if name in names.MAIN:
         return Ranks.ZERO
-    return Ranks.LOCAL_ZERO if name in _LOCAL_MAIN else Ranks.ALL
+    return Ranks.LOCAL_ZERO if name in names.LOCAL_MAIN else Ranks.ALL

@@ -183,6 +183,23 @@ class CollectiveOnSomeRanks(Rule):
             if place.first:
                 dist.barrier()  # here
         """,
+        "a helper for the first rank of the job or of a node": """
+            def is_master(args, local=False):
+                return args.local_rank == 0 if local else args.rank == 0
+
+            def evaluate(args, model):
+                if not is_master(args):
+                    return
+                total = model.module(torch.randn(4, 2)).sum().detach()
+                dist.all_reduce(total)  # here
+                print(total)
+
+            args = argparse.ArgumentParser().parse_args()
+            args.rank, args.local_rank = int(os.environ["RANK"]), int(os.environ["LOCAL_RANK"])
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            evaluate(args, model)
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
