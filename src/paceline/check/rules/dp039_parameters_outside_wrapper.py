@@ -99,6 +99,17 @@ class ParametersOutsideWrapper(Rule):
             optimizer = torch.optim.SGD([p for each in networks for p in each.parameters()], lr=0.1)
         """
         + _LOOP,
+        "a model of another package that is wrapped already": """
+            from networks import Generator, ParallelCritic
+
+            dist.init_process_group("gloo")
+            generator, critic = DDP(Generator()), ParallelCritic()
+            optimizers = torch.optim.Adam(generator.parameters()), torch.optim.Adam(critic.parameters())
+            for step in range(3):
+                critic(generator(torch.randn(4, 2))).mean().backward()
+                for optimizer in optimizers:
+                    optimizer.step()
+        """,
     }
     invalid = {
         "a criterion with weights": _LOSS
@@ -156,6 +167,30 @@ class ParametersOutsideWrapper(Rule):
                 for_generator.step()
                 for_critic.step()
         """,
+        "added to the optimizer later": """
+            dist.init_process_group("gloo")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            scale = nn.Linear(1, 1)  # here
+            optimizer.add_param_group({"params": scale.parameters()})
+            for x, y in loader:
+                F.mse_loss(scale(model(x)), y).backward()
+                optimizer.step()
+        """,
+        "the second network of another package": """
+            from networks import Critic, Generator
+
+            dist.init_process_group("gloo")
+            generator, critic = Generator(), Critic()  # here
+            optimizers = torch.optim.Adam(generator.parameters()), torch.optim.Adam(critic.parameters())
+            generator = DDP(generator)
+            for step in range(3):
+                critic(generator(torch.randn(4, 2))).mean().backward()
+                for optimizer in optimizers:
+                    optimizer.step()
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
@@ -163,7 +198,7 @@ class ParametersOutsideWrapper(Rule):
             return
         wrapped = wrapped_structure(script)
         reported: set[ast.AST] = set()
-        for site in optimizers(script):
+        for site in (*optimizers(script), *script.method_calls("add_param_group")):
             if script.where(site.node) is not Ranks.ALL:
                 continue
             if not any(in_one_run(script, site.node, each.site.node) for each in script.wrappers):
@@ -183,7 +218,8 @@ class ParametersOutsideWrapper(Rule):
         assert isinstance(value, Object | Instance)
         parts = structure(script, [value])
         outside = parts.parameters() - wrapped.made
-        if value.call is None or not outside or _communicates(script, parts):
+        unread = isinstance(value, Object) and _is_model_of_other_package(value)
+        if value.call is None or not (outside or unread) or _communicates(script, parts):
             return None
         line = optimizer.lineno
         if parts.made & wrapped.made:
@@ -200,6 +236,7 @@ class ParametersOutsideWrapper(Rule):
             f"the optimizer of line {line} trains the parameters of {ast.unparse(value.call.func)}(...), which no "
             "wrapper holds: their gradients are not averaged over the ranks",
             "wrap it in DDP too, or make it a part of the wrapped model",
+            severity="warning" if unread else None,
         )
 
 
@@ -215,6 +252,14 @@ def _held(script: Script, values: Values, wrapped: Structure) -> bool:
         if isinstance(value, Instance) and value.call is None and value.cls in classes | wrapped.classes:
             return True
     return False
+
+
+def _is_model_of_other_package(value: Object) -> bool:
+    """Whether parameters come from an object whose class is not shown, by its name no wrapper."""
+    name = value.name.rpartition(".")[2]
+    if value.name.startswith(("torch.", "builtins.", "?")) or not name[:1].isupper():
+        return False
+    return not any(part in name.lower() for part in ("parallel", "ddp", "distributed", "fsdp", "shard", "wrap"))
 
 
 def _communicates(script: Script, parts: Structure) -> bool:
