@@ -13,6 +13,10 @@ Repair:
     Call the wrapper: `ddp(x)`. A method other than `forward` is reached through an argument of `forward`, for example
     `ddp(batch, mode="loss")`.
 
+Fix safety:
+    Only `ddp.module(...)` becomes `ddp(...)`, where `ddp` certainly is the wrapper. It is safe: the wrapper runs the
+    same forward, and averages the gradients.
+
 Known problems:
     A script that averages gradients by hand is left out. Losses that another package computes are not followed.
 
@@ -26,9 +30,10 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.analyses.bypassed_wrappers import bypasses
-from paceline.check.analyses.framework_names import HF_TRAINER
+from paceline.check.analyses.framework_names import DDP, HF_TRAINER
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_origins import calls_behind
+from paceline.check.edits import Edit, replace
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.module_index import Function, dotted, last_name
 
@@ -60,6 +65,7 @@ class ForwardBypassesWrapper(Rule):
     code, name, topic = "DP035", "forward-bypasses-wrapper", "wrapping"
     faults = ("F37",)
     severity = "error"
+    fixes = True
     valid = {
         "the wrapper is called": _NET
         + """
@@ -113,6 +119,14 @@ class ForwardBypassesWrapper(Rule):
         """,
     }
     invalid = {
+        "the inner model": _NET
+        + """
+            model = DDP(Net())
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in loader:
+                F.mse_loss(model.module(x), y).backward()  # here
+                optimizer.step()
+        """,
         "a method of the inner model": _NET
         + """
             model = DDP(Net())
@@ -181,19 +195,33 @@ class ForwardBypassesWrapper(Rule):
         for found in bypasses(script):
             if found.kind == "module" and found.node.lineno not in lines:
                 lines.add(found.node.lineno)
-                yield _violation(found.node, ast.unparse(found.base))
+                yield _violation(found.node, ast.unparse(found.base), _repair(script, found.node))
         for function in _methods_of_trainers(script):
             yield from _check_method(script, function)
 
 
-def _violation(node: ast.Call, base: str) -> Violation:
+def _violation(node: ast.Call, base: str, edits: tuple[Edit, ...] = ()) -> Violation:
     text = ast.unparse(node.func)
     return Violation(
         node,
         f"the loss comes from {text}(...), a forward that bypasses DDP: its gradients are not averaged over ranks",
         "call the wrapped model itself; reach other methods through an argument of forward",
+        edits=edits,
         evidence={"model": base},
     )
+
+
+def _repair(script: Script, call: ast.Call) -> tuple[Edit, ...]:
+    """`ddp(...)` in the place of `ddp.module(...)`."""
+    match call.func:
+        case ast.Attribute(attr="module", value=ast.Name() as wrapper) if _is_wrapper(script, wrapper):
+            return (replace(call.func, wrapper.id),)
+    return ()
+
+
+def _is_wrapper(script: Script, node: ast.expr) -> bool:
+    values = script.values(node)
+    return bool(values) and len(script.program.objects(node, DDP)) == len(values)
 
 
 def _methods_of_trainers(script: Script) -> Iterator[Function]:

@@ -11,6 +11,10 @@ Why is this bad:
 Repair:
     Use one name: `net = DDP(net)`.
 
+Fix safety:
+    Only where `ddp = DDP(net)` is a statement of the same function's body, before the loop, and neither name is bound
+    again: then `net(x)` becomes `ddp(x)`. It is safe: the wrapper runs the same forward, and averages the gradients.
+
 Known problems:
     A loop that trains before the model is wrapped is left out, as far as the order can be read.
 
@@ -25,6 +29,7 @@ from collections.abc import Iterator
 
 from paceline.check.analyses.bypassed_wrappers import bypasses
 from paceline.check.analyses.script import Script
+from paceline.check.edits import Edit, replace
 from paceline.check.rule import Rule, Violation
 
 
@@ -34,6 +39,7 @@ class OriginalVariableUsed(Rule):
     code, name, topic = "DP036", "original-variable-used", "wrapping"
     faults = ("F38", "F37")
     severity = "error"
+    fixes = True
     valid = {
         "the original variable evaluates and saves": """
             dist.init_process_group("gloo")
@@ -158,4 +164,29 @@ class OriginalVariableUsed(Rule):
                 found.node,
                 f"the loss comes from {base}, the model as it was before wrapping, so its gradients are not averaged",
                 "train through the object that DDP(...) returns; give it the name of the model",
+                edits=_repair(script, found.node),
             )
+
+
+def _repair(script: Script, call: ast.Call) -> tuple[Edit, ...]:
+    """The name of the wrapper in the place of the model's."""
+    function = script.function_of(call)
+    if not isinstance(call.func, ast.Name):
+        return ()
+    names = [each for each in ast.walk(function.node) if isinstance(each, ast.Name)]
+    stored = [each for each in names if not isinstance(each.ctx, ast.Load)]
+    for wrapper in script.wrappers:
+        match function.module.parents.get(wrapper.site.node):
+            case ast.Assign(targets=[ast.Name() as target]) as statement:
+                pass
+            case _:
+                continue
+        if wrapper.site.function is not function or statement.lineno >= call.lineno:
+            continue
+        model = wrapper.site.node.args[0] if wrapper.site.node.args else None
+        again = [each for each in stored if each.id == call.func.id and each.lineno >= statement.lineno]
+        once = sum(each.id == target.id for each in stored) == 1
+        of_model = isinstance(model, ast.Name) and model.id == call.func.id
+        if of_model and once and not again and function.module.parents.get(statement) is function.node:
+            return (replace(call.func, target.id),)
+    return ()
