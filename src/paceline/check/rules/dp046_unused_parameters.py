@@ -12,6 +12,10 @@ Why is this bad:
 Repair:
     Remove layers that are not used, or pass `find_unused_parameters=True`; remove the argument where it is not needed.
 
+Fix safety:
+    Only `find_unused_parameters=True` is removed, where the call has it and every layer is used. It is safe: no
+    gradient changes.
+
 Known problems:
     Layers that are reached by other ways than their names are not judged.
 
@@ -27,6 +31,7 @@ from collections.abc import Iterator
 from paceline.check.analyses.model_structure import structure
 from paceline.check.analyses.script import Script, Wrapper
 from paceline.check.analyses.skipped_layers import all_used, skipped, unused
+from paceline.check.edits import Edit, remove_keyword
 from paceline.check.rule import Rule, Violation
 
 _NET = """
@@ -64,6 +69,7 @@ class UnusedParameters(Rule):
     code, name, topic = "DP046", "unused-parameters", "wrapping"
     faults = ("F48", "F50", "F49")
     severity = "warning"
+    fixes = True
     valid = {
         "every layer is used": _NET
         + """
@@ -136,6 +142,7 @@ class UnusedParameters(Rule):
                     "remove find_unused_parameters=True",
                     severity="info",
                     faults=("F50",),
+                    edits=_repair(call),
                 )
             return
         if not script.argument(call, "static_graph").absent:
@@ -157,3 +164,10 @@ class UnusedParameters(Rule):
                 faults=("F48", "F49"),
             )
             return
+
+
+def _repair(call: ast.Call) -> tuple[Edit, ...]:
+    if not any(each.arg == "find_unused_parameters" and isinstance(each.value, ast.Constant) for each in call.keywords):
+        return ()
+    edit = remove_keyword(call, "find_unused_parameters")
+    return (edit,) if edit is not None else ()

@@ -10,6 +10,10 @@ Why is this bad:
 Repair:
     `model = torch.compile(DDP(model))`: the compiler splits the graph at DDP's buckets, and communication overlaps.
 
+Fix safety:
+    Only `DDP(torch.compile(model))` in one expression, in a script that saves no state and tests no types: the keys of
+    a state dict and the type of the model change.
+
 Known problems:
     Results are the same; only speed and the names in checkpoints differ. `model.compile()` adds no prefix.
 
@@ -24,7 +28,9 @@ from collections.abc import Iterator
 
 from paceline.check.analyses.call_order import runs_again_after
 from paceline.check.analyses.script import Script
+from paceline.check.edits import Edit, replace
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.program import CallSite
 from paceline.syntax.values import Object
 
 
@@ -34,6 +40,7 @@ class CompileBeforeWrap(Rule):
     code, name, topic = "DP048", "compile-before-wrap", "wrapping"
     faults = ("F53",)
     severity = "info"
+    fixes = True
     valid = {
         "compiled after wrapping": """
             dist.init_process_group("gloo")
@@ -79,8 +86,27 @@ class CompileBeforeWrap(Rule):
                     f"the model is compiled in line {compiled[0].call.lineno} before DDP wraps it, so gradients are "
                     "not reduced while the backward pass runs",
                     "compile the wrapper: torch.compile(DDP(model))",
+                    edits=_repair(script, wrapper.site),
                 )
 
 
 def _within(outer: ast.Call, node: ast.Call) -> bool:
     return any(at is node for at in ast.walk(outer))
+
+
+def _repair(script: Script, site: CallSite) -> tuple[Edit, ...]:
+    """`torch.compile(DDP(model, ...), ...)` in the place of `DDP(torch.compile(model, ...), ...)`."""
+    call, text = site.node, site.module.source.text
+    inner = call.args[0] if call.args else None
+    texts = [module.source.text for module in script.program.imports.modules]
+    if any(word in each for each in texts for word in ("state_dict", "torch.save", "isinstance", "_orig_mod")):
+        return ()
+    if not isinstance(inner, ast.Call) or script.program.callee_names(inner) != ["torch.compile"]:
+        return ()
+    model = ast.get_source_segment(text, inner.args[0]) if len(inner.args) == 1 else None
+    if model is None or isinstance(inner.args[0], ast.Starred):
+        return ()
+    options = [ast.get_source_segment(text, each) for each in inner.keywords]
+    start, end = (call.lineno, call.col_offset), (call.end_lineno or 0, call.end_col_offset or 0)
+    rest = "".join(f", {each}" for each in options)
+    return Edit(start, start, f"{ast.unparse(inner.func)}("), replace(inner, model), Edit(end, end, f"{rest})")
