@@ -14,6 +14,10 @@ Repair:
     Pass `generator=torch.Generator().manual_seed(seed)`, or `random_state=seed`, with one seed for all ranks; or draw
     on rank 0 and broadcast.
 
+Fix safety:
+    Only a `random_split` without a generator gets one with seed 0. It is safe: the order of an unseeded split means
+    nothing, and the file imports torch.
+
 Known problems:
     Where a script seeds the generator alike on all ranks at one place and differently at another, nothing is reported.
 
@@ -26,6 +30,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.imported_names import reach
 from paceline.check.analyses.random_streams import (
     Equality,
     differs_by_chance,
@@ -40,6 +45,7 @@ from paceline.check.analyses.rank_shares import instantiations, is_run, may_depe
 from paceline.check.analyses.rank_tests import RankKind, Ranks
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.script_data_sets import is_data_set
+from paceline.check.edits import Edit, add_keyword
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
@@ -66,6 +72,7 @@ class SplitDiffers(Rule):
     code, name, topic = "DP011", "split-differs", "data"
     faults = ("F65",)
     severity = "error"
+    fixes = True
     valid = {
         "a generator of its own": """
             dist.init_process_group("gloo")
@@ -153,7 +160,8 @@ class SplitDiffers(Rule):
         for name, (library, keyword) in _SPLITS.items():
             for site in script.calls(name):
                 if _is_judged(script, site) and (why := _split_differs(script, site, library, keyword)):
-                    yield _violation(site.node, f"{name.rpartition('.')[2]} draws", why)
+                    edits = _repair(script, site) if keyword == "generator" and why == _UNSEEDED else ()
+                    yield _violation(site.node, f"{name.rpartition('.')[2]} draws", why, edits)
         for name, library in _DRAWS.items():
             for site in script.calls(name):
                 if not has_generator(script, site.node) and never_equal(script, library):
@@ -187,13 +195,27 @@ class SplitDiffers(Rule):
             yield _violation(site.node, f"{last_name(site.node.func)} draws", why)
 
 
-def _violation(node: ast.Call, what: str, why: str) -> Violation:
+def _violation(node: ast.Call, what: str, why: str, edits: tuple[Edit, ...] = ()) -> Violation:
     return Violation(
         node,
         f"{what} from a generator that {why}, so ranks split or permute the data differently",
         "draw with one seed on all ranks: generator=torch.Generator().manual_seed(seed), or random_state=seed",
         severity="warning" if why == _UNSEEDED else None,
+        edits=edits,
     )
+
+
+def _repair(script: Script, site: CallSite) -> tuple[Edit, ...]:
+    """A generator with a seed, unless generators are on another device by default."""
+    torch = reach(site.module, "torch")
+    given = [
+        *(isinstance(each, ast.Starred) for each in site.node.args),
+        *(not each.arg for each in site.node.keywords),
+    ]
+    texts = [module.source.text for module in script.program.imports.modules]
+    if not torch or any(given) or any("set_default_" in text for text in texts):
+        return ()
+    return (add_keyword(site.node, f"generator={torch}.Generator().manual_seed(0)", site.module.source.text),)
 
 
 def _split_differs(script: Script, site: CallSite, library: str, keyword: str) -> str:

@@ -11,6 +11,10 @@ Why is this bad:
 Repair:
     `if dist.get_rank() == 0:` around the output, `tqdm(loader, disable=rank != 0)`.
 
+Fix safety:
+    Only bars of tqdm get `disable=dist.get_rank() != 0`, where the process group certainly has been started before and
+    the file imports torch.distributed. It is safe: the loop runs as before.
+
 Known problems:
     Loggers are left out, since their configuration may silence ranks.
 
@@ -23,10 +27,13 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.call_order import runs_again_after
+from paceline.check.analyses.imported_names import reach
 from paceline.check.analyses.process_paths import Path
 from paceline.check.analyses.rank_tests import RankKind
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import several_processes
+from paceline.check.edits import Edit, add_keyword
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Object
@@ -41,6 +48,7 @@ class RepeatedOutput(Rule):
     code, name, topic = "DP086", "repeated-output", "files"
     faults = ("F102",)
     severity = "info"
+    fixes = True
     valid = {
         "rank 0 prints": """
             dist.init_process_group("gloo")
@@ -159,6 +167,7 @@ class RepeatedOutput(Rule):
                     f"every rank {'shows a progress bar' if bar else 'prints this line'}, so the output appears once"
                     " for each rank",
                     "pass disable=rank != 0 to the progress bar" if bar else "print on rank 0 only",
+                    edits=_repair(script, site) if bar else (),
                 )
                 return
 
@@ -210,3 +219,14 @@ def _tells_ranks_apart(script: Script, site: CallSite) -> bool:
         for node in ast.walk(argument)
         if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
     )
+
+
+def _repair(script: Script, site: CallSite) -> tuple[Edit, ...]:
+    package = reach(site.module, "torch.distributed")
+    started = any(
+        script.paths.everywhere(each.node) is not None and runs_again_after(script, site.node, each.node)
+        for each in script.calls("torch.distributed.init_process_group")
+    )
+    if not package or not started or not site.name.startswith("tqdm.") or len(site.node.args) > 2:
+        return ()
+    return (add_keyword(site.node, f"disable={package}.get_rank() != 0", site.module.source.text),)
