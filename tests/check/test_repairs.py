@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import ast
 import json
+import textwrap
 from pathlib import Path
 
 import pytest
 
+from paceline.check.catalog import RULES
 from paceline.check.edits import Edit, add_keyword, apply
 from paceline.check.rule import PRELUDE
 from paceline.cli.main import call
+from tests.check.rule_cases import violations
 
 BROKEN = (
     PRELUDE
@@ -106,3 +109,34 @@ def test_edits_are_placed_by_the_lines_that_python_counts():
 
     assert apply(source, [add_keyword(call_node, "k=3", source)]).endswith("f(é, 2, k=3)\n")
     assert apply("a\rb\r\nc", [Edit((3, 0), (3, 1), "d")]) == "a\rb\r\nd"
+
+
+@pytest.mark.parametrize(
+    ("code", "name", "before", "after"),
+    [
+        ("DP035", "the inner model", "F.mse_loss(model.module(x), y)", "F.mse_loss(model(x), y)"),
+        ("DP036", "two names", "F.mse_loss(net(x), y)", "F.mse_loss(ddp(x), y)"),
+        ("DP048", "in one expression", "DDP(torch.compile(nn.Linear(2, 1)))", "torch.compile(DDP(nn.Linear(2, 1)))"),
+        (
+            "DP011",
+            "the global generator",
+            "random_split(Numbers(), [800, 200])",
+            "random_split(Numbers(), [800, 200], generator=torch.Generator().manual_seed(0))",
+        ),
+        (
+            "DP086",
+            "a progress bar",
+            "sampler=DistributedSampler(Numbers()))):",
+            "sampler=DistributedSampler(Numbers())), disable=dist.get_rank() != 0):",
+        ),
+    ],
+)
+def test_a_repair_changes_the_call_and_nothing_else(code: str, name: str, before: str, after: str):
+    """The rest of the script keeps its text."""
+    rule = next(each for each in RULES if each.code == code)
+    source = PRELUDE + textwrap.dedent(rule.invalid[name])
+
+    fixed = apply(source, [edit for each in violations(rule, rule.invalid[name]) for edit in each.edits])
+
+    assert source.count(before) == 1
+    assert fixed == source.replace(before, after)
