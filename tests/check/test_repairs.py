@@ -116,6 +116,7 @@ def test_edits_are_placed_by_the_lines_that_python_counts():
     [
         ("DP035", "the inner model", "F.mse_loss(model.module(x), y)", "F.mse_loss(model(x), y)"),
         ("DP036", "two names", "F.mse_loss(net(x), y)", "F.mse_loss(ddp(x), y)"),
+        ("DP079", "not strict", "torch.save(model.state_dict(),", "torch.save(model.module.state_dict(),"),
         ("DP048", "in one expression", "DDP(torch.compile(nn.Linear(2, 1)))", "torch.compile(DDP(nn.Linear(2, 1)))"),
         (
             "DP011",

@@ -10,6 +10,10 @@ Why is this bad:
 Repair:
     Save `model.module.state_dict()`.
 
+Fix safety:
+    Only where the script fails to load the one file that it saves: the save takes `model.module.state_dict()`. It is
+    safe: no load of the script takes the keys of the wrapper.
+
 Known problems:
     A script that handles the prefix in any way is left alone. Files that other scripts read are not seen.
 
@@ -28,6 +32,7 @@ from paceline.check.analyses.framework_names import DDP
 from paceline.check.analyses.same_file import written_out
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import given
+from paceline.check.edits import Edit, replace
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Context, Instance, Located, Object
@@ -41,6 +46,7 @@ class WrapperKeys(Rule):
     code, name, topic = "DP079", "wrapper-keys", "files"
     faults = ("F96",)
     severity = "error"
+    fixes = True
     valid = {
         "the state dict of the inner model": """
             dist.init_process_group("gloo")
@@ -166,8 +172,25 @@ def _loads_into_bare(script: Script, files: dict[str, _Saved]) -> Iterator[Viola
                 f"the file holds the state dict of the DDP wrapper (line {saved.node.lineno}), whose keys start with"
                 " `module.`; " + ("with strict=False nothing is loaded" if loose else "the load fails"),
                 "save model.module.state_dict()",
+                edits=_repair(script, site.node, saved.node) if len(files) == 1 else (),
             )
             break
+
+
+def _repair(script: Script, load: ast.Call, save: ast.Call) -> tuple[Edit, ...]:
+    """The state dict of the inner model, if the save itself takes that of a wrapper."""
+    if script.function_of(load).module is not script.function_of(save).module or _loads_into_wrapper(script):
+        return ()
+    if len({each.node for _, each in _saved(script)}) != 1:
+        return ()
+    states = [each for each in ast.walk(save) if _is_state_dict(each)]
+    models = [each.func.value for each in states if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
+    wrapped = [each for each in models if script.is_wrapped(each)]
+    if len(wrapped) != 1 or not isinstance(wrapped[0], ast.Name):
+        return ()
+    if len(script.program.objects(wrapped[0], DDP)) != len(script.values(wrapped[0])):
+        return ()
+    return (replace(wrapped[0], f"{wrapped[0].id}.module"),)
 
 
 def _handles(text: str) -> bool:
