@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 
 from paceline.check.analyses.process_paths import runs_before
 from paceline.check.analyses.rank_tests import Ranks
+from paceline.check.analyses.script import Script
+from paceline.syntax.program import Program
+from paceline.syntax.source_files import Source, parse
 from tests.check.rule_cases import script_of
 
 EVERYWHERE = {
@@ -191,3 +195,30 @@ def test_arguments_run_before_the_call_that_they_are_for():
 
     assert runs_before(first, second)
     assert not runs_before(second, first)
+
+
+def test_the_main_block_of_an_imported_file_leads_nowhere(tmp_path: Path):
+    """A tool that the script imports for one of its functions is not started as well."""
+    (tmp_path / "convert.py").write_text(
+        textwrap.dedent("""
+            def convert(model, save=False):
+                if save:
+                    target()
+                return model
+
+            def main():
+                convert(None, save=True)
+
+            if __name__ == "__main__":
+                main()
+        """)
+    )
+    path = tmp_path / "train.py"
+    source = parse(path, b"import torch.distributed as dist\nfrom convert import convert\nconvert(None)\n")
+    assert isinstance(source, Source)
+    script = Script(Program(source))
+    (call,) = (
+        call for each in script.program.functions for call in each.calls if getattr(call.func, "id", "") == "target"
+    )
+
+    assert script.paths.to(call) == []

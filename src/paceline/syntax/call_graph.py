@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from paceline.syntax.class_members import ClassMembers
+from paceline.syntax.conditions import asks_for_main
 from paceline.syntax.evaluates import Evaluates
 from paceline.syntax.module_index import Function, Module, last_name
 from paceline.syntax.name_bindings import NameBindings
@@ -54,6 +55,8 @@ class CallGraph:
         before, self._lowest = self._lowest, position
         found = []
         for call in self._candidates(function):
+            if self._runs_elsewhere(call):
+                continue
             callees = self._evaluator.values(call.func)
             if any(self._reaches(callee, function) for callee in callees) or self._starts(call, function):
                 found.append((self._names.home(call), call))
@@ -99,6 +102,13 @@ class CallGraph:
         for alias in self._aliases(function):
             for module in self._names.modules:
                 yield from module.calls_by_name.get(alias, ())
+
+    def _runs_elsewhere(self, call: ast.Call) -> bool:
+        """Whether a call runs only where its file, which the script imports, is the script itself."""
+        home = self._names.home(call)
+        if home.parent is not None or not home.module.name:
+            return False
+        return any(isinstance(at, ast.If) and asks_for_main(at.test) for at in home.module.ancestors(call))
 
     def _calls_of_variables(self, function: Function) -> Iterator[ast.Call]:
         """Calls of what may be an object: `stopper(loss)`, `self.stopper(loss)`.

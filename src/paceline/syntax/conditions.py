@@ -89,6 +89,11 @@ def _leaves(block: Sequence[ast.stmt]) -> bool:
     return isinstance(last, ast.If) and _leaves(last.body) and _leaves(last.orelse)
 
 
+def asks_for_main(test: ast.expr) -> bool:
+    """`__name__ == "__main__"`."""
+    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
+
+
 def alternatives(function: Function) -> list[tuple[ast.expr, list[Condition]]]:
     """What a function can return, each with the conditions under which it does."""
     return [

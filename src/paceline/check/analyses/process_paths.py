@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from paceline.check.analyses import framework_names as names
 from paceline.check.analyses.expression_origins import Origins
 from paceline.check.analyses.rank_tests import Ranks, RankTests
-from paceline.syntax.conditions import conditions
+from paceline.syntax.conditions import asks_for_main, conditions
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import Program
 from paceline.syntax.values import Context, FunctionValue, Literal
@@ -237,11 +237,6 @@ class ProcessPaths:
         if last_name(call.func) in ("barrier", "synchronize", "wait_for_everyone", "monitored_barrier"):
             return True
         return any(name in names.COLLECTIVES for name in self._program.callee_names(call))
-
-
-def asks_for_main(test: ast.expr) -> bool:
-    """`__name__ == "__main__"`."""
-    return isinstance(test, ast.Compare) and isinstance(test.left, ast.Name) and test.left.id == "__name__"
 
 
 def of_several_processes(test: ast.expr) -> bool | None:

@@ -24,11 +24,10 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.analyses.framework_names import DATA_LOADERS
-from paceline.check.analyses.process_paths import asks_for_main
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import Effect, Naming, display, given, naming, writes
 from paceline.check.rule import Rule, Violation
-from paceline.syntax.conditions import conditions
+from paceline.syntax.conditions import asks_for_main, conditions
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import FunctionValue, Literal
 
