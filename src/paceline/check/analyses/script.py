@@ -146,7 +146,10 @@ class Script:
     @cached_property
     def distributed(self) -> bool:
         """Whether it is written for several processes."""
-        return self.starts_group or bool(self.engines) or any(True for _ in self.calls(*names.DISTRIBUTED_SAMPLERS))
+        if self.starts_group or self.engines:
+            return True
+        samplers = self.calls(*names.DISTRIBUTED_SAMPLERS)
+        return any(self.literals(each.node, "num_replicas", 1) != {1} for each in samplers)
 
     @cached_property
     def plain(self) -> bool:

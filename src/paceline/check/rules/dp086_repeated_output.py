@@ -94,6 +94,16 @@ class RepeatedOutput(Rule):
                 optimizer.step()
                 print(loss.item())
         """,
+        "a sampler for one process": """
+            data = Numbers()
+            model = nn.Linear(2, 1)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in DataLoader(data, sampler=DistributedSampler(data, num_replicas=1, rank=0)):
+                loss = F.mse_loss(model(x), y)
+                loss.backward()
+                optimizer.step()
+                print(loss.item())
+        """,
     }
     invalid = {
         "in the loop over epochs": """
