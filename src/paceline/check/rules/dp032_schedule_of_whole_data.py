@@ -86,6 +86,26 @@ class ScheduleOfWholeData(Rule):
 
             main(argparse.ArgumentParser().parse_args())
         """,
+        "a class that steps a schedule of single devices": """
+            class Stretched:
+                def __init__(self, scheduler):
+                    self.scheduler = scheduler
+
+                def step(self):
+                    for _ in range(dist.get_world_size()):
+                        self.scheduler.step()
+
+            dist.init_process_group("gloo")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            scheduler = Stretched(torch.optim.lr_scheduler.StepLR(optimizer, 1000))
+            for x, y in loader:
+                F.mse_loss(model(x), y).backward()
+                optimizer.step()
+                scheduler.step()
+        """,
     }
     invalid = {
         "the length of the data set": """
@@ -251,7 +271,8 @@ def _is_scheduler_step(script: Script, call: ast.Call) -> bool:
 
 def _stepped_per_rank(script: Script) -> Iterator[Violation]:
     for site in script.method_calls("step"):
-        if not _is_scheduler_step(script, site.node):
+        wrapped = site.function.cls is not None and site.function.name == "step"  # by a scheduler of the script's own
+        if wrapped or not _is_scheduler_step(script, site.node):
             continue
         for at in site.module.ancestors(site.node):
             if at is site.function.node:
