@@ -28,6 +28,7 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.analyses.cuda_devices import indices
+from paceline.check.analyses.framework_names import SCHEDULERS
 from paceline.check.analyses.process_paths import Path
 from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.same_file import written_out
@@ -36,6 +37,7 @@ from paceline.check.analyses.written_files import given
 from paceline.check.edits import add_keyword, replace
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.program import CallSite
+from paceline.syntax.values import Object
 
 _CHECKPOINT = (
     "model",
@@ -80,6 +82,13 @@ class LoadWithoutMapLocation(Rule):
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
             data = Tensors("train_images.bin")
         """,
+        "the numbers of a schedule": """
+            dist.init_process_group("nccl")
+            model = DDP(nn.Linear(2, 1).cuda())
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 10)
+            scheduler.load_state_dict(torch.load("schedule.pt"))
+        """,
         "on rank 0, whose GPU it is": """
             dist.init_process_group("nccl")
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
@@ -119,7 +128,10 @@ class LoadWithoutMapLocation(Rule):
             path = next((each for each in script.paths.to(site.node) if each.ranks is Ranks.ALL and each.certain), None)
             if path is None or _saved_without_models(script, site, path):
                 continue
-            restored = _goes_to_load_state_dict(script, site)
+            owners = _restored(script, site)
+            if owners and all(_is_scheduler(script, each) for each in owners):
+                continue  # numbers, no tensors
+            restored = bool(owners)
             if absent and (restored or _is_named_checkpoint(script, site, path)):
                 yield Violation(
                     site.node,
@@ -156,13 +168,22 @@ def _is_mapped(script: Script, call: ast.Call) -> bool:
     )
 
 
-def _goes_to_load_state_dict(script: Script, site: CallSite) -> bool:
-    """Whether a model, an optimizer or the like takes its state from the file."""
+def _restored(script: Script, site: CallSite) -> list[ast.expr]:
+    """Models, optimizers and the like that take their state from the file."""
+    found = []
     for load in script.method_calls("load_state_dict"):
         state = given(load.node, "state_dict", 0)
         if state is not None and any(each.node is site.node for each in script.origins.of(state)):
-            return True
-    return False
+            assert isinstance(load.node.func, ast.Attribute)
+            found.append(load.node.func.value)
+    return found
+
+
+def _is_scheduler(script: Script, owner: ast.expr) -> bool:
+    return any(
+        isinstance(each, Object) and each.name.startswith((SCHEDULERS, "transformers.get_"))
+        for each in script.values(owner)
+    )
 
 
 def _is_named_checkpoint(script: Script, site: CallSite, path: Path) -> bool:
