@@ -116,7 +116,15 @@ def steps_in_training(script: Script, kind: str) -> bool:
         for owner in script.values(site.node.func.value):
             if isinstance(owner, Object):
                 if kind == "scheduler" and owner.name.startswith(SCHEDULERS):
+                    if _rests_in_optimizer(script, owner):
+                        continue
                     return script.argument(owner, "last_epoch").absent and not site.node.args
                 if kind == "gradient scaler" and "GradScaler" in owner.name:
                     return script.argument(owner, "enabled").absent
     return False
+
+
+def _rests_in_optimizer(script: Script, scheduler: Object) -> bool:
+    """Whether the learning rate, which the optimizer holds, is all that a schedule goes on from."""
+    name = scheduler.name.removeprefix(SCHEDULERS)
+    return name == "ExponentialLR" or (name == "StepLR" and script.literals(scheduler, "step_size", 1) == {1})

@@ -82,6 +82,17 @@ class IncompleteCheckpoint(Rule):
                 scheduler.step()
                 torch.save({"optimizer": optimizer.state_dict(), "epoch": epoch}, "last.pt")
         """,
+        "a schedule that goes on from the learning rate of the optimizer": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.Adam(model.parameters())
+            scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.7)
+            state = torch.load("last.pt", map_location="cpu")
+            optimizer.load_state_dict(state["optimizer"])
+            for epoch in range(state["epoch"], 3):
+                scheduler.step()
+                torch.save({"optimizer": optimizer.state_dict(), "epoch": epoch}, "last.pt")
+        """,
     }
     invalid = {
         "the scheduler": """
