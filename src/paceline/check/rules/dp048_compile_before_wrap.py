@@ -81,9 +81,12 @@ class CompileBeforeWrap(Rule):
                 and (runs_again_after(script, wrapper.site.node, each.call) or _within(wrapper.site.node, each.call))
             ]
             if compiled:
+                call = compiled[0].call
+                module = script.function_of(call).module
+                file = "" if module is wrapper.site.module else f" of {module.path.rpartition('/')[2]}"
                 yield Violation(
                     wrapper.site.node,
-                    f"the model is compiled in line {compiled[0].call.lineno} before DDP wraps it, so gradients are "
+                    f"the model is compiled in line {call.lineno}{file} before DDP wraps it, so gradients are "
                     "not reduced while the backward pass runs",
                     "compile the wrapper: torch.compile(DDP(model))",
                     edits=_repair(script, wrapper.site),

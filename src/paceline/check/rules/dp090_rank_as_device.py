@@ -22,7 +22,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from paceline.check.analyses.cuda_devices import device_uses, is_global_rank
+from paceline.check.analyses.rank_tests import RankKind
 from paceline.check.analyses.script import Script
+from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
 
 _NODES = ("nnodes", "num_nodes", "node_rank", "NODE_RANK", "SLURM_NNODES", "num_machines", "n_nodes")
@@ -53,6 +55,17 @@ class RankAsDevice(Rule):
             if __name__ == "__main__":
                 mp.spawn(worker, args=(2,), nprocs=2)
         """,
+        "the rank is the index that mp.spawn gives": """
+            def setup(rank, world):
+                dist.init_process_group("nccl", rank=rank, world_size=world)
+
+            def worker(rank, world):
+                setup(rank, world)
+                torch.cuda.set_device(dist.get_rank())
+
+            if __name__ == "__main__":
+                mp.spawn(worker, args=(2,), nprocs=2)
+        """,
     }
     invalid = {
         "set_device": """
@@ -74,7 +87,7 @@ class RankAsDevice(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        if not script.plain or not script.starts_group:
+        if not script.plain or not script.starts_group or _counts_within_node(script):
             return
         texts = [module.source.text for module in script.program.imports.modules]
         several_nodes = any(word in text for text in texts for word in _NODES)
@@ -90,3 +103,9 @@ class RankAsDevice(Rule):
                         severity=None if several_nodes else "info",
                     )
                     return
+
+
+def _counts_within_node(script: Script) -> bool:
+    """Whether the process group numbers its ranks by their index within the node, so that there is only one node."""
+    ranks = (given(site.node, "rank", 4) for site in script.calls("torch.distributed.init_process_group"))
+    return any(rank is not None and script.ranks.kind(rank) is RankKind.LOCAL for rank in ranks)

@@ -64,6 +64,16 @@ class LaunchDefaults(Rule):
             dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=0, world_size=1)
             model = DDP(nn.Linear(2, 1))
         """,
+        "a function for a single process": """
+            def run_single_process():
+                dist.init_process_group("gloo", init_method="tcp://127.0.0.1:29500", rank=0, world_size=1)
+                data = Numbers()
+                loader = DataLoader(data, sampler=DistributedSampler(data))
+                if dist.get_rank() == 0:
+                    print(len(loader))
+
+            run_single_process()
+        """,
     }
     invalid = {
         "variables of Slurm": """
@@ -113,7 +123,7 @@ class LaunchDefaults(Rule):
                     " trains alone, as rank 0",
                     "read the variable without a default, so that a wrong launch fails",
                 )
-            elif _is_alone(script, site) and _is_meant_for_several(script):
+            elif _is_alone(script, site) and _is_meant_for_several(script) and "single" not in site.function.name:
                 yield Violation(
                     site.node,
                     "each process makes a group of its own: rank 0 of 1; several processes all train alone",
