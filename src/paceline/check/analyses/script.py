@@ -148,8 +148,12 @@ class Script:
         """Whether it is written for several processes."""
         if self.starts_group or self.engines:
             return True
-        samplers = self.calls(*names.DISTRIBUTED_SAMPLERS)
-        return any(self.literals(each.node, "num_replicas", 1) != {1} for each in samplers)
+        root = self.program.root
+        named = any(word in root.source.text for word in ("rank", "distributed", "ddp"))
+        return any(
+            (named or each.module is root) and self.literals(each.node, "num_replicas", 1) != {1}
+            for each in self.calls(*names.DISTRIBUTED_SAMPLERS)
+        )
 
     @cached_property
     def plain(self) -> bool:
