@@ -38,6 +38,7 @@ class CallGraph:
         self._callers: dict[Function, list[tuple[Function, ast.Call]]] = {}
         self._active: dict[Function, tuple[int, int]] = {}
         self._lowest = 0
+        self._escapes: dict[Function, bool] = {}
         self._variable_calls: dict[Module, list[ast.Call]] = {}
 
     def call_sites(self, function: Function) -> list[tuple[Function, ast.Call]]:
@@ -205,6 +206,14 @@ class CallGraph:
         """Whether somebody may call the function whom reading does not show: it is passed on as a value."""
         if function.name == "<lambda>":
             return True
+        if function not in self._escapes:
+            found, complete = self._evaluator.completely(lambda: self._is_passed_on(function))
+            if not found and not complete:  # more that is known can only add to how it is used
+                return False
+            self._escapes[function] = found
+        return self._escapes[function]
+
+    def _is_passed_on(self, function: Function) -> bool:
         for module in self._names.modules:
             for node in module.loads_by_name.get(function.name, ()):
                 parent = module.parents.get(node)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from paceline.syntax.module_index import Function
@@ -35,3 +35,6 @@ class Evaluates(Protocol):
 
     def cut_short(self, depth: int) -> None:
         """Do not keep results of expressions deeper than this: they lack what is being computed."""
+
+    def completely(self, ask: Callable[[], bool]) -> tuple[bool, bool]:
+        """The answer to a question about values, and whether it lacks nothing that is being computed."""

@@ -48,7 +48,7 @@ MAX_VALUES = 24
 """Beyond that many, a set of values is cut, and `UNKNOWN` stands for the rest."""
 MAX_STEPS = 60
 """Expressions within expressions that an evaluation follows."""
-MAX_EVALUATIONS = 20_000
+MAX_EVALUATIONS = 5_000
 """Expressions that are evaluated for one question."""
 _NOT_CUT = MAX_STEPS + 1
 SAME_OBJECT = frozenset(
@@ -136,6 +136,17 @@ class Evaluator:
         """Do not keep results of expressions deeper than this: they lack what is being computed."""
         if self._active:
             self._cut = min(self._cut, depth)
+
+    def completely(self, ask: Callable[[], bool]) -> tuple[bool, bool]:
+        """The answer to a question about values, and whether it lacks nothing that is being computed."""
+        before, self._cut = self._cut, _NOT_CUT
+        try:
+            answer = ask()
+        finally:
+            own, self._cut = self._cut, before
+        if own != _NOT_CUT:
+            self.cut_short(own)
+        return answer, own == _NOT_CUT
 
     def _evaluate(self, node: ast.AST, context: Context | None) -> Values:
         match node:
