@@ -108,6 +108,16 @@ class SplitDiffers(Rule):
             random.shuffle(mine)
             loader = DataLoader(torch.utils.data.Subset(Numbers(), mine[:400]))
         """,
+        "pairs within a batch": """
+            def mix(x):
+                batch_size = x.size(0)
+                order = torch.randperm(batch_size)
+                return 0.5 * x + 0.5 * x[order, :]
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            print(model(mix(torch.ones(4, 2))))
+        """,
     }
     invalid = {
         "the global generator": """
@@ -256,6 +266,8 @@ def _is_judged(script: Script, site: CallSite) -> bool:
     function, node = site.function, site.node
     if function.name in _PER_SAMPLE or _agreed(script, site):
         return False
+    if any("batch" in ast.unparse(each).lower() for each in node.args):
+        return False  # the order within a batch, as in mixup
     return not _in_loop(function, node) and not any(
         _in_loop(caller, call) for caller, call in script.program.evaluator.call_sites(function)
     )
