@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from paceline.check.analyses import framework_names as names
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.local_imports import ParsedFiles
 from paceline.syntax.source_files import Source, read_bytes
 
@@ -93,7 +94,7 @@ def _hints(text: str) -> set[str]:
 def _identifiers(tree: ast.AST) -> set[str]:
     """Names, attributes and imported names."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in walk(tree):
         if isinstance(node, ast.Name):
             found.add(node.id)
         elif isinstance(node, ast.Attribute):
@@ -115,7 +116,7 @@ def _named_parts(source: Source) -> Iterator[tuple[str, set[str], ast.stmt]]:
             for alias in node.names:
                 yield alias.asname or alias.name, words, node
         else:  # assignments, and definitions within `if` and `try`
-            for each in ast.walk(node):
+            for each in walk(node):
                 if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store):
                     yield each.id, words, node
                 elif isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.evaluates import Evaluates
 from paceline.syntax.module_index import Function
 from paceline.syntax.values import (
@@ -198,7 +199,7 @@ def _of_expanded(found: Argument) -> Iterator[tuple[Located | None, bool]]:
 
 def _subscript_stores(function: Function, name: str) -> Iterator[ast.Assign]:
     """`name[...] = value` in a function."""
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if (
             isinstance(node, ast.Assign)
             and len(node.targets) == 1

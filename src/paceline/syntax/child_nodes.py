@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 _LEFT_OUT = frozenset({"ctx", "op", "ops", "kind", "type_comment", "type_ignores", "names"})
 _FIELDS: dict[type[ast.AST], tuple[str, ...]] = {}
@@ -22,3 +23,11 @@ def child_nodes(node: ast.AST) -> list[ast.AST]:
         elif isinstance(value, ast.AST):
             found.append(value)
     return found
+
+
+def walk(node: ast.AST) -> Iterator[ast.AST]:
+    """A node and all nodes below it, in the order of `ast.walk`."""
+    found = [node]
+    for each in found:
+        found += child_nodes(each)
+        yield each

@@ -13,6 +13,7 @@ from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.training_loops import Loop
 from paceline.check.analyses.value_spread import Cause, Origin
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Function, last_name
 
@@ -50,7 +51,7 @@ def local_origin(script: Script, test: ast.expr) -> Origin | None:
 
 def calls_behind_test(script: Script, test: ast.expr, depth: int = 2) -> Iterator[ast.Call]:
     """Calls in a test, and in the values of the names that it reads: a cheap look before `local_origin`."""
-    for at in ast.walk(test):
+    for at in walk(test):
         if isinstance(at, ast.Call):
             yield at
         elif isinstance(at, ast.Name) and depth > 0:
