@@ -34,6 +34,13 @@ HERE = Path(__file__).resolve().parent
 PACKAGES = HERE / "quietness_packages.txt"
 JUDGEMENTS = HERE / "quietness_judgements.jsonl"
 RECORD = HERE / "records" / "quietness"
+LIMITS = (
+    "**Limits.** The rules were repaired on these packages, so the table is no estimate for other code. At the reading"
+    " before the last repairs, 61 findings held 7 false warnings (0.64 in 500 files) and 3 false infos. A second look at"
+    " about 5,300 files of other packages, 19 of whose errors and warnings were read, held 1 false error and 8 false"
+    " warnings (0.76 in 500 files); those are repaired too, and the others were not read. Only a quarter of the files"
+    " that import torch train or communicate. Verdicts come from reading; nothing was run.",
+)
 TESTS = re.compile(r"(^|/)(tests?|testing|unit_tests|test_[^/]*)(/|\.py$)|_test\.py$|(^|/)conftest\.py$")
 TRAINS = re.compile(
     rb"\.backward\(|torch\.distributed|DistributedDataParallel|DistributedSampler|init_process_group|Accelerator\(|Fabric\("
@@ -108,10 +115,10 @@ def page(result: dict[str, Any], found: Iterable[Found]) -> str:
         "",
         "<!-- Made by python bench/quietness.py --page from bench/records/quietness; edit the script. -->",
         "",
-        f"`paceline check` read {total['files']:,} files of {len(result['packages'])} public packages, without their",
-        f"tests. {total['import torch']:,} files import torch; {total['train or communicate']:,} of these train or",
-        f"communicate, the rest is library code. All rules ran on {total['judged by rules']:,} distributed files;",
-        f"{total['unreadable']:,} could not be parsed. A developer of Paceline read every error and warning.",
+        f"`paceline check` read {total['files']:,} files of {len(result['packages'])} public packages, without their tests."
+        f" {total['import torch']:,} files import torch; {total['train or communicate']:,} of these train or communicate, the"
+        f" rest is library code. All rules ran on {total['judged by rules']:,} distributed files; {total['unreadable']:,} could"
+        " not be parsed. Every finding was judged from its source. Rates count the files that import torch.",
         "",
         "| severity | findings | true | false | unclear | not judged | false ones in 500 files |",
         "|---|---|---|---|---|---|---|",
@@ -121,7 +128,15 @@ def page(result: dict[str, Any], found: Iterable[Found]) -> str:
         rate = 500 * verdicts["false"] / max(total["import torch"], 1)
         parts = [str(verdicts[name]) for name in ("true", "false", "unclear", "not judged")]
         lines.append(f"| {severity} | {verdicts.total()} | {' | '.join(parts)} | {rate:.2f} |")
-    lines += ["", "## Every error and warning", "", "| finding | place | judgement | why |", "|---|---|---|---|"]
+    lines += [
+        "",
+        *LIMITS,
+        "",
+        "## Every error and warning",
+        "",
+        "| finding | place | judgement | why |",
+        "|---|---|---|---|",
+    ]
     for each, verdict in sorted(rows, key=lambda row: (row[0].code, row[0].key)):
         if each.severity in ("error", "warning"):
             why = str(known.get(each.key, {}).get("reason", "")).replace("|", "\\|")
