@@ -36,7 +36,7 @@ JUDGEMENTS = HERE / "quietness_judgements.jsonl"
 RECORD = HERE / "records" / "quietness"
 LIMITS = (
     "**Limits.** The rules were repaired on these packages, so the table is no estimate for other code. The reading",
-    "before the last repairs had 7 false warnings (0.64 in 500 files) and 3 false infos among 61 findings. Of 37 errors",
+    "before the last repairs had 7 false warnings (0.64 in 500 files) and 3 false infos in 61 findings. Of 37 errors",
     "and warnings in about 5,800 files of other packages, 18 were read: 1 error and 8 warnings were false, and are",
     "repaired. Only a quarter of the files that import torch train or communicate. Verdicts come from reading.",
 )
