@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.class_members import ClassMembers
 from paceline.syntax.conditions import asks_for_main
 from paceline.syntax.evaluates import Evaluates
@@ -73,7 +74,7 @@ class CallGraph:
         if function.cls is None or function.name not in ("__enter__", "__exit__"):
             return
         for module in self._names.modules:
-            for node in ast.walk(module.source.tree):
+            for node in walk(module.source.tree):
                 for item in node.items if isinstance(node, ast.With) else ():
                     made = item.context_expr
                     owners = self._evaluator.values(made) if isinstance(made, ast.Call) else ()

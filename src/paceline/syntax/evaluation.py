@@ -11,11 +11,13 @@ from __future__ import annotations
 
 import ast
 import builtins
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
 
 from paceline.syntax import call_arguments
 from paceline.syntax.call_graph import CallGraph
 from paceline.syntax.canonical_names import canonical
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.class_members import ClassMembers, is_classmethod, is_static
 from paceline.syntax.local_imports import LocalImports
 from paceline.syntax.module_index import Function, Module, dotted
@@ -51,6 +53,7 @@ MAX_STEPS = 60
 MAX_EVALUATIONS = 5_000
 """Expressions that are evaluated for one question."""
 _NOT_CUT = MAX_STEPS + 1
+_Question = tuple[ast.AST, Context | None]
 SAME_OBJECT = frozenset(
     (
         "to", "cuda", "cpu", "float", "double", "half", "bfloat16", "train", "eval", "requires_grad_", "share_memory",
@@ -83,8 +86,12 @@ class Evaluator:
         self.home, self.bindings = self._names.home, self._names.bindings
         self.lineage, self.external_bases = self._classes.lineage, self._classes.external_bases
         self.call_sites, self.callees, self.escapes = self._graph.call_sites, self._graph.callees, self._graph.escapes
-        self._memo: dict[tuple[ast.AST, Context | None], Values] = {}
-        self._active: dict[tuple[ast.AST, Context | None], int] = {}
+        self._memo: dict[_Question, Values] = {}
+        self._active: dict[_Question, int] = {}
+        # What a recursion cuts short is kept while the expression that it lacks is being evaluated: else questions
+        # within a recursion are asked again and again.
+        self._partial: dict[_Question, tuple[int, Values]] = {}
+        self._partial_of: dict[int, list[_Question]] = defaultdict(list)
         self._cut = _NOT_CUT
         self._budget = MAX_EVALUATIONS
         self._contexts: dict[tuple[object, ...], Context] = {}
@@ -106,6 +113,10 @@ class Evaluator:
         if key in self._active:
             self.cut_short(self._active[key])
             return NONE
+        if key in self._partial:
+            own, found = self._partial[key]
+            self.cut_short(own)
+            return found
         depth = len(self._active)
         if depth == 0:
             self._budget = MAX_EVALUATIONS
@@ -125,7 +136,11 @@ class Evaluator:
         if own >= depth:  # nothing was cut that began outside of this expression
             self._memo[key] = found
         else:
+            self._partial[key] = own, found
+            self._partial_of[own].append(key)
             self.cut_short(own)
+        for each in self._partial_of.pop(depth, ()):  # they lack this expression, which is known now
+            self._partial.pop(each, None)
         return found
 
     def depth(self) -> int:
@@ -538,7 +553,7 @@ def _handed_on(function: Function) -> Iterator[ast.expr]:
     """Iterables whose elements a generator yields as they are."""
     for loop in function.loops:
         if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
-            for at in ast.walk(loop):
+            for at in walk(loop):
                 if isinstance(at, ast.Yield) and isinstance(at.value, ast.Name) and at.value.id == loop.target.id:
                     yield loop.iter
         for at in loop.body:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from paceline.syntax.child_nodes import child_nodes
+from paceline.syntax.child_nodes import child_nodes, walk
 from paceline.syntax.module_index import Function, targets_of
 
 MAX_ROUNDS = 5
@@ -236,7 +236,7 @@ class ReachingDefinitions:
         ends = [dict(environment)]
         for case in node.cases:
             inside = dict(environment)
-            for part in ast.walk(case.pattern):
+            for part in walk(case.pattern):
                 name = getattr(part, "name", None)
                 if isinstance(part, ast.MatchAs | ast.MatchStar) and name:
                     self._bind(inside, Binding(Kind.OTHER, name, part))

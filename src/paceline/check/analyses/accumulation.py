@@ -15,6 +15,7 @@ from typing import Any
 from paceline.check.analyses.rank_tests import RankKind
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.training_loops import Loop, Reached, TrainingLoop
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.conditions import Condition, same_test
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.reaching_definitions import Kind
@@ -123,11 +124,11 @@ def _clears_rarely(script: Script, loop: TrainingLoop, tests: tuple[Condition, .
 
 def _modulo(script: Script, test: ast.expr, depth: int = 0) -> ast.expr | None:
     """The divisor in `i % accumulate == 0`, also behind a name."""
-    for at in ast.walk(test):
+    for at in walk(test):
         if isinstance(at, ast.BinOp) and isinstance(at.op, ast.Mod) and not isinstance(at.left, ast.Constant):
             return at.right
     if depth < 3:
-        for at in ast.walk(test):
+        for at in walk(test):
             if isinstance(at, ast.Name):
                 for binding, _ in script.program.evaluator.bindings(at):
                     if binding.kind is Kind.VALUE and binding.value is not None and not binding.path:
@@ -274,7 +275,7 @@ class PretendedEpoch:
         return any(
             isinstance(at, ast.Name)
             and any(each.kind is Kind.ELEMENT for each, _ in self.script.program.evaluator.bindings(at))
-            for at in ast.walk(node)
+            for at in walk(node)
         )
 
     def _index(self, iterable: ast.expr, path: tuple[int, ...]) -> object:

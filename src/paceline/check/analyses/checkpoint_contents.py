@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from paceline.check.analyses.framework_names import OPTIMIZERS, SCHEDULERS
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import given
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, dotted
 from paceline.syntax.values import Context, Literal, Mapping, Object
 
@@ -81,7 +82,7 @@ def checkpoint_entries(script: Script, mapping: Mapping) -> dict[str, ast.expr] 
         found = {str(each.arg): each.value for each in mapping.node.keywords}
     if not mapping.name or mapping.function is None:
         return found
-    for node in ast.walk(mapping.function.node):
+    for node in walk(mapping.function.node):
         if isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name):
             statement = mapping.function.module.parents[node]
             if node.value.id == mapping.name and isinstance(statement, ast.Assign):

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.analyses.script import Script
+from paceline.syntax.child_nodes import walk
 
 _IN_PLACE = frozenset(("div_", "mul_", "copy_", "add_", "sub_"))
 
@@ -18,7 +19,7 @@ def gradient_edits(script: Script) -> Iterator[tuple[ast.AST, ast.expr | None]]:
             if isinstance(func, ast.Attribute) and func.attr in _IN_PLACE and is_gradient(func.value):
                 yield call, call.args[0] if call.args else None
         if function.module.loads_by_name.get("grad") or function.module.stores_by_attribute.get("grad"):
-            for node in ast.walk(function.node):
+            for node in walk(function.node):
                 if isinstance(node, ast.Assign | ast.AugAssign) and script.function_of(node) is function:
                     yield from _assigned(node)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Module
 
 
@@ -37,5 +38,5 @@ def _is_only_imported(module: Module, name: str) -> bool:
         (isinstance(each, ast.Name) and each.id == name and not isinstance(each.ctx, ast.Load))
         or (isinstance(each, ast.arg) and each.arg == name)
         or (isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and each.name == name)
-        for each in ast.walk(module.source.tree)
+        for each in walk(module.source.tree)
     )

@@ -23,6 +23,7 @@ from paceline.check.analyses.signal_handlers import set_by_signal
 from paceline.check.analyses.synchronized_names import SynchronizedNames
 from paceline.check.analyses.value_spread import EQUAL, REDUCED, UNKNOWN, Cause, Origin, Spread, either, joined
 from paceline.syntax import call_arguments
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Assigned, Class, Function, dotted, last_name
 from paceline.syntax.reaching_definitions import Binding, Kind
@@ -84,8 +85,8 @@ class LocalValues:
                 call = each.node
                 assert isinstance(call, ast.Call)
                 parts = [*call.args, call.func.value] if isinstance(call.func, ast.Attribute) else call.args
-                items = {at.value for part in parts for at in ast.walk(part) if isinstance(at, ast.Subscript)}
-                names_of = [at for part in parts for at in ast.walk(part) if isinstance(at, ast.Name)]
+                items = {at.value for part in parts for at in walk(part) if isinstance(at, ast.Subscript)}
+                names_of = [at for part in parts for at in walk(part) if isinstance(at, ast.Name)]
                 for name in (at for at in names_of if at not in items):
                     for binding, _ in self._evaluator.bindings(name):
                         if isinstance(binding.value, ast.Call) and "loss" in name.id.lower():
@@ -158,7 +159,7 @@ class LocalValues:
     def _is_rank(self, node: ast.expr, context: Context | None) -> bool:
         return any(
             isinstance(each, ast.expr) and self.script.ranks.kind(each, context) is not RankKind.NONE
-            for each in ast.walk(node)
+            for each in walk(node)
             if isinstance(each, ast.Name | ast.Attribute | ast.Call)
         )
 
@@ -204,7 +205,7 @@ class LocalValues:
         """Values of `name[...] = value` in a function, by name."""
         if function not in self._stores:
             found = self._stores[function] = {}
-            for node in ast.walk(function.node):
+            for node in walk(function.node):
                 target = node.targets[0] if isinstance(node, ast.Assign) else None
                 if isinstance(target, ast.Subscript) and self._evaluator.home(target) is function:
                     found.setdefault(dotted(target.value), []).append(node.value)  # type: ignore[attr-defined]
@@ -264,7 +265,7 @@ class LocalValues:
 
     def _counts(self, iterable: ast.expr, depth: int = 0) -> bool:
         """Whether a loop gets numbers of batches: `progress = tqdm(enumerate(loader))`."""
-        for at in ast.walk(iterable):
+        for at in walk(iterable):
             if isinstance(at, ast.Call) and last_name(at.func) in ("enumerate", "range", "log_every"):
                 return True
             if isinstance(at, ast.Name) and depth < 3:

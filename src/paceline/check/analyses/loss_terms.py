@@ -17,6 +17,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.training_loops import Reached, TrainingLoop
 from paceline.check.analyses.world_size import is_world_size
 from paceline.syntax import call_arguments
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, dotted
 from paceline.syntax.reaching_definitions import Binding, Kind
 from paceline.syntax.values import (
@@ -265,7 +266,7 @@ def scaled_by_world(script: Script, factors: tuple[Factor, ...], *, divides: boo
     for each in factors:
         if each.divides is divides and any(
             isinstance(at, ast.expr) and is_world_size(script, at, each.context)
-            for at in ast.walk(each.node)
+            for at in walk(each.node)
             if isinstance(at, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
         ):
             return each

@@ -11,6 +11,7 @@ from paceline.check.analyses import framework_names as names
 from paceline.check.analyses.process_paths import of_several_processes
 from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.values import ANY, Literal, Object
@@ -219,7 +220,7 @@ def _asks_arguments(script: Script, function: Function, node: ast.AST) -> bool:
         isinstance(at, ast.Name) and at.id in names
         for condition in conditions(function.module, node)
         if not _asks_for_group(script, condition.test)
-        for at in ast.walk(condition.test)
+        for at in walk(condition.test)
     )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from paceline.check.analyses.framework_names import COLLECTIVES
 from paceline.check.analyses.script import Script
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Class, Function, dotted, last_name
 from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import FunctionValue, Literal
@@ -77,7 +78,7 @@ def updates(script: Script, method: Function) -> Iterator[Update]:
     if not method.positional:
         return
     this = method.positional[0]
-    for node in ast.walk(method.node):
+    for node in walk(method.node):
         if isinstance(node, ast.Assign | ast.AugAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
             for target in targets:
@@ -119,7 +120,7 @@ def _attribute(node: ast.expr, this: str) -> str:
 
 
 def _reads(node: ast.AST, this: str, name: str) -> bool:
-    return any(isinstance(at, ast.Attribute) and dotted(at) == f"{this}.{name}" for at in ast.walk(node))
+    return any(isinstance(at, ast.Attribute) and dotted(at) == f"{this}.{name}" for at in walk(node))
 
 
 def reads_outside(method: Function, name: str, updates_of_it: list[ast.AST]) -> bool:
@@ -127,13 +128,13 @@ def reads_outside(method: Function, name: str, updates_of_it: list[ast.AST]) -> 
     if not method.positional:
         return False
     this = method.positional[0]
-    inside = {id(at) for each in updates_of_it for at in ast.walk(each)}
+    inside = {id(at) for each in updates_of_it for at in walk(each)}
     return any(
         isinstance(at, ast.Attribute)
         and isinstance(at.ctx, ast.Load)
         and dotted(at) == f"{this}.{name}"
         and id(at) not in inside
-        for at in ast.walk(method.node)
+        for at in walk(method.node)
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from paceline.check.analyses.rank_shares import arguments_for, is_run, rank_term, terms_of
 from paceline.check.analyses.rank_tests import RankKind, Ranks
 from paceline.check.analyses.script import Script
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.program import CallSite
 from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import Literal, Located, Object
@@ -150,7 +151,7 @@ def differs_by_chance(script: Script, node: ast.expr) -> str:
 
 def _names(script: Script, node: ast.AST) -> list[str]:
     """Canonical names of calls within an expression."""
-    return [name for at in ast.walk(node) if isinstance(at, ast.Call) for name in script.program.callee_names(at)]
+    return [name for at in walk(node) if isinstance(at, ast.Call) for name in script.program.callee_names(at)]
 
 
 def equality(script: Script, library: str) -> Equality:

@@ -10,6 +10,7 @@ from paceline.check.analyses.framework_names import DATA_LOADERS, DISTRIBUTED_SA
 from paceline.check.analyses.rank_tests import RankKind, Ranks
 from paceline.check.analyses.script import Loader, Script
 from paceline.check.analyses.training_loops import TrainingLoop
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Class, Function, dotted, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.reaching_definitions import Kind
@@ -385,9 +386,9 @@ def _divides_batches(script: Script, loop: TrainingLoop) -> bool:
         isinstance(at, ast.Subscript)
         and any(
             script.ranks.kind(part) is not RankKind.NONE
-            for part in ast.walk(at.slice)
+            for part in walk(at.slice)
             if isinstance(part, ast.Name | ast.Attribute | ast.Call)
         )
         for node in nodes
-        for at in ast.walk(node)
+        for at in walk(node)
     )

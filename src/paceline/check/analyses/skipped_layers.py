@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from paceline.check.analyses.model_structure import Structure, is_layer
 from paceline.check.analyses.script import Script, Wrapper
 from paceline.check.analyses.wrapped_models import wrapper_of
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.conditions import Condition, conditions
 from paceline.syntax.module_index import Class, Function, dotted, last_name
 from paceline.syntax.values import Literal
@@ -86,7 +87,7 @@ def all_used(script: Script, made: Structure) -> bool:
         forward = cls.methods.get("forward")
         if forward is None or _is_dynamic(cls) or len(forward.returns) != 1:
             return False
-        if any(_may_skip(at, forward) for at in ast.walk(forward.node)):
+        if any(_may_skip(at, forward) for at in walk(forward.node)):
             return False
         for name in layers(script, cls):
             if not _tests(forward, name):
@@ -113,7 +114,7 @@ def _readable(script: Script, made: Structure) -> list[Class]:
 def _is_dynamic(cls: Class) -> bool:
     """Whether a class reaches its layers by other ways than their names."""
     return any(last_name(call.func) in _DYNAMIC for method in cls.methods.values() for call in method.calls) or any(
-        isinstance(at, ast.Attribute) and at.attr in ("_modules", "__dict__") for at in ast.walk(cls.node)
+        isinstance(at, ast.Attribute) and at.attr in ("_modules", "__dict__") for at in walk(cls.node)
     )
 
 
@@ -122,9 +123,7 @@ def _tests(forward: Function, name: str) -> list[list[Condition]]:
     if not forward.positional:
         return []
     text = f"{forward.positional[0]}.{name}"
-    uses = [
-        at for at in ast.walk(forward.node) if isinstance(at, ast.Attribute) and at.attr == name and dotted(at) == text
-    ]
+    uses = [at for at in walk(forward.node) if isinstance(at, ast.Attribute) and at.attr == name and dotted(at) == text]
     return [list(conditions(forward.module, at)) for at in uses]
 
 
@@ -138,14 +137,14 @@ def _varies(script: Script, forward: Function, test: ast.expr, wrapper: Wrapper)
     """Whether a condition changes between batches: it draws, or rests on an argument of `forward`."""
     if isinstance(test, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in test.ops):
         return False
-    for at in ast.walk(test):
+    for at in walk(test):
         if isinstance(at, ast.Call) and any(part in last_name(at.func) for part in _RANDOM):
             return True
         if isinstance(at, ast.Attribute) and at.attr in ("training", "shape", "ndim", "dim", "size", "dtype"):
             return False
         if isinstance(at, ast.Call) and last_name(at.func) in ("isinstance", "len", "size", "dim", "hasattr"):
             return False
-    names = {at.id for at in ast.walk(test) if isinstance(at, ast.Name)}
+    names = {at.id for at in walk(test) if isinstance(at, ast.Name)}
     return any(_is_given_differently(script, forward, name, wrapper) for name in names & {*forward.positional[1:]})
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.script_data_sets import is_data_set
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Class, Function, last_name
 from paceline.syntax.values import ClassValue, FunctionValue, Object
 
@@ -123,7 +124,7 @@ class _Flow:
 
     def _loop(self, loop: ast.For) -> Destination | None:
         """What the body of a loop builds in the order of its rounds."""
-        for at in ast.walk(loop):
+        for at in walk(loop):
             if isinstance(at, ast.Call) and isinstance(at.func, ast.Attribute):
                 if at.func.attr == "add_module":
                     return Destination.MODULES
@@ -202,7 +203,7 @@ def _is_read(loop: ast.For, base: ast.expr) -> bool:
     text = ast.unparse(base)
     return any(
         isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load) and ast.unparse(each.value) == text
-        for each in ast.walk(loop)
+        for each in walk(loop)
     )
 
 

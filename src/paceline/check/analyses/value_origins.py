@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from paceline.check.analyses.framework_names import NO_GRADIENTS
 from paceline.check.analyses.script import Script
 from paceline.syntax import call_arguments
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Assigned, Function, last_name
 from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import Context, Instance, Literal, Located
@@ -219,7 +220,7 @@ class _Walk:
 
 def items_set(function: Function, name: str) -> Iterator[ast.expr]:
     """Values that are set under `name[...]` in a function."""
-    for at in ast.walk(function.node):
+    for at in walk(function.node):
         if isinstance(at, ast.Assign | ast.AugAssign):
             targets = at.targets if isinstance(at, ast.Assign) else [at.target]
             for target in targets:

@@ -8,6 +8,7 @@ from functools import lru_cache
 from paceline.check.analyses import framework_names as names
 from paceline.check.analyses.call_order import shared_places
 from paceline.check.analyses.script import Script
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Function, dotted
 from paceline.syntax.reaching_definitions import Kind
@@ -141,7 +142,7 @@ def _unwrapping_function(function: Function) -> bool:
     nodes = [each.value for each in function.returns if each.value is not None]
     nodes += [
         at.value
-        for at in ast.walk(function.node)
+        for at in walk(function.node)
         if isinstance(at, ast.Assign) and any(isinstance(each, ast.Name) and each.id == first for each in at.targets)
     ]
     parts = [part for each in nodes for part in ((each.body, each.orelse) if isinstance(each, ast.IfExp) else (each,))]

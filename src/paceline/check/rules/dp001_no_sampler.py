@@ -45,6 +45,7 @@ from paceline.check.analyses.rank_shares import (
 from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Instance, Object
@@ -251,7 +252,7 @@ class NoSampler(Rule):
         for loop in script.loops.training:
             if script.where(loop.node) is not Ranks.ALL or not isinstance(loop.node, ast.For):
                 continue
-            for node in ast.walk(loop.node):
+            for node in walk(loop.node):
                 if not isinstance(node, ast.Subscript) or not isinstance(node.slice, ast.Slice):
                     continue
                 drawn = [each for each in script.values(node.value) if isinstance(each, Object)]
@@ -334,13 +335,13 @@ def _shards_in(script: Script, method: Function, made: Object) -> bool:
             return True
         if any(isinstance(each, Object) and not is_sampler(script, each) for each in values):
             return True  # self._get_train_sampler(), which may be that of the Trainer
-    words = {each.attr for each in ast.walk(method.node) if isinstance(each, ast.Attribute)}
+    words = {each.attr for each in walk(method.node) if isinstance(each, ast.Attribute)}
     return bool(words & _SHARDS)
 
 
 def _mentions(node: ast.AST, target: ast.expr) -> bool:
-    names = {each.id for each in ast.walk(target) if isinstance(each, ast.Name)}
-    return any(isinstance(each, ast.Name) and each.id in names for each in ast.walk(node))
+    names = {each.id for each in walk(target) if isinstance(each, ast.Name)}
+    return any(isinstance(each, ast.Name) and each.id in names for each in walk(node))
 
 
 def _is_stream(script: Script, loader: Loader) -> bool:

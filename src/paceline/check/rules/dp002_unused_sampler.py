@@ -28,6 +28,7 @@ from paceline.check.analyses.framework_names import DISTRIBUTED_SAMPLERS
 from paceline.check.analyses.rank_shares import has_sampler
 from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function
 from paceline.syntax.values import FunctionValue, Literal, Object, Values
 
@@ -161,7 +162,7 @@ def _in_containers(script: Script, samplers: set[ast.Call]) -> Iterator[ast.Call
         if function in seen:
             continue
         seen.add(function)
-        for node in ast.walk(function.module.source.tree):
+        for node in walk(function.module.source.tree):
             if isinstance(node, ast.Dict):
                 for value in node.values:
                     yield from _in(script, value, samplers)

@@ -30,6 +30,7 @@ from paceline.check.analyses.framework_names import DATA_LOADERS
 from paceline.check.analyses.rank_shares import truth
 from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Instance, Literal, Object, Part, Value
 
@@ -181,6 +182,6 @@ def _data_behind(script: Script, value: Value) -> Iterator[Value]:
 
 def _shares(data: Instance) -> bool:
     """Whether the class has anything that processes share."""
-    names = {each.attr for each in ast.walk(data.cls.node) if isinstance(each, ast.Attribute)}
-    names |= {each.id for each in ast.walk(data.cls.node) if isinstance(each, ast.Name)}
+    names = {each.attr for each in walk(data.cls.node) if isinstance(each, ast.Attribute)}
+    names |= {each.id for each in walk(data.cls.node) if isinstance(each, ast.Name)}
     return not names.isdisjoint(_SHARED)

@@ -42,6 +42,7 @@ from paceline.check.analyses.rank_shares import (
 from paceline.check.analyses.rank_tests import RankKind
 from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.values import Instance, Object, Value, Values
 
 _WEIGHTED = "torch.utils.data.WeightedRandomSampler"
@@ -258,7 +259,7 @@ def _same_draws(script: Script, sampler: Value) -> bool:
 def _share_of_draws(script: Script, sampler: Object) -> bool:
     """Whether the number of draws is divided, as by the number of ranks."""
     for each in script.argument(sampler, "num_samples", 1).given:
-        if any(isinstance(at, ast.BinOp) and isinstance(at.op, ast.FloorDiv | ast.Div) for at in ast.walk(each.node)):
+        if any(isinstance(at, ast.BinOp) and isinstance(at.op, ast.FloorDiv | ast.Div) for at in walk(each.node)):
             return True
         if not isinstance(each.node, ast.Constant | ast.Call):
             return True

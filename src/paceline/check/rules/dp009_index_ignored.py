@@ -32,6 +32,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.script_data_sets import data_set_classes, loaders_over
 from paceline.check.analyses.training_loops import TrainingLoop
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function
 from paceline.syntax.values import Object
 
@@ -171,7 +172,7 @@ def _violation(call: ast.Call, drawing: str, seeding: Seeding) -> Violation:
 def _uses_index(method: Function) -> bool:
     index = method.positional[1:2]
     return any(isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load) and [each.id] == index
-               for each in ast.walk(method.node))  # fmt: skip
+               for each in walk(method.node))  # fmt: skip
 
 
 def _draws_batches(script: Script, loop: TrainingLoop) -> bool:
@@ -199,17 +200,17 @@ def _is_position(script: Script, call: ast.Call) -> bool:
         for at in function.module.ancestors(call)
         if isinstance(at, ast.Assign | ast.For | ast.comprehension)
         for target in (at.targets if isinstance(at, ast.Assign) else [at.target])
-        for each in ast.walk(target)
+        for each in walk(target)
         if isinstance(each, ast.Name)
     }
     drawn |= _elements_of(function, drawn)
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if isinstance(node, ast.Subscript):
-            inside = list(ast.walk(node.slice))
+            inside = list(walk(node.slice))
             if call in inside or any(isinstance(each, ast.Name) and each.id in drawn for each in inside):
                 return True
         elif isinstance(node, ast.Call) and getattr(node.func, "attr", "") in ("index_select", "gather", "take"):
-            return any(isinstance(each, ast.Name) and each.id in drawn for each in ast.walk(node))
+            return any(isinstance(each, ast.Name) and each.id in drawn for each in walk(node))
     return False
 
 
@@ -217,9 +218,9 @@ def _elements_of(function: Function, names: set[str]) -> set[str]:
     """Variables of loops and comprehensions over what is drawn."""
     return {
         each.id
-        for node in ast.walk(function.node)
+        for node in walk(function.node)
         if isinstance(node, ast.For | ast.comprehension)
-        and any(isinstance(at, ast.Name) and at.id in names for at in ast.walk(node.iter))
-        for each in ast.walk(node.target)
+        and any(isinstance(at, ast.Name) and at.id in names for at in walk(node.iter))
+        for each in walk(node.target)
         if isinstance(each, ast.Name)
     }

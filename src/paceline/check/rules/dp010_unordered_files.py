@@ -33,6 +33,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.unordered_lists import Destination, destination, may_arrive
 from paceline.check.edits import Edit
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 
 _LISTINGS = ("os.listdir", "os.scandir", "glob.glob", "glob.iglob")
@@ -183,7 +184,7 @@ def _displays(function: Function) -> Iterator[ast.Set | ast.SetComp]:
     """Sets that are written as such, in the arguments and assignments of a function."""
     if "{" not in function.module.source.text or function.parent is not None:
         return
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if isinstance(node, ast.Set | ast.SetComp):
             yield node
 
@@ -218,13 +219,13 @@ def _agreed(script: Script, node: ast.expr) -> bool:
     module = script.function_of(node).module
     statement = module.statement(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    names = {each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)}
+    names = {each.id for target in targets for each in walk(target) if isinstance(each, ast.Name)}
     return any(
         isinstance(each, ast.Name) and each.id in names
         for call in script.function_of(node).calls
         if any(part in last_name(call.func) for part in ("broadcast", "all_gather", "scatter"))
         for argument in call.args
-        for each in ast.walk(argument)
+        for each in walk(argument)
     )
 
 

@@ -47,6 +47,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.script_data_sets import is_data_set
 from paceline.check.edits import Edit, add_keyword
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import ClassValue, Literal
@@ -285,7 +286,7 @@ def _in_loop(function: Function, node: ast.AST) -> bool:
 def _agreed(script: Script, site: CallSite) -> bool:
     """Whether a collective makes what is drawn the same on all ranks."""
     drawn = _drawn(site)
-    names = (each for each in ast.walk(site.function.node) if isinstance(each, ast.Name) and each.id in drawn)
+    names = (each for each in walk(site.function.node) if isinstance(each, ast.Name) and each.id in drawn)
     return any(script.origins.agreed(each) for each in names)
 
 
@@ -300,7 +301,7 @@ def _drawn(site: CallSite) -> set[str]:
     return {
         last_name(each)
         for target in targets
-        for each in ast.walk(target)
+        for each in walk(target)
         if isinstance(each, ast.Name | ast.Attribute) and last_name(each) != "self"
     }
 
@@ -309,7 +310,7 @@ def _divides(script: Script, site: CallSite) -> bool:
     """Whether what is drawn is cut in parts, or is an index of features."""
     drawn = _drawn(site)
     owner = site.function.cls.node if site.function.cls is not None else site.function.node
-    return any(_uses(script, node, drawn) for node in ast.walk(owner))
+    return any(_uses(script, node, drawn) for node in walk(owner))
 
 
 def _uses(script: Script, node: ast.AST, drawn: set[str]) -> bool:

@@ -28,6 +28,7 @@ from collections.abc import Iterator
 from paceline.check.analyses.rank_shares import distributed_samplers, samplers
 from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 
 
 class ShuffleLost(Rule):
@@ -139,10 +140,10 @@ def _collects_alone(loop: ast.For | ast.AsyncFor) -> bool:
     """Whether a loop appends results, and uses the first part of its batches alone."""
     target = loop.target
     parts = [each.id for each in getattr(target, "elts", [target]) if isinstance(each, ast.Name)]
-    read = {each.id for at in loop.body for each in ast.walk(at) if isinstance(each, ast.Name)}
+    read = {each.id for at in loop.body for each in walk(at) if isinstance(each, ast.Name)}
     appends = any(
         isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute) and each.func.attr == "append"
         for at in loop.body
-        for each in ast.walk(at)
+        for each in walk(at)
     )
     return appends and isinstance(target, ast.Tuple) and len(parts) > 1 and not read & set(parts[1:])

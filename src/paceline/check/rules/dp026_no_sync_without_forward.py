@@ -27,6 +27,7 @@ from paceline.check.analyses.no_sync_blocks import no_sync_blocks
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.training_loops import Reached
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function
 
 
@@ -122,7 +123,7 @@ def _loss_from_outside(script: Script, block: ast.AST, calls: list[Reached]) -> 
     for each in backwards:
         assert isinstance(each.node, ast.Call)
         loss = loss_of(script, each.node)
-        names = [at for at in ast.walk(loss) if isinstance(at, ast.Name)] if loss is not None else []
+        names = [at for at in walk(loss) if isinstance(at, ast.Name)] if loss is not None else []
         bindings = [binding for name in names for binding, _ in script.program.evaluator.bindings(name)]
         if not bindings or any(script.loops.stands_in(binding.node, block) for binding in bindings):
             return False

@@ -29,6 +29,7 @@ from paceline.check.analyses.accumulation import Accumulation, accumulations
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.training_loops import Reached, TrainingLoop
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 
 
@@ -191,7 +192,7 @@ def _scaled(script: Script, loop: TrainingLoop) -> bool:
     scales = any(
         isinstance(at, ast.Call) and last_name(at.func) == "scale" and _of_scaler(script, at)
         for each in loop.backwards
-        for at in ast.walk(each.node)
+        for at in walk(each.node)
     )
     return scales and any(_of_scaler(script, each.node) for each in loop.steps)
 

@@ -27,6 +27,7 @@ from paceline.check.analyses.loss_terms import behind, loss_of
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_origins import without_gradients
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Object
@@ -188,7 +189,7 @@ def _has_backward(script: Script, function: Function) -> bool:
 def _puts_back(function: Function, output: ast.expr) -> bool:
     """`parts[rank] = own`, or a concatenation of the own tensor with some of the parts."""
     text = ast.unparse(output)
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if isinstance(node, ast.Assign):
             for target in node.targets:
                 if isinstance(target, ast.Subscript) and ast.unparse(target.value) == text:

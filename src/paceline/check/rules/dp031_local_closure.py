@@ -28,6 +28,7 @@ from paceline.check.analyses.local_values import LocalValues
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.reaching_definitions import Kind
 from paceline.syntax.values import FunctionValue
@@ -178,7 +179,7 @@ def _noisy_updates(script: Script) -> Iterator[Violation]:
 def _draws(node: ast.expr) -> bool:
     return any(
         isinstance(at, ast.Call) and last_name(at.func) in _NOISE and not any(k.arg == "generator" for k in at.keywords)
-        for at in ast.walk(node)
+        for at in walk(node)
     )
 
 

@@ -29,6 +29,7 @@ from paceline.check.analyses.loss_terms import behind
 from paceline.check.analyses.script import Loader, Script
 from paceline.check.analyses.world_size import is_world_size
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import FunctionValue, Object
@@ -187,7 +188,7 @@ def _arguments(script: Script, site: CallSite) -> Iterator[ast.expr]:
         yield each
         for value in script.values(each):
             if isinstance(value, FunctionValue):
-                for node in ast.walk(value.function.node):
+                for node in walk(value.function.node):
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                         yield node
 

@@ -30,6 +30,7 @@ from paceline.check.analyses.no_sync_blocks import mentions_no_sync
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.world_size import is_world_size
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 from paceline.syntax.reaching_definitions import Kind
 
@@ -195,7 +196,7 @@ def _of_wrapped(script: Script, gradient: ast.expr | None) -> bool:
     for binding, _ in script.program.evaluator.bindings(at):
         if binding.kind is not Kind.ELEMENT or binding.value is None:
             continue
-        for call in (each for each in ast.walk(binding.value) if isinstance(each, ast.Call)):
+        for call in (each for each in walk(binding.value) if isinstance(each, ast.Call)):
             func = call.func
             if isinstance(func, ast.Attribute) and func.attr in ("parameters", "named_parameters"):
                 known = not script.unknown(script.values(func.value))

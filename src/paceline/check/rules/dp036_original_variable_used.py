@@ -31,6 +31,7 @@ from paceline.check.analyses.bypassed_wrappers import bypasses
 from paceline.check.analyses.script import Script
 from paceline.check.edits import Edit, replace
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 
 
 class OriginalVariableUsed(Rule):
@@ -173,7 +174,7 @@ def _repair(script: Script, call: ast.Call) -> tuple[Edit, ...]:
     function = script.function_of(call)
     if not isinstance(call.func, ast.Name):
         return ()
-    names = [each for each in ast.walk(function.node) if isinstance(each, ast.Name)]
+    names = [each for each in walk(function.node) if isinstance(each, ast.Name)]
     stored = [each for each in names if not isinstance(each.ctx, ast.Load)]
     for wrapper in script.wrappers:
         match function.module.parents.get(wrapper.site.node):

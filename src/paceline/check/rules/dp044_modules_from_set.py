@@ -27,6 +27,7 @@ from paceline.check.analyses.model_structure import LAYERS, is_module
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_origins import origins
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.values import ClassValue, Context, Named
 
@@ -195,7 +196,7 @@ def _registers(script: Script, function: Function, loop: ast.For) -> bool:
     if makes and not registers:
         registers = any(
             isinstance(at, ast.Assign) and any(isinstance(each, ast.Subscript) for each in at.targets)
-            for at in ast.walk(loop)
+            for at in walk(loop)
         )
     return makes and registers
 

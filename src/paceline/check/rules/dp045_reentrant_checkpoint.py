@@ -31,6 +31,7 @@ from collections.abc import Iterator
 from paceline.check.analyses.script import Script
 from paceline.check.edits import Edit, add_keyword, replace
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.program import CallSite
 
 _CHECKPOINTS = ("torch.utils.checkpoint.checkpoint", "torch.utils.checkpoint.checkpoint_sequential")
@@ -143,8 +144,8 @@ def _shared_layer(site: CallSite) -> str:
         if at is site.function.node:
             break
         if isinstance(at, ast.For):
-            bound = {each.id for each in ast.walk(at.target) if isinstance(each, ast.Name)}
-            used = {each.id for each in ast.walk(layer) if isinstance(each, ast.Name)}
+            bound = {each.id for each in walk(at.target) if isinstance(each, ast.Name)}
+            used = {each.id for each in walk(layer) if isinstance(each, ast.Name)}
             return "" if bound & used else ast.unparse(layer)
     return ""
 

@@ -30,6 +30,7 @@ from paceline.check.analyses.call_order import runs_again_after
 from paceline.check.analyses.script import Script
 from paceline.check.edits import Edit, replace
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Object
 
@@ -94,7 +95,7 @@ class CompileBeforeWrap(Rule):
 
 
 def _within(outer: ast.Call, node: ast.Call) -> bool:
-    return any(at is node for at in ast.walk(outer))
+    return any(at is node for at in walk(outer))
 
 
 def _repair(script: Script, site: CallSite) -> tuple[Edit, ...]:

@@ -31,6 +31,7 @@ from paceline.check.analyses.script import Loader, Script
 from paceline.check.analyses.synchronized_names import SynchronizedNames
 from paceline.check.analyses.value_origins import without_gradients
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.values import Literal, Object
 
@@ -168,7 +169,7 @@ def _trims(script: Script, function: Function, loader: Loader) -> bool:
 
 
 def _cuts(function: Function) -> bool:
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Slice):
             if node.slice.lower is None and node.slice.upper is not None and node.slice.step is None:
                 return True

@@ -34,6 +34,7 @@ from paceline.check.analyses.synchronized_names import SynchronizedNames, may_sy
 from paceline.check.analyses.value_origins import without_gradients
 from paceline.check.analyses.value_spread import Cause, Spread
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Literal
 
@@ -254,7 +255,7 @@ def _synchronizes_itself(script: Script, call: ast.Call) -> bool:
 def _share_in(script: Script, local: LocalValues, call: ast.Call) -> tuple[ast.expr, ast.AST] | None:
     """A value in the arguments of a call that comes from a share of the evaluation data, and the share."""
     arguments = [*call.args, *(each.value for each in call.keywords)]
-    nodes = [node for argument in arguments for node in ast.walk(argument)]
+    nodes = [node for argument in arguments for node in walk(argument)]
     named = [node for node in nodes if isinstance(node, ast.Name | ast.Attribute | ast.Call)]
     if any(script.ranks.kind(node) is not RankKind.NONE for node in named):
         return None  # the report says whose number it is
@@ -276,7 +277,7 @@ def _is_gathered(script: Script, node: ast.expr) -> bool:
         if not isinstance(each, ast.Name):
             continue
         for call in script.function_of(each).calls:
-            given = {at.id for argument in call.args for at in ast.walk(argument) if isinstance(at, ast.Name)}
+            given = {at.id for argument in call.args for at in walk(argument) if isinstance(at, ast.Name)}
             if each.id in given and not set(COLLECTIVES).isdisjoint(script.program.callee_names(call)):
                 return True
     return False

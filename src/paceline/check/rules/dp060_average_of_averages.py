@@ -29,6 +29,7 @@ from paceline.check.analyses.framework_names import DATA_LOADERS
 from paceline.check.analyses.rank_shares import distributed_samplers, samplers
 from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Object
 
@@ -136,7 +137,7 @@ def _means(script: Script, node: ast.expr) -> Iterator[ast.expr]:
         if isinstance(each, ast.Attribute) and each.attr in ("avg", "global_avg") and _updated(script, each):
             yield each
         elif isinstance(each, ast.Call) and last_name(each.func) == "mean":
-            parts = [at for at in ast.walk(each) if isinstance(at, ast.Name)]
+            parts = [at for at in walk(each) if isinstance(at, ast.Name)]
             if any(_grows(script, at) for at in parts):
                 yield each
 

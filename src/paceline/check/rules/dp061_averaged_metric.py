@@ -29,6 +29,7 @@ from paceline.check.analyses.rank_shares import terms_of
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_spread import Spread
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 from paceline.syntax.program import CallSite
 
@@ -126,7 +127,7 @@ def _metrics(script: Script, site: CallSite) -> Iterator[ast.Call]:
     given = script.argument(site.node, "tensor", 0).given
     for each in given:
         for term in terms_of(script, each.node):
-            for node in ast.walk(term):
+            for node in walk(term):
                 if isinstance(node, ast.Call) and _is_metric(script, node):
                     yield node
                 elif isinstance(node, ast.Name) and node is not term:

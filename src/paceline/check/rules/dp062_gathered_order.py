@@ -29,6 +29,7 @@ from paceline.check.analyses.framework_names import DATA_LOADERS, DISTRIBUTED_SA
 from paceline.check.analyses.rank_tests import RankKind
 from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.values import Instance, Object
 
@@ -157,7 +158,7 @@ def _of_ranks(script: Script, call: ast.Call) -> bool:
         if not _GATHERS.isdisjoint(script.program.callee_names(site))
         for each in (*site.args[:2], *(keyword.value for keyword in site.keywords))
     }
-    given = {each.id for argument in call.args for each in ast.walk(argument) if isinstance(each, ast.Name)}
+    given = {each.id for argument in call.args for each in walk(argument) if isinstance(each, ast.Name)}
     names = {last_name(each.func) for each in function.calls}
     return not given.isdisjoint(lists - {""}) and not names & _ORDERS
 
@@ -167,7 +168,7 @@ def _pairs(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
     if isinstance(function.node, ast.Module):
         nodes = [each for statement in function.node.body for each in _own(statement)]
     else:
-        nodes = list(ast.walk(function.node))
+        nodes = list(walk(function.node))
     for node in nodes:
         if isinstance(node, ast.Compare) and len(node.comparators) == 1:
             yield node.left, node.comparators[0]
@@ -179,7 +180,7 @@ def _pairs(function: Function) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 def _own(statement: ast.stmt) -> Iterator[ast.AST]:
     if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        yield from ast.walk(statement)
+        yield from walk(statement)
 
 
 def _gathered(script: Script, node: ast.expr, joined: list[ast.Call]) -> ast.Call | None:

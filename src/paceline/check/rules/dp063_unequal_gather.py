@@ -27,6 +27,7 @@ from collections.abc import Iterator
 from paceline.check.analyses.rank_tests import RankKind
 from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
 from paceline.syntax.reaching_definitions import Kind
@@ -156,7 +157,7 @@ def _given(script: Script, site: CallSite, node: ast.expr) -> Iterator[tuple[ast
 
 def _pads(function: Function) -> bool:
     """Whether a function pads, or looks at sizes of ranks."""
-    for node in ast.walk(function.node):
+    for node in walk(function.node):
         name = last_name(node) if isinstance(node, ast.Name | ast.Attribute) else ""
         if "pad" in name.lower() or name in ("new_zeros", "all_gather_object", "max_len", "max_size", "sizes"):
             return True
@@ -166,8 +167,9 @@ def _pads(function: Function) -> bool:
 def _agrees(script: Script) -> bool:
     """Whether the script asserts that shares are equal."""
     return any(
-        isinstance(node, ast.Assert) and any(isinstance(at, ast.Mod) for at in ast.walk(node))
-        for node in ast.walk(script.program.root.source.tree)
+        isinstance(node, ast.Assert)
+        and any(isinstance(at, ast.BinOp) and isinstance(at.op, ast.Mod) for at in walk(node))
+        for node in walk(script.program.root.source.tree)
     )
 
 

@@ -28,6 +28,7 @@ from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.training_loops import Reached, TrainingLoop
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 
 _REDUCES = frozenset(f"torch.distributed.{name}" for name in ("all_reduce", "reduce", "all_gather", "gather"))
@@ -135,17 +136,17 @@ def _for_a_log(script: Script, call: ast.Call) -> bool:
         return False
     function = script.function_of(call)
     given = call.args[-1] if "gather" in last_name(call.func) and len(call.args) > 1 else call.args[0]
-    behind = [at for each in terms_of(script, given) for at in ast.walk(each)]
+    behind = [at for each in terms_of(script, given) for at in walk(each)]
     if not any(isinstance(at, ast.Call) and last_name(at.func) in _DETACHES for at in behind):
         return False
     if any(isinstance(at, ast.Attribute) and at.attr in ("grad", "parameters") for at in behind):
         return False
-    names = {at.id for at in ast.walk(given) if isinstance(at, ast.Name)} | _assigned(script, call)
-    tests = [at.test for at in ast.walk(function.node) if isinstance(at, ast.If | ast.While | ast.IfExp)]
-    return not any(isinstance(at, ast.Name) and at.id in names for test in tests for at in ast.walk(test))
+    names = {at.id for at in walk(given) if isinstance(at, ast.Name)} | _assigned(script, call)
+    tests = [at.test for at in walk(function.node) if isinstance(at, ast.If | ast.While | ast.IfExp)]
+    return not any(isinstance(at, ast.Name) and at.id in names for test in tests for at in walk(test))
 
 
 def _assigned(script: Script, call: ast.Call) -> set[str]:
     statement = script.function_of(call).module.statement(call)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
-    return {at.id for target in targets for at in ast.walk(target) if isinstance(at, ast.Name)}
+    return {at.id for target in targets for at in walk(target) if isinstance(at, ast.Name)}

@@ -29,6 +29,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.training_loops import TrainingLoop
 from paceline.check.analyses.value_spread import Cause, Origin
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 
 _ENDS = frozenset({"exit", "_exit", "abort", "kill", "destroy_process_group"})
@@ -218,12 +219,10 @@ def _forgiving_handlers(loop: TrainingLoop, script: Script) -> Iterator[ast.Exce
 
 def _goes_on(handler: ast.ExceptHandler, *, in_function: bool) -> bool:
     """Whether the loop goes on after a handler; `return` leaves only the function that the loop calls."""
-    caught = (
-        {last_name(each) for each in ast.walk(handler.type) if isinstance(each, ast.expr)} if handler.type else set()
-    )
+    caught = {last_name(each) for each in walk(handler.type) if isinstance(each, ast.expr)} if handler.type else set()
     if caught & _STOPS:
         return False
-    for at in ast.walk(handler):
+    for at in walk(handler):
         if isinstance(at, ast.Raise | ast.Break) or (isinstance(at, ast.Return) and not in_function):
             return False
         if isinstance(at, ast.Call) and last_name(at.func) in (

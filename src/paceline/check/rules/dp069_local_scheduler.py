@@ -32,6 +32,7 @@ from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_spread import Cause, Origin
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 
 
 class LocalScheduler(Rule):
@@ -209,7 +210,7 @@ def _own_branches(function: ast.AST) -> Iterator[ast.If]:
 
 def _chosen(script: Script, node: ast.If) -> str | None:
     for statement in node.body:
-        for at in ast.walk(statement):
+        for at in walk(statement):
             if is_call_of(at, "deepcopy") and any("state_dict" in ast.unparse(each) for each in at.args):  # type: ignore[attr-defined]
                 return "keeps weights"
             if is_call_of(at, "load_state_dict"):

@@ -27,6 +27,7 @@ from paceline.check.analyses.local_tables import CLOCKS
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 
 
 class ClockDecision(Rule):
@@ -136,7 +137,7 @@ def _clock_reads(script: Script) -> Iterator[ast.If]:
     for function in script.program.functions:
         names = {each for call in function.calls for each in script.program.callee_names(call)}
         if any(each.startswith(("time.", "datetime.")) for each in names):
-            for node in ast.walk(function.node):
+            for node in walk(function.node):
                 if isinstance(node, ast.If) and script.function_of(node) is function and _reads_clock(script, node):
                     yield node
 
@@ -145,9 +146,9 @@ def _is_polled(branch: ast.If, script: Script) -> bool:
     """Whether a `while` loop goes round until the branch changes what it tests, so that all ranks come to it."""
     for at in script.function_of(branch).module.ancestors(branch):
         if isinstance(at, ast.While):
-            tested = {each.id for each in ast.walk(at.test) if isinstance(each, ast.Name)}
+            tested = {each.id for each in walk(at.test) if isinstance(each, ast.Name)}
             stored = {
-                each.id for each in ast.walk(branch) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
+                each.id for each in walk(branch) if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
             }
             return bool(tested & stored)
         if isinstance(at, ast.For | ast.AsyncFor | ast.FunctionDef | ast.AsyncFunctionDef):

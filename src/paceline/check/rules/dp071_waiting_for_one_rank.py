@@ -28,6 +28,7 @@ from paceline.check.analyses.local_decisions import collective_within
 from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 
 _SHORT_S = 120
@@ -110,7 +111,7 @@ class WaitingForOneRank(Rule):
             return
         short = timeout <= _SHORT_S
         for function in script.program.functions:
-            for node in ast.walk(function.node) if function.calls else ():
+            for node in walk(function.node) if function.calls else ():
                 if not isinstance(node, ast.If) or script.function_of(node) is not function:
                     continue
                 if script.ranks.test(node.test) not in (Ranks.ZERO, Ranks.LOCAL_ZERO):

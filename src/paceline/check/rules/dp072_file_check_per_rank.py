@@ -31,6 +31,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_spread import Cause
 from paceline.check.analyses.written_files import writes
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 
 _WRITERS = frozenset(
@@ -117,7 +118,7 @@ class FileCheckPerRank(Rule):
 
     def check(self, script: Script) -> Iterator[Violation]:
         for function in script.program.functions:
-            for node in ast.walk(function.node) if function.calls else ():
+            for node in walk(function.node) if function.calls else ():
                 if isinstance(node, ast.If) and script.function_of(node) is function:
                     yield from _of_branch(script, node)
 
@@ -175,7 +176,7 @@ def _behind(script: Script, node: ast.If) -> list[ast.stmt]:
 
 def _restores(block: list[ast.stmt]) -> bool:
     return any(
-        isinstance(at, ast.Call) and last_name(at.func) == "load_state_dict" for each in block for at in ast.walk(each)
+        isinstance(at, ast.Call) and last_name(at.func) == "load_state_dict" for each in block for at in walk(each)
     )
 
 
@@ -204,15 +205,15 @@ def _paths_of(call: ast.Call) -> Iterator[ast.expr]:
 
 def _writes(script: Script, node: ast.If) -> bool:
     """Whether the branch writes a file that the test looks for."""
-    looked_for = {ast.unparse(each) for at in ast.walk(node.test) if isinstance(at, ast.Call) for each in at.args}
+    looked_for = {ast.unparse(each) for at in walk(node.test) if isinstance(at, ast.Call) for each in at.args}
     looked_for |= {
         ast.unparse(at.func.value)
-        for at in ast.walk(node.test)
+        for at in walk(node.test)
         if isinstance(at, ast.Call) and isinstance(at.func, ast.Attribute)
     }
     for block in (node.body, node.orelse):
         for each in block:
-            for at in ast.walk(each):
+            for at in walk(each):
                 if isinstance(at, ast.Call) and last_name(at.func) in _WRITERS:
                     given = {ast.unparse(part) for part in at.args}
                     if given & looked_for:

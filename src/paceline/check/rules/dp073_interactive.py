@@ -23,12 +23,12 @@ import ast
 from collections.abc import Iterator
 
 from paceline.check.analyses.local_decisions import local_origin
-from paceline.check.analyses.process_paths import Path, asks_for_main
+from paceline.check.analyses.process_paths import Path
 from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
-from paceline.syntax.conditions import conditions
+from paceline.syntax.conditions import asks_for_main, conditions
 from paceline.syntax.module_index import Function
 
 _DEBUGGERS = ("builtins.breakpoint", "pdb.set_trace", "ipdb.set_trace", "IPython.embed", "code.interact")

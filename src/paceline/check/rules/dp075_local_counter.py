@@ -27,6 +27,7 @@ from paceline.check.analyses.local_decisions import collective_within, local_ori
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.value_spread import Cause
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 
 
 class LocalCounter(Rule):
@@ -105,7 +106,7 @@ class LocalCounter(Rule):
 
     def check(self, script: Script) -> Iterator[Violation]:
         for function in script.program.functions:
-            for node in ast.walk(function.node) if function.calls else ():
+            for node in walk(function.node) if function.calls else ():
                 if not isinstance(node, ast.If) or script.function_of(node) is not function:
                     continue
                 call = _on_one_side(script, node)
@@ -113,7 +114,7 @@ class LocalCounter(Rule):
                     continue
                 origin = local_origin(script, node.test)
                 if origin is not None and origin.cause is Cause.DATA:
-                    counter = any(isinstance(at, ast.Mod) for at in ast.walk(node.test))
+                    counter = any(isinstance(at, ast.BinOp) and isinstance(at.op, ast.Mod) for at in walk(node.test))
                     yield Violation(
                         node.test,
                         f"ranks disagree on this test, which rests on {source_of(origin)}, and the branch holds the"

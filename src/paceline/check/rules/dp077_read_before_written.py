@@ -31,6 +31,7 @@ from paceline.check.analyses.same_file import written_out
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import Effect, Write, display, reads, several_processes, writes
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.conditions import conditions
 from paceline.syntax.module_index import Function, last_name
 
@@ -217,9 +218,9 @@ def _apart(script: Script, first: ast.AST, second: ast.AST) -> bool:
     module = script.function_of(first).module
     for at in module.ancestors(first):
         if isinstance(at, ast.If):
-            inside = [at.body if any(first in ast.walk(each) for each in at.body) else at.orelse]
+            inside = [at.body if any(first in walk(each) for each in at.body) else at.orelse]
             others = at.orelse if inside[0] is at.body else at.body
-            if any(second in ast.walk(each) for each in others):
+            if any(second in walk(each) for each in others):
                 return True
     return False
 

@@ -34,6 +34,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import given
 from paceline.check.edits import Edit, replace
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 from paceline.syntax.values import Context, Instance, Located, Object
 
@@ -183,7 +184,7 @@ def _repair(script: Script, load: ast.Call, save: ast.Call) -> tuple[Edit, ...]:
         return ()
     if len({each.node for _, each in _saved(script)}) != 1:
         return ()
-    states = [each for each in ast.walk(save) if _is_state_dict(each)]
+    states = [each for each in walk(save) if _is_state_dict(each)]
     models = [each.func.value for each in states if isinstance(each, ast.Call) and isinstance(each.func, ast.Attribute)]
     wrapped = [each for each in models if script.is_wrapped(each)]
     if len(wrapped) != 1 or not isinstance(wrapped[0], ast.Name):

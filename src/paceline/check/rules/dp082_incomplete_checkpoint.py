@@ -37,6 +37,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.training_loops import TrainingLoop
 from paceline.check.analyses.written_files import given
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.values import Context, Mapping, Object
 
 _COUNTS = ("epoch", "step", "iter", "global")
@@ -204,7 +205,7 @@ def _skips(loop: TrainingLoop) -> bool:
     if not isinstance(loop.node, ast.For):
         return True
     text = ast.unparse(loop.node.iter)
-    return "skip" in text or "islice" in text or any(isinstance(each, ast.Continue) for each in ast.walk(loop.node))
+    return "skip" in text or "islice" in text or any(isinstance(each, ast.Continue) for each in walk(loop.node))
 
 
 def _missing(script: Script, saved: ast.expr, context: Context | None) -> set[str]:

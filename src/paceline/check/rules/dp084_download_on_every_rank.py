@@ -31,6 +31,7 @@ from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import Effect, Naming, naming, several_processes, writes
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.conditions import conditions
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import ClassValue, FunctionValue, Named
@@ -211,7 +212,7 @@ def _asks_the_group(script: Script, test: ast.expr) -> bool:
             names = script.program.callee_names(each.node)
             if "torch.distributed.is_initialized" in names or "torch.distributed.is_available" in names:
                 return True
-    called = (node for node in ast.walk(test) if isinstance(node, ast.Call))
+    called = (node for node in walk(test) if isinstance(node, ast.Call))
     return any(
         "is_initialized" in ast.unparse(function.node)
         for call in called

@@ -35,6 +35,7 @@ from paceline.check.analyses.script import Script
 from paceline.check.analyses.written_files import several_processes
 from paceline.check.edits import Edit, add_keyword
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.program import CallSite
 from paceline.syntax.values import Object
 
@@ -226,7 +227,7 @@ def _tells_ranks_apart(script: Script, site: CallSite) -> bool:
     return any(
         script.ranks.kind(node) is not RankKind.NONE
         for argument in call.args
-        for node in ast.walk(argument)
+        for node in walk(argument)
         if isinstance(node, ast.Name | ast.Attribute | ast.Call | ast.Subscript)
     )
 

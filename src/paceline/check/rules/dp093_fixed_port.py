@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from paceline.check.analyses.cuda_devices import environment_stores
 from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
 from paceline.syntax.values import Literal
 
 
@@ -85,7 +86,7 @@ class FixedPort(Rule):
         for module in script.program.imports.modules:
             if "tcp://" not in module.source.text:
                 continue
-            for node in ast.walk(module.source.tree):
+            for node in walk(module.source.tree):
                 if isinstance(node, ast.Constant) and _is_local(node.value):
                     yield Violation(
                         node,
