@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 
 import msgspec
@@ -123,7 +124,15 @@ def _in_processes(paths: list[str], rules: Sequence[type[Rule]], workers: int) -
 
 
 def _check_chunk(paths: list[str], rules: tuple[type[Rule], ...]) -> dict[str, FileCheck]:
-    return dict(_checked(paths, rules))
+    gc.set_threshold(*_RARELY)  # for good: collecting between chunks would walk all files that are kept
+    checker = _checker_of_process(rules)
+    return {path: checker.check(Path(path)) for path in paths}
+
+
+@cache
+def _checker_of_process(rules: tuple[type[Rule], ...]) -> FileChecker:
+    """One for all chunks of a worker process: scripts of several chunks import the same files."""
+    return FileChecker(rules)
 
 
 def _checked(paths: Sequence[str], rules: Sequence[type[Rule]]) -> Iterator[tuple[str, FileCheck]]:

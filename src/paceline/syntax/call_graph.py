@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.syntax.child_nodes import walk
 from paceline.syntax.class_members import ClassMembers
 from paceline.syntax.conditions import asks_for_main
 from paceline.syntax.evaluates import Evaluates
@@ -74,8 +73,8 @@ class CallGraph:
         if function.cls is None or function.name not in ("__enter__", "__exit__"):
             return
         for module in self._names.modules:
-            for node in walk(module.source.tree):
-                for item in node.items if isinstance(node, ast.With) else ():
+            for node in module.with_statements:
+                for item in node.items:
                     made = item.context_expr
                     owners = self._evaluator.values(made) if isinstance(made, ast.Call) else ()
                     if any(
@@ -135,14 +134,7 @@ class CallGraph:
     def _aliases(self, function: Function) -> set[str]:
         """Other names under which files import the function: `from engine import train as run`."""
         target = function.cls.name if function.cls is not None and function.name == "__init__" else function.name
-        return {
-            alias.asname
-            for module in self._names.modules
-            for node in module.source.tree.body
-            if isinstance(node, ast.ImportFrom)
-            for alias in node.names
-            if alias.name == target and alias.asname
-        }
+        return {alias for module in self._names.modules for alias in module.aliases.get(target, ())}
 
     def _reaches(self, callee: Value, function: Function) -> bool:
         if isinstance(callee, FunctionValue):

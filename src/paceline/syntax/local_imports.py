@@ -9,7 +9,7 @@ from pathlib import Path
 from paceline.syntax.module_index import Module
 from paceline.syntax.source_files import Source, parse, read_bytes
 
-MAX_MODULES = 40
+MAX_MODULES = 25
 """Files of one script that are followed; imports beyond them count as those of another package."""
 MAX_DISTANCE = 3
 """Imports between the script and a file that is followed."""
@@ -45,6 +45,8 @@ class ParsedFiles:
             content = read_bytes(path)
             parsed = parse(path, content) if isinstance(content, bytes) else None
             self._sources[path] = parsed if isinstance(parsed, Source) else None
+        else:
+            self._sources[path] = self._sources.pop(path)  # the one that was not asked for the longest leaves first
         return self._sources[path]
 
     def module(self, path: Path) -> Module | None:

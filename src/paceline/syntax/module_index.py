@@ -118,6 +118,7 @@ class Module:
         body: the function that stands for the body of the module.
         calls_by_name: by the last part of the callee's name.
         loads_by_name: names and attributes that are read without being called.
+        aliases: other names that its imports give: `run` of `from engine import train as run`, by `train`.
     """
 
     def __init__(self, source: Source, name: str = "") -> None:
@@ -128,6 +129,8 @@ class Module:
         self.classes: list[Class] = []
         self.calls_by_name: dict[str, list[ast.Call]] = defaultdict(list)
         self.loads_by_name: dict[str, list[ast.expr]] = defaultdict(list)
+        self.aliases: dict[str, set[str]] = defaultdict(set)
+        self.with_statements: list[ast.With | ast.AsyncWith] = []
         self.stores_by_attribute: dict[str, list[ast.Attribute]] = defaultdict(list)
         self._owner: dict[ast.AST, Function] = {}
         self._class_of: dict[ast.ClassDef, Class] = {}
@@ -247,6 +250,16 @@ class _Indexer:
         owner.loops.append(node)
         return owner, cls
 
+    def _import(self, node: ast.ImportFrom, owner: Function, cls: Class | None) -> _Around:
+        for alias in node.names:
+            if alias.asname:
+                self.module.aliases[alias.name].add(alias.asname)
+        return owner, cls
+
+    def _with(self, node: ast.With | ast.AsyncWith, owner: Function, cls: Class | None) -> _Around:
+        self.module.with_statements.append(node)
+        return owner, cls
+
     def _return(self, node: ast.Return, owner: Function, cls: Class | None) -> _Around:
         owner.returns.append(node)
         return owner, cls
@@ -285,6 +298,9 @@ _INDEXED: dict[type[ast.AST], Callable[..., _Around]] = {
     ast.For: _Indexer._loop,
     ast.AsyncFor: _Indexer._loop,
     ast.While: _Indexer._loop,
+    ast.ImportFrom: _Indexer._import,
+    ast.With: _Indexer._with,
+    ast.AsyncWith: _Indexer._with,
     ast.Return: _Indexer._return,
     ast.Yield: _Indexer._yield,
     ast.YieldFrom: _Indexer._yield,

@@ -24,6 +24,7 @@ class NameBindings:
         self._reaching: dict[Function, ReachingDefinitions] = {}
         self._globals: dict[Module, dict[str, set[Binding]]] = {}
         self._home: dict[ast.AST, Function] = {}
+        self._last = root
 
     @property
     def modules(self) -> list[Module]:
@@ -34,21 +35,22 @@ class NameBindings:
         """The function in whose body a node stands."""
         found = self._home.get(node)
         if found is None:
-            for module in self.modules:
-                if node in module.parents or node is module.source.tree:
-                    found = module.around(node)
-                    break
-            else:
-                found = self._root.body
-            self._home[node] = found
+            module = self._module_of(node)
+            found = self._home[node] = module.around(node) if module is not None else self._root.body
         return found
 
     def defined_by(self, node: ast.AST) -> Function:
         """The function that a definition or a lambda makes."""
-        for module in self.modules:
+        module = self._module_of(node)
+        return module.function_of(node) if module is not None else self._root.body
+
+    def _module_of(self, node: ast.AST) -> Module | None:
+        """The file in which a node stands; most questions in a row are about one file."""
+        for module in (self._last, *self.modules):
             if node in module.parents or node is module.source.tree:
-                return module.function_of(node)
-        return self._root.body
+                self._last = module
+                return module
+        return None
 
     def reaching(self, function: Function) -> ReachingDefinitions:
         """Bindings in a function."""
