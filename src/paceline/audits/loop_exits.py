@@ -111,7 +111,7 @@ class _Script:
 
 
 def _conditions(loop: _Loop) -> Iterator[ast.expr]:
-    """What decides that the loop is left before its data end."""
+    """The condition that ends the loop before its data end."""
     if isinstance(loop, ast.While) and not isinstance(loop.test, ast.Constant):
         yield loop.test
     yield from _leaving(loop.body, inner=False)

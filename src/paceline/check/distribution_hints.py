@@ -40,7 +40,7 @@ class DistributionHints:
         """Files with a hint: words of each of their parts; others have no parts."""
 
     def distributes(self, source: Source) -> tuple[bool, set[str]]:
-        """Whether a script may be distributed; if not, with the paths of other files that the answer depends on."""
+        """True if a script may be distributed; if not, with the paths of other files that the answer depends on."""
         if _hints(source.text) and _hints(" ".join(_identifiers(source.tree))):
             return True, set()
         folder = str(source.path.absolute().parent)
@@ -54,7 +54,7 @@ class DistributionHints:
         return False, looked_at
 
     def _is_used(self, path: Path, used: set[str]) -> bool:
-        """Whether functions and classes of a file that are used by name, or those that they use, distribute."""
+        """True if functions and classes of a file that are used by name, or those that they use, distribute."""
         if path not in self._imported:
             self._imported[path] = self._parts(path)
         parts = self._imported[path]

@@ -1,4 +1,4 @@
-"""What `paceline check` finds in one file: it is parsed, and if it is a distributed script, all rules run on it."""
+"""Checks one file: it is parsed, and if it is a distributed script, all rules run on it."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ class FileChecker:
 
 
 def _run(rule: type[Rule], script: Script) -> Iterator[Located]:
-    """What a rule finds; if it fails, that is one more finding."""
+    """Findings of a rule; a rule that fails is one more finding."""
     try:
         for violation in rule().check(script):
             yield _located(rule, violation, script)

@@ -68,7 +68,7 @@ class Repaired:
 
 @dataclass(frozen=True)
 class Repairs:
-    """What can be repaired, and what is left.
+    """Repairs that can be made, and the findings that are left.
 
     Attributes:
         files: that change.

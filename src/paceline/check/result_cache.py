@@ -113,7 +113,7 @@ def cache_folder() -> Path:
 
 @cache
 def _sources_digest() -> str:
-    """Of the code that results depend on, by time and size of its files."""
+    """A digest of the code that results depend on, by time and size of its files."""
     digest = hashlib.sha256(paceline.__version__.encode())
     folder = Path(paceline.__file__).parent
     for file in sorted([*(folder / "check").rglob("*.py"), *(folder / "syntax").glob("*.py")]):

@@ -1,4 +1,4 @@
-"""What a rule says about itself: its docstring in parts, and its cases as examples."""
+"""The text of a rule: its docstring in parts, and its cases as examples."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from paceline.check.rule import HEADINGS, MARK, Rule
 
 
 def anchor(rule: type[Rule]) -> str:
-    """Of its section in docs/reference/rules.md."""
+    """The anchor of its section in docs/reference/rules.md."""
     return f"{rule.code}-{rule.name}".lower()
 
 

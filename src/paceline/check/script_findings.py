@@ -1,4 +1,4 @@
-"""What `paceline check` finds in one script and the files that it imports, for `paceline run`."""
+"""Findings of `paceline check` in one script and the files that it imports, for `paceline run`."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ KEYS = ("select", "ignore", "exclude", "per-file-ignores")
 
 @dataclass(frozen=True)
 class Settings:
-    """What pyproject.toml or flags say.
+    """Settings of pyproject.toml or of flags.
 
     Attributes:
         select: codes, prefixes of codes, names or topics of the rules that run; None for all.
@@ -61,7 +61,7 @@ class Selection:
         return [rule for rule in RULES if rule.code in self._codes]
 
     def reports(self, code: str, path: str) -> bool:
-        """Whether findings with this code are reported in a file.
+        """True if findings with this code are reported in a file.
 
         Args:
             code: of a rule, or `DP000` or `DP099`.
@@ -162,7 +162,7 @@ def _codes(words: Iterable[str]) -> set[str]:
 
 
 def _matches(path: str, pattern: str) -> bool:
-    """Whether a relative path, or a folder that it is in, matches a pattern."""
+    """True if a relative path, or a folder that it is in, matches a pattern."""
     parts = Path(path).parts
     folders = ["/".join(parts[:count]) for count in range(1, len(parts) + 1)]
     names = parts if "/" not in pattern else ()

@@ -76,7 +76,7 @@ def _either(first: Argument, second: Argument) -> Argument:
 
 
 def _expanded(evaluator: Evaluates, node: ast.expr, name: str, context: Context | None) -> Argument:
-    """What `**node` gives for a keyword."""
+    """The value that `**node` gives for a keyword."""
     given: list[Located] = []
     certain, missing = True, False
     values = sorted(evaluator.values(node, context), key=_place)

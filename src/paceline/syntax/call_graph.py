@@ -105,7 +105,7 @@ class CallGraph:
                 yield from module.calls_by_name.get(alias, ())
 
     def _runs_elsewhere(self, call: ast.Call) -> bool:
-        """Whether a call runs only where its file, which the script imports, is the script itself."""
+        """True if a call runs only where its file, which the script imports, is the script itself."""
         home = self._names.home(call)
         if home.parent is not None or not home.module.name:
             return False
@@ -196,7 +196,7 @@ class CallGraph:
         return sorted(found, key=lambda each: (each[0].module.path, getattr(each[0].node, "lineno", 0)))
 
     def escapes(self, function: Function) -> bool:
-        """Whether somebody may call the function whom reading does not show: it is passed on as a value."""
+        """True if somebody may call the function whom reading does not show: it is passed on as a value."""
         if function.name == "<lambda>":
             return True
         if function not in self._escapes:

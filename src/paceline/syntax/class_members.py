@@ -108,15 +108,15 @@ def _decorated(function: Function, *names: str) -> bool:
 
 
 def is_property(function: Function) -> bool:
-    """Whether reading it as an attribute calls it."""
+    """True if reading it as an attribute calls it."""
     return _decorated(function, "property", "cached_property", "lazy_property")
 
 
 def is_static(function: Function) -> bool:
-    """Whether it is a static method."""
+    """True if it is a static method."""
     return _decorated(function, "staticmethod")
 
 
 def is_classmethod(function: Function) -> bool:
-    """Whether its first parameter is the class."""
+    """True if its first parameter is the class."""
     return _decorated(function, "classmethod")

@@ -78,7 +78,7 @@ def _blocks(node: ast.AST) -> Iterator[list[ast.stmt]]:
 
 
 def _leaves(block: Sequence[ast.stmt]) -> bool:
-    """Whether the block always leaves the block around it."""
+    """True if the block always leaves the block around it."""
     if not block:
         return False
     last = block[-1]
@@ -95,7 +95,7 @@ def asks_for_main(test: ast.expr) -> bool:
 
 
 def alternatives(function: Function) -> list[tuple[ast.expr, list[Condition]]]:
-    """What a function can return, each with the conditions under which it does."""
+    """Return values of a function, each with the conditions under which it does."""
     return [
         (statement.value, list(conditions(function.module, statement)))
         for statement in function.returns
@@ -104,5 +104,5 @@ def alternatives(function: Function) -> list[tuple[ast.expr, list[Condition]]]:
 
 
 def same_test(first: ast.expr, second: ast.expr) -> bool:
-    """Whether two tests are written alike."""
+    """True if two tests are written alike."""
     return ast.dump(first) == ast.dump(second) or (bool(dotted(first)) and dotted(first) == dotted(second))

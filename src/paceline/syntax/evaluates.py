@@ -1,4 +1,4 @@
-"""What parts of the evaluator ask of it."""
+"""The interface of the evaluator for its parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Evaluates(Protocol):
     """Evaluates expressions; `paceline.syntax.evaluation.Evaluator` does."""
 
     def values(self, node: ast.AST | None, context: Context | None = None) -> Values:
-        """What an expression can be."""
+        """Values that an expression can have."""
 
     def all_of(self, nodes: Iterable[Located]) -> Values:
         """The union over expressions."""
@@ -23,7 +23,7 @@ class Evaluates(Protocol):
         """Items of items, by indices."""
 
     def returned(self, function: Function, context: Context | None) -> Values:
-        """What a function returns."""
+        """Values that a function returns."""
 
     def context(
         self, function: Function, call: ast.Call | None, outer: Context | None, receiver: Value | None = None

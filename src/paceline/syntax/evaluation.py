@@ -99,7 +99,7 @@ class Evaluator:
     # Expressions
 
     def values(self, node: ast.AST | None, context: Context | None = None) -> Values:
-        """What an expression can be.
+        """Values that an expression can have.
 
         Args:
             node: an expression; None gives no value.
@@ -254,7 +254,7 @@ class Evaluator:
         return ANY
 
     def imported_name(self, module: Module, package: str, level: int, name: str) -> Values:
-        """What `from package import name` gives."""
+        """Values of `name` after `from package import name`."""
         submodule = self._imports.find(module, f"{package}.{name}" if package else name, level)
         found = self._imports.find(module, package, level)
         if found is not None and found is not module:
@@ -305,7 +305,7 @@ class Evaluator:
         return frozenset(UNKNOWN if base == UNKNOWN else Part(base, "[*]") for base in bases)
 
     def iterated(self, node: ast.expr, context: Context | None = None) -> Values:
-        """What a loop goes over: `loader` of `for i, batch in enumerate(tqdm(loader))`."""
+        """Values that a loop iterates over: `loader` of `for i, batch in enumerate(tqdm(loader))`."""
         return self._iterated(node, context, 8)
 
     def _iterated(self, node: ast.expr, context: Context | None, depth: int) -> Values:
@@ -327,7 +327,7 @@ class Evaluator:
         return frozenset(found)
 
     def _yielded(self, node: ast.expr, context: Context | None, depth: int) -> Values:
-        """What a generator hands on: `loader` of `cycle(loader)` with `for batch in loader: yield batch`."""
+        """Iterables that a generator passes on: `loader` of `cycle(loader)` with `for batch in loader: yield batch`."""
         found: set[Value] = set()
         if isinstance(node, ast.Name):
             for binding, function in self.bindings(node):
@@ -492,7 +492,7 @@ class Evaluator:
         return "?"
 
     def returned(self, function: Function, context: Context | None) -> Values:
-        """What a function returns."""
+        """Values that a function returns."""
         if isinstance(function.node, ast.Lambda):
             return self.values(function.node.body, context)
         found: set[Value] = set()
@@ -501,7 +501,7 @@ class Evaluator:
         return frozenset(found) if function.returns else frozenset({Literal(None)})
 
     def parameter(self, function: Function, name: str, context: Context | None) -> Values:
-        """What a parameter can be: in a context the argument of its call, else those of all calls that are found."""
+        """Values of a parameter: in a context the argument of its call, else those of all calls that are found."""
         if context is not None and context.function is function:
             if context.receiver is not None and function.positional[:1] == [name] and not is_static(function):
                 return frozenset({context.receiver})

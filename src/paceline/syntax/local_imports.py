@@ -64,7 +64,7 @@ class ParsedFiles:
         self._sources[source.path] = source
 
     def signature(self, path: str) -> Signature | None:
-        """What tells a version of a file from another one; None if there is no such file."""
+        """Modification time and size of a file; None if there is no such file."""
         if path not in self._signatures:
             self._signatures[path] = file_signature(path)
         return self._signatures[path]
@@ -119,7 +119,7 @@ class ParsedFiles:
 
 
 def file_signature(path: str) -> Signature | None:
-    """What tells a version of a file from another one; None if there is no such file.
+    """Modification time and size of a file; None if there is no such file.
 
     Args:
         path: ends in a slash if it is a folder, of which only its existence counts.

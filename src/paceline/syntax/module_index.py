@@ -29,7 +29,7 @@ class Class:
 
     @property
     def name(self) -> str:
-        """As in its definition."""
+        """The name in its definition."""
         return self.node.name
 
 
@@ -69,7 +69,7 @@ class Function:
 
     @property
     def name(self) -> str:
-        """As in its definition; `<module>` or `<lambda>`."""
+        """The name in its definition; `<module>` or `<lambda>`."""
         if isinstance(self.node, ast.Module):
             return "<module>"
         return "<lambda>" if isinstance(self.node, ast.Lambda) else self.node.name
@@ -140,7 +140,7 @@ class Module:
 
     @property
     def path(self) -> str:
-        """Of the file."""
+        """The path of the file."""
         return str(self.source.path)
 
     def _add(self, function: Function) -> None:

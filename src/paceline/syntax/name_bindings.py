@@ -1,4 +1,4 @@
-"""What names refer to: bindings in a function, in the functions around it, and in the body of the file."""
+"""Bindings that names refer to: in a function, in the functions around it, and in the body of the file."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class NameBindings:
         return found
 
     def bindings(self, node: ast.Name) -> list[tuple[Binding, Function]]:
-        """What a name refers to: bindings with the functions in which they are made. Empty for builtins."""
+        """Bindings that a name refers to, with the functions in which they are made. Empty for builtins."""
         function = self.home(node)
         if node.id not in function.global_names:
             uses = self.reaching(function).uses.get(node)

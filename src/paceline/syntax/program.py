@@ -99,7 +99,7 @@ class Program:
                     yield CallSite(f"?.{call.func.attr}", call, function)
 
     def values(self, node: ast.AST | None, context: Context | None = None) -> Values:
-        """What an expression can be."""
+        """Values that an expression can have."""
         return self.evaluator.values(node, context)
 
     def argument(
@@ -113,11 +113,11 @@ class Program:
     def argument_values(
         self, call: ast.Call | Object, name: str, position: int | None = None, context: Context | None = None
     ) -> Values:
-        """What an argument can be; no value if it is absent."""
+        """Values that an argument can have; none if it is absent."""
         return self.evaluator.all_of(self.argument(call, name, position, context).given)
 
     def is_a(self, value: Value, *names: str) -> bool:
-        """Whether a value is an object of one of these classes, or of a class of the script derived from one."""
+        """True if a value is an object of one of these classes, or of a class of the script derived from one."""
         if isinstance(value, Object):
             return value.name in names
         if isinstance(value, Instance):

@@ -52,7 +52,7 @@ class Named(Value):
 
 @dataclass(frozen=True, slots=True)
 class Object(Value):
-    """What a call of something named returns: `torch.utils.data.DataLoader(...)`, `loss.backward()`.
+    """The result of a call of something named: `torch.utils.data.DataLoader(...)`, `loss.backward()`.
 
     Attributes:
         name: of the callee, canonical; of a method that of its object's class and its own.

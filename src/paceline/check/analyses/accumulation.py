@@ -112,7 +112,7 @@ def _condition(script: Script, loop: TrainingLoop, backward: Reached) -> Accumul
 
 
 def _clears_rarely(script: Script, loop: TrainingLoop, tests: tuple[Condition, ...]) -> bool:
-    """Whether gradients live longer than a micro-step: `zero_grad` stands under the condition of the step."""
+    """True if gradients live longer than a micro-step: `zero_grad` stands under the condition of the step."""
     wanted = {each.test for each in tests}
     for each in loop.reached:
         if isinstance(each.node, ast.Call) and last_name(each.node.func) == "zero_grad":
@@ -211,7 +211,7 @@ class PretendedEpoch:
     used_index: bool = field(default=False)
 
     def steps(self) -> bool:
-        """Whether the optimizer steps after this micro-step."""
+        """True if the optimizer steps after this micro-step."""
         if not self.accumulation.tests:
             return self.index == self.window - 1
         found = all(bool(self.value(each.test)) is each.holds for each in self.accumulation.tests)

@@ -1,4 +1,4 @@
-"""What an expression can be in one call of its function, with branches that this call does not take left out.
+"""Values of an expression in one call of its function, without the branches that this call does not take.
 
 `Script.values` is a union over all branches. A function that builds the loaders of training and evaluation decides by
 its arguments: with `train=True`, `sampler = DistributedSampler(data) if not train else None` is None.
@@ -44,7 +44,7 @@ def possible_values(script: Script, node: ast.expr, context: Context | None, dep
 
 
 def holds(script: Script, test: ast.expr, context: Context) -> bool | None:
-    """Whether a test holds in a call; None if reading does not show it."""
+    """True if a test holds in a call; None if reading does not show it."""
     match test:
         case ast.UnaryOp(op=ast.Not()):
             inner = holds(script, test.operand, context)

@@ -77,7 +77,7 @@ def _bypasses(script: Script) -> Iterator[Bypass]:
 
 
 def losses(script: Script, backward: Reached) -> Iterator[tuple[ast.expr, Context | None]]:
-    """What a backward pass starts from, in the context of the calls that lead to it."""
+    """Tensors that a backward pass starts from, in the context of the calls that lead to it."""
     call = backward.node
     assert isinstance(call, ast.Call)
     assert isinstance(call.func, ast.Attribute)
@@ -102,7 +102,7 @@ def _is_engine(call: ast.Call) -> bool:
 
 
 def _uses_wrapper(script: Script, call: Located) -> bool:
-    """Whether a call goes through a wrapper: calls it, or hands it to a function that is not part of the script."""
+    """True if a call goes through a wrapper: calls it, or hands it to a function that is not part of the script."""
     node = call.node
     assert isinstance(node, ast.Call)
     func = node.func

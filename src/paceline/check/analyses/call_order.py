@@ -15,7 +15,7 @@ Place = tuple[int, int]
 
 
 def runs_after(script: Script, node: ast.AST, site: CallSite | ast.AST) -> bool:
-    """Whether a node runs behind a call, as far as one function shows both or the calls that lead to them.
+    """True if a node runs behind a call, as far as one function shows both or the calls that lead to them.
 
     Unknown orders count as behind, and so do those of two methods of one class.
     """
@@ -30,13 +30,13 @@ def runs_later(script: Script, node: ast.AST, other: ast.AST) -> bool:
 
 
 def runs_again_after(script: Script, node: ast.AST, other: ast.AST) -> bool:
-    """Whether a node certainly runs, maybe once more, when the other one is done."""
+    """True if a node certainly runs, maybe once more, when the other one is done."""
     places = shared_places(script, node, other)
     return places is not None and max(places[0]) > max(places[1])
 
 
 def in_one_run(script: Script, node: ast.AST, other: ast.AST) -> bool:
-    """Whether one function, or one class, certainly leads to both nodes: two tests of a file do not meet."""
+    """True if one function, or one class, certainly leads to both nodes: two tests of a file do not meet."""
     first, second = script.function_of(node), script.function_of(other)
     same_class = first.cls is not None and first.cls is second.cls
     return same_class or shared_places(script, node, other) is not None
@@ -77,12 +77,12 @@ def _place(node: ast.AST) -> Place:
 
 
 def runs_in_a_loop(script: Script, node: ast.AST) -> bool:
-    """Whether a loop stands around a node, or around a call that leads to it."""
+    """True if a loop stands around a node, or around a call that leads to it."""
     return any(True for _ in _loops_around(script, node))
 
 
 def repeats_with_training(script: Script, node: ast.AST) -> bool:
-    """Whether a node runs between training steps: a loop around it, or around a call that leads to it, trains.
+    """True if a node runs between training steps: a loop around it, or around a call that leads to it, trains.
 
     Loops that wrap the model anew in each round, for example over folds, do not count.
     """
@@ -111,6 +111,6 @@ def _loops_around(script: Script, node: ast.AST) -> Iterator[ast.AST]:
 
 
 def trains(script: Script, outer: ast.AST) -> bool:
-    """Whether a backward pass runs within a node."""
+    """True if a backward pass runs within a node."""
     reached = script.loops.reached_calls(outer, script.function_of(outer))
     return any(script.loops.is_backward(each.node) for each in reached)

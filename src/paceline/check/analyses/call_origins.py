@@ -160,7 +160,7 @@ class CallOrigins:
         return receiver if receiver is not None and receiver.spread is Spread.EQUAL and not node.args else UNKNOWN
 
     def _arguments(self, node: ast.Call, context: Context | None) -> Origin | None:
-        """Of a function without side effects: as local as its arguments; the rank in one chooses a device."""
+        """The origin of a function without side effects: that of its arguments. A rank among them chooses a device."""
         found = [
             self._values.follow(each.value if isinstance(each, ast.Starred) else each, context) for each in node.args
         ]

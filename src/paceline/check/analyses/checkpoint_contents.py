@@ -59,7 +59,7 @@ def _hands_on(call: ast.Call, function: Function) -> bool:
 
 
 def restores_optimizer(script: Script) -> bool:
-    """Whether the script restores an optimizer."""
+    """True if the script restores an optimizer."""
     return any(True for _ in script.calls("torch.load")) and any(
         isinstance(value, Object) and value.name.startswith(OPTIMIZERS) and not value.name.startswith(SCHEDULERS)
         for site in script.method_calls("load_state_dict")
@@ -111,7 +111,7 @@ def states_in(script: Script, value: ast.expr, context: Context | None) -> Itera
 
 
 def steps_in_training(script: Script, kind: str) -> bool:
-    """Whether training uses a scheduler, without the epoch in its arguments, or a scaler."""
+    """True if training uses a scheduler, without the epoch in its arguments, or a scaler."""
     for site in script.method_calls("step"):
         assert isinstance(site.node.func, ast.Attribute)
         for owner in script.values(site.node.func.value):
@@ -126,6 +126,6 @@ def steps_in_training(script: Script, kind: str) -> bool:
 
 
 def _rests_in_optimizer(script: Script, scheduler: Object) -> bool:
-    """Whether the learning rate, which the optimizer holds, is all that a schedule goes on from."""
+    """True if the learning rate, which the optimizer holds, is all that a schedule goes on from."""
     name = scheduler.name.removeprefix(SCHEDULERS)
     return name == "ExponentialLR" or (name == "StepLR" and script.literals(scheduler, "step_size", 1) == {1})

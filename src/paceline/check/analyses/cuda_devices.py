@@ -58,7 +58,7 @@ def _keyword(call: ast.Call, name: str) -> ast.expr | None:
 
 
 def binds_devices(script: Script) -> bool:
-    """Whether the script may bind each process to a GPU of its own: by any of the usual calls and variables."""
+    """True if the script may bind each process to a GPU of its own: by any of the usual calls and variables."""
     if any(True for _ in script.calls("torch.cuda.set_device", "torch.cuda.device", "torch.set_default_device")):
         return True
     if any(script.argument(site.node, "device_id").given for site in script.calls(*names.START)):
@@ -72,7 +72,7 @@ def binds_devices(script: Script) -> bool:
 
 
 def helpers_may_bind(script: Script) -> bool:
-    """Whether a function of another package may choose the GPU: `utils.get_device()`, `init_distributed_mode(args)`."""
+    """True if a function of another package may choose the GPU: `utils.get_device()`, `init_distributed_mode(args)`."""
     for function in script.program.functions:
         for call in function.calls:
             name = last_name(call.func).lower()
@@ -125,7 +125,7 @@ def _index(script: Script, value: Value) -> object:
 
 
 def is_global_rank(script: Script, device: ast.expr, context: Context | None) -> bool:
-    """Whether a device is numbered by the rank in the whole job: `cuda:{rank}` with `rank = dist.get_rank()`."""
+    """True if a device is numbered by the rank in the whole job: `cuda:{rank}` with `rank = dist.get_rank()`."""
     return any(
         script.ranks.kind(each.node, each.context) is RankKind.GLOBAL and _comes_from_rank(script, each)
         for each in _numbers(script, Located(device, context))
@@ -133,7 +133,7 @@ def is_global_rank(script: Script, device: ast.expr, context: Context | None) ->
 
 
 def _comes_from_rank(script: Script, number: Located) -> bool:
-    """Whether the value of the rank is shown, and no remainder of it is taken on the way."""
+    """True if the value of the rank is shown, and no remainder of it is taken on the way."""
     origins = script.origins.of(number.node, number.context)
     if any(isinstance(each.node, ast.BinOp) and isinstance(each.node.op, ast.Mod | ast.Sub) for each in origins):
         return False
@@ -145,7 +145,7 @@ def _comes_from_rank(script: Script, number: Located) -> bool:
 
 
 def _numbers(script: Script, device: Located, depth: int = 0) -> Iterator[Located]:
-    """What numbers a device: `rank` of `rank`, `torch.device("cuda", rank)` and `f"cuda:{rank}"`."""
+    """The expression that numbers a device: `rank` of `rank`, `torch.device("cuda", rank)` and `f"cuda:{rank}"`."""
     node, context = device.node, device.context
     if depth > MAX_DEPTH:
         return

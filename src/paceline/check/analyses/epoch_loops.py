@@ -47,7 +47,7 @@ def set_epoch_calls(script: Script) -> list[CallSite]:
 
 
 def handed_on(script: Script) -> bool:
-    """Whether `set_epoch` is taken as a value, as by `getattr(x, "set_epoch")`, and reading does not show its call."""
+    """True if `set_epoch` is taken as a value, as by `getattr(x, "set_epoch")`, and reading does not show its call."""
     if any("set_epoch" in module.loads_by_name for module in script.program.imports.modules):
         return True
     return any(
@@ -64,7 +64,7 @@ def receivers(script: Script, site: CallSite) -> frozenset[Value]:
 
 
 def unclear(values: frozenset[Value]) -> bool:
-    """Whether reading does not show whose epoch is set."""
+    """True if reading does not show whose epoch is set."""
     return not values or any(_root(each) == UNKNOWN or isinstance(_root(each), Parameter) for each in values)
 
 
@@ -75,7 +75,7 @@ def _root(value: Value) -> Value:
 
 
 def reaches_sampler(values: frozenset[Value], sampler: Object, loader: Loader) -> bool:
-    """Whether `set_epoch` on one of these values is that of a sampler, also as `loader.sampler`."""
+    """True if `set_epoch` on one of these values is that of a sampler, also as `loader.sampler`."""
     for value in values:
         root = _root(value)
         if isinstance(root, Object) and root.call in (sampler.call, loader.made.call):

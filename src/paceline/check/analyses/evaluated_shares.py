@@ -10,7 +10,7 @@ from paceline.check.analyses.script import Loader, Script
 
 
 def is_share(script: Script, loader: Loader) -> bool:
-    """Whether a loader holds a share of data that the script evaluates."""
+    """True if a loader holds a share of data that the script evaluates."""
     if script.trains_on(loader) or not script.evaluates(loader):
         return False
     return bool(distributed_samplers(samplers(script, loader))) or may_depend(script, [loader.made.call])

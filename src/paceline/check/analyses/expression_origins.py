@@ -46,14 +46,14 @@ class Origins:
         yield from self._next(each)
 
     def rest_on_rank(self, node: ast.expr, context: Context | None = None) -> bool:
-        """Whether the value differs between ranks: it is computed from the rank, or bound on some ranks only."""
+        """True if the value differs between ranks: it is computed from the rank, or bound on some ranks only."""
         return any(
             not self.agreed(each.node) and (self._is_rank(each) or self._bound_on_some(each))
             for each in self.of(node, context)
         )
 
     def agreed(self, node: ast.AST) -> bool:
-        """Whether a collective makes a variable the same on all ranks: `dist.broadcast_object_list(name)`."""
+        """True if a collective makes a variable the same on all ranks: `dist.broadcast_object_list(name)`."""
         if not isinstance(node, ast.Name):
             return False
         function = self._evaluator.home(node)
@@ -74,7 +74,7 @@ class Origins:
         return SPAWN_INDEX in self._evaluator.values(each.node, each.context)
 
     def _bound_on_some(self, each: Located) -> bool:
-        """Whether a variable or an attribute gets a value on some ranks only."""
+        """True if a variable or an attribute gets a value on some ranks only."""
         bound: list[ast.AST] = []
         if isinstance(each.node, ast.Name):
             bound = [at.node for at, _ in self._evaluator.bindings(each.node) if at.kind is Kind.VALUE]
@@ -87,7 +87,7 @@ class Origins:
         return any(self._ranks.own(node)[0] is not Ranks.ALL for node in bound)
 
     def unread(self, node: ast.expr, context: Context | None = None) -> bool:
-        """Whether a parameter without callers is among the origins."""
+        """True if a parameter without callers is among the origins."""
         return any(
             isinstance(each.node, ast.Name)
             and any(isinstance(value, Parameter) for value in self._evaluator.values(each.node, each.context))

@@ -40,5 +40,5 @@ def is_gradient(node: ast.expr) -> bool:
 
 
 def edits_gradients(script: Script) -> bool:
-    """Whether the script scales or replaces gradients anywhere."""
+    """True if the script scales or replaces gradients anywhere."""
     return next(gradient_edits(script), None) is not None

@@ -25,7 +25,7 @@ _KEEPS_TENSORS = frozenset(
 
 @lru_cache(maxsize=4)
 def reduces_by_hand(script: Script) -> bool:
-    """Whether the script averages gradients or parameters itself."""
+    """True if the script averages gradients or parameters itself."""
     if any(site.node.args and gives_gradients(script, site.node.args[0]) for site in script.calls(*_REDUCING)):
         return True
     return any(
@@ -36,13 +36,13 @@ def reduces_by_hand(script: Script) -> bool:
 
 
 def synchronizes_parameters(script: Script) -> bool:
-    """Whether the script sends parameters from one rank to the others."""
+    """True if the script sends parameters from one rank to the others."""
     broadcasts = script.calls("torch.distributed.broadcast", "torch.distributed._broadcast_coalesced")
     return any(site.node.args and gives_gradients(script, site.node.args[0]) for site in broadcasts)
 
 
 def gives_gradients(script: Script, node: ast.expr) -> bool:
-    """Whether an argument of a collective is made of gradients or parameters of a model."""
+    """True if an argument of a collective is made of gradients or parameters of a model."""
     queue: list[ast.AST] = [node]
     seen: set[ast.AST] = set()
     while queue and len(seen) < 120:

@@ -33,7 +33,7 @@ def _imported(module: Module, package: str) -> Iterator[tuple[str, str, str]]:
 
 
 def _is_only_imported(module: Module, name: str) -> bool:
-    """Whether nothing but imports binds a name in the file."""
+    """True if nothing but imports binds a name in the file."""
     return not any(
         (isinstance(each, ast.Name) and each.id == name and not isinstance(each.ctx, ast.Load))
         or (isinstance(each, ast.arg) and each.arg == name)

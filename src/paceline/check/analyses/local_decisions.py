@@ -61,7 +61,7 @@ def calls_behind_test(script: Script, test: ast.expr, depth: int = 2) -> Iterato
 
 
 def synchronizes(script: Script, node: ast.AST) -> bool:
-    """Whether ranks meet within a node: in a backward pass of a distributed model, or in a collective."""
+    """True if ranks meet within a node: in a backward pass of a distributed model, or in a collective."""
     function = script.function_of(node)
     several = bool(script.wrappers) or bool(script.engines & {"fsdp", "accelerate", "fabric"})
     for each in script.loops.reached_calls(node, function):
@@ -147,5 +147,5 @@ def source_of(origin: Origin) -> str:
 
 
 def is_call_of(node: ast.AST, *methods: str) -> bool:
-    """Whether a node calls a method or function of one of these names."""
+    """True if a node calls a method or function of one of these names."""
     return isinstance(node, ast.Call) and last_name(node.func) in methods

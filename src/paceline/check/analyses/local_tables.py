@@ -1,4 +1,4 @@
-"""What reading knows about functions and attributes of other packages, for `local_values`."""
+"""Tables of functions and attributes of other packages, for `local_values`."""
 
 from __future__ import annotations
 

@@ -190,7 +190,7 @@ class LocalValues:
     def _filled(
         self, name: str, made: ast.expr, function: Function, context: Context | None
     ) -> Iterator[Origin | None]:
-        """What is put into a container later: `losses.append(loss)`, `losses[i] = loss`."""
+        """Expressions that are put into a container later: `losses.append(loss)`, `losses[i] = loss`."""
         if isinstance(made, ast.Call) and last_name(made.func) not in _EMPTY:
             return
         for call in function.calls:
@@ -264,7 +264,7 @@ class LocalValues:
         return either([self.batches(each, iterable, context) for each in self._evaluator.iterated(iterable, context)])
 
     def _counts(self, iterable: ast.expr, depth: int = 0) -> bool:
-        """Whether a loop gets numbers of batches: `progress = tqdm(enumerate(loader))`."""
+        """True if a loop gets numbers of batches: `progress = tqdm(enumerate(loader))`."""
         for at in walk(iterable):
             if isinstance(at, ast.Call) and last_name(at.func) in ("enumerate", "range", "log_every"):
                 return True
@@ -382,7 +382,7 @@ def _part(value: ast.expr | None, path: tuple[int, ...]) -> ast.expr | None:
 
 
 def _ended_by(function: Function, test: ast.expr, node: ast.AST) -> bool:
-    """Whether a test in front of a node ends its loop or function: where the node has run, the test did not hold."""
+    """True if a test in front of a node ends its loop or function: where the node has run, the test did not hold."""
     branch = function.module.parents.get(test)
     if not isinstance(branch, ast.If) or any(at is branch for at in function.module.ancestors(node)):
         return False

@@ -236,7 +236,7 @@ class _Walk:
     def returned(
         self, node: ast.Call, context: Context | None, *, losses_too: bool, models_too: bool
     ) -> Iterator[tuple[ast.expr, Context | None]]:
-        """What functions of the script return, and modules where they are to be followed."""
+        """Return values of functions of the script, and modules where they are to be followed."""
         instances = [each.cls for each in self.script.values(node.func, context) if isinstance(each, Instance)]
         models = {each.cls for wrapper in self.script.wrappers for each in wrapper.inner if isinstance(each, Instance)}
         if instances and not models_too and not (losses_too and models.isdisjoint(instances)):
@@ -360,12 +360,12 @@ def behind(
 
 
 def is_local(script: Script, node: ast.expr, context: Context | None = None) -> bool:
-    """Whether an expression certainly comes from the batch of this rank."""
+    """True if an expression certainly comes from the batch of this rank."""
     return LocalValues.of(script).origin(node, context).local
 
 
 def unresolved(script: Script, node: ast.expr, context: Context | None) -> bool:
-    """Whether an expression may be any number."""
+    """True if an expression may be any number."""
     values = script.values(node, context)
     return (
         not values

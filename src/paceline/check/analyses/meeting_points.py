@@ -72,7 +72,7 @@ def _collective(script: Script, call: ast.Call) -> tuple[str, bool] | None:
 
 
 def of_own_group(script: Script, call: ast.Call) -> bool:
-    """Whether a collective may be one of a group of its own."""
+    """True if a collective may be one of a group of its own."""
     given = [each.value for each in call.keywords if each.arg in (None, "group", "process_group")]
     given += [each for each in call.args if "group" in ast.unparse(each).lower() or isinstance(each, ast.Starred)]
     return any(script.values(each) not in ({Literal(None)},) for each in given)
@@ -101,14 +101,14 @@ def _other(script: Script, call: ast.Call, buffers: bool) -> tuple[str, bool] | 
 
 
 def _synchronizes_statistics(script: Script, call: ast.Call) -> bool:
-    """Whether a model with SyncBatchNorm runs in a script that never evaluates."""
+    """True if a model with SyncBatchNorm runs in a script that never evaluates."""
     if not any(True for _ in script.calls(names.SYNC_BATCH_NORM)) or any(True for _ in script.method_calls("eval")):
         return False
     return script.is_inner(call.func) or script.is_wrapped(call.func)
 
 
 def _has_buffers(script: Script) -> bool:
-    """Whether wrapped models certainly have buffers that DDP broadcasts."""
+    """True if wrapped models certainly have buffers that DDP broadcasts."""
     for wrapper in script.wrappers:
         if script.literals(wrapper.site.node, "broadcast_buffers") == {False}:
             return False
@@ -160,7 +160,7 @@ class _Reached:
                 yield from self._up(point, call, caller, depth + 1, seen | {caller})
 
     def has_counterpart(self, each: Alone) -> bool:
-        """Whether ranks on the other side of the test meet as well, in the same function or one around it."""
+        """True if ranks on the other side of the test meet as well, in the same function or one around it."""
         function = self.evaluator.home(each.at)
         outer = function.parent.calls if function.parent is not None and function.parent.parent is not None else []
         for call in (*function.calls, *outer):
@@ -174,7 +174,7 @@ class _Reached:
         return False
 
     def _meets(self, call: ast.Call) -> bool:
-        """Whether a call is a collective or leads to one, as far as reading shows; one that cannot be read may."""
+        """True if a call is a collective or leads to one, as far as reading shows; one that cannot be read may."""
         if _collective(self.script, call) or _other(self.script, call, True):
             return True
         function = self.evaluator.home(call)
@@ -200,7 +200,7 @@ def _certain(script: Script, test: ast.expr) -> bool:
 
 
 def _waits_in_turn(function: Function, node: ast.AST) -> bool:
-    """Whether a context manager around a node is named after rank 0, but may let the others through later."""
+    """True if a context manager around a node is named after rank 0, but may let the others through later."""
     for at in function.module.ancestors(node):
         if at is function.node:
             break
@@ -214,7 +214,7 @@ def _waits_in_turn(function: Function, node: ast.AST) -> bool:
 
 
 def _asks_arguments(script: Script, function: Function, node: ast.AST) -> bool:
-    """Whether a node runs only for some arguments of its function, other than a test for a distributed run."""
+    """True if a node runs only for some arguments of its function, other than a test for a distributed run."""
     names = {each.arg for each in function.parameters} - {"self"}
     return any(
         isinstance(at, ast.Name) and at.id in names
@@ -225,7 +225,7 @@ def _asks_arguments(script: Script, function: Function, node: ast.AST) -> bool:
 
 
 def _asks_for_group(script: Script, test: ast.expr) -> bool:
-    """Whether a test only asks for a distributed run: `args.distributed`, `local_rank != -1`."""
+    """True if a test only asks for a distributed run: `args.distributed`, `local_rank != -1`."""
     match test:
         case ast.BoolOp():
             return all(_asks_for_group(script, each) for each in test.values)

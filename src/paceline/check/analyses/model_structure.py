@@ -33,7 +33,7 @@ _MAX_FUNCTIONS = 500
 
 @dataclass
 class Structure:
-    """What a model is made of.
+    """The layers of a model.
 
     Attributes:
         layers: calls that make layers of torch, with the names of their classes.
@@ -58,7 +58,7 @@ class Structure:
 
 
 def structure(script: Script, values: Iterable[Value]) -> Structure:
-    """What models are made of."""
+    """The layers of models."""
     walk = _Builder(script)
     for value in values:
         walk.value(value)
@@ -68,12 +68,12 @@ def structure(script: Script, values: Iterable[Value]) -> Structure:
 
 @lru_cache(maxsize=4)
 def wrapped_structure(script: Script) -> Structure:
-    """What the models in all wrappers are made of."""
+    """The layers of the models in all wrappers."""
     return structure(script, inner_values(script))
 
 
 def is_module(script: Script, cls: Class) -> bool:
-    """Whether a class of the script is a module of torch."""
+    """True if a class of the script is a module of torch."""
     return any(
         base.startswith(("torch.nn.", "lightning.LightningModule"))
         for base in script.program.evaluator.external_bases(cls)
@@ -174,12 +174,12 @@ class _Builder:
 
 
 def has_parameters(script: Script, value: Value) -> bool:
-    """Whether a value certainly is a module or tensor with parameters."""
+    """True if a value certainly is a module or tensor with parameters."""
     return bool(structure(script, [value]).parameters())
 
 
 def is_layer(script: Script, value: Value) -> bool:
-    """Whether a value is a module with parameters."""
+    """True if a value is a module with parameters."""
     made = isinstance(value, Object) and value.name.startswith("torch.nn.")
     if not made and not (isinstance(value, Instance) and is_module(script, value.cls)):
         return False
@@ -187,7 +187,7 @@ def is_layer(script: Script, value: Value) -> bool:
 
 
 def synchronizes_batch_norm(script: Script) -> bool:
-    """Whether the script uses SyncBatchNorm anywhere."""
+    """True if the script uses SyncBatchNorm anywhere."""
     return any(
         "SyncBatchNorm" in module.calls_by_name
         or "convert_sync_batchnorm" in module.calls_by_name
@@ -198,7 +198,7 @@ def synchronizes_batch_norm(script: Script) -> bool:
 
 
 def synchronizes_buffers(script: Script) -> bool:
-    """Whether the script sends buffers between ranks itself."""
+    """True if the script sends buffers between ranks itself."""
     for site in script.collectives():
         names = {each.func.attr for each in site.function.calls if isinstance(each.func, ast.Attribute)}
         text = ast.unparse(site.node)

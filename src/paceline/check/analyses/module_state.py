@@ -61,7 +61,7 @@ def forward_methods(script: Script, cls: Class) -> list[Function]:
 
 
 def communicates(script: Script, methods: list[Function]) -> bool:
-    """Whether methods use collectives, themselves or through functions of the script."""
+    """True if methods use collectives, themselves or through functions of the script."""
     for method in methods:
         for each in script.loops.reached_calls(method.node, method):
             if not isinstance(each.node, ast.Call):
@@ -124,7 +124,7 @@ def _reads(node: ast.AST, this: str, name: str) -> bool:
 
 
 def reads_outside(method: Function, name: str, updates_of_it: list[ast.AST]) -> bool:
-    """Whether a method reads an attribute elsewhere than where it changes it."""
+    """True if a method reads an attribute elsewhere than where it changes it."""
     if not method.positional:
         return False
     this = method.positional[0]
@@ -139,7 +139,7 @@ def reads_outside(method: Function, name: str, updates_of_it: list[ast.AST]) -> 
 
 
 def from_batch(script: Script, node: ast.AST, method: Function) -> bool:
-    """Whether an expression is computed from a parameter of the method other than `self`."""
+    """True if an expression is computed from a parameter of the method other than `self`."""
     queue: list[ast.AST] = [node]
     seen: set[ast.AST] = set()
     while queue and len(seen) < 400:

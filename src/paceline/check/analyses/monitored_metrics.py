@@ -68,7 +68,7 @@ def _entry(script: Script, node: ast.Dict) -> set[object]:
 
 
 def _is_metric(script: Script, call: ast.Call) -> bool:
-    """Whether a metric of torchmetrics is logged, which synchronizes itself, or something that may be one."""
+    """True if a metric of torchmetrics is logged, which synchronizes itself, or something that may be one."""
     given = script.argument(call, "value", 1).given
     for each in given:
         if isinstance(each.node, ast.Attribute):

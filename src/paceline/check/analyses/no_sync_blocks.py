@@ -30,7 +30,7 @@ class SyncControl:
     off: Conditions
 
     def is_off(self, epoch: PretendedEpoch) -> bool:
-        """Whether the backward pass of a micro-step does not synchronize."""
+        """True if the backward pass of a micro-step does not synchronize."""
         epoch.used_index = False
         found = all(bool(epoch.value(each.test)) is each.holds for each in self.off)
         if not epoch.used_index:
@@ -39,7 +39,7 @@ class SyncControl:
 
 
 def mentions_no_sync(script: Script) -> bool:
-    """Whether the script turns synchronization off anywhere."""
+    """True if the script turns synchronization off anywhere."""
     return any(
         module.calls_by_name.get(name) or module.loads_by_name.get(name) or module.stores_by_attribute.get(_FLAG)
         for module in script.program.imports.modules

@@ -114,7 +114,7 @@ class ProcessPaths:
 
     @property
     def starts_processes(self) -> bool:
-        """Whether the script starts its processes itself, so that its main function runs once."""
+        """True if the script starts its processes itself, so that its main function runs once."""
         if self._own_processes is None:
             self._own_processes = any(
                 self._starts_processes(call) for function in self._program.functions for call in function.calls
@@ -162,7 +162,7 @@ class ProcessPaths:
         return Path(tuple(frames), ranks, certain, any(map(self._takes_turns, frames)))
 
     def _may_be_left(self, frame: Frame) -> bool:
-        """Whether some ranks may not come to a node, for a reason other than a test of the rank itself."""
+        """True if some ranks may not come to a node, for a reason other than a test of the rank itself."""
         tests = conditions(frame.function.module, frame.node)
         return _in_handler(frame) or any(self._may_choose(each.test, each.holds, frame.context) for each in tests)
 
@@ -181,7 +181,7 @@ class ProcessPaths:
         return self._ranks.within(frame.function, frame.node, frame.context)
 
     def _may_choose(self, test: ast.expr, holds: bool, context: Context | None) -> bool:
-        """Whether a test may hold on some ranks only, or asks for a run in one process."""
+        """True if a test may hold on some ranks only, or asks for a run in one process."""
         if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
             return self._may_choose(test.operand, not holds, context)
         if isinstance(test, ast.BoolOp):
@@ -196,7 +196,7 @@ class ProcessPaths:
         return any(part in text for part in _CHOSEN) or self._origins.rest_on_rank(test, context)
 
     def _never(self, frame: Frame) -> bool:
-        """Whether an argument of this call keeps the node from running: `if download:` with `download=False`."""
+        """True if an argument of this call keeps the node from running: `if download:` with `download=False`."""
         return frame.context is not None and any(
             self._is_never(each.test, each.holds, frame) for each in conditions(frame.function.module, frame.node)
         )
@@ -240,7 +240,7 @@ class ProcessPaths:
 
 
 def of_several_processes(test: ast.expr) -> bool | None:
-    """Whether a test holds in a job of several processes: `args.distributed`, `world_size > 1`, `local_rank != -1`."""
+    """True if a test holds in a job of several processes: `args.distributed`, `world_size > 1`, `local_rank != -1`."""
     text = ast.unparse(test).lower()
     if isinstance(test, ast.Compare) and len(test.ops) == 1:
         against, op = ast.unparse(test.comparators[0]), test.ops[0]
@@ -252,7 +252,7 @@ def of_several_processes(test: ast.expr) -> bool | None:
 
 
 def _in_handler(frame: Frame) -> bool:
-    """Whether a node runs only where something failed."""
+    """True if a node runs only where something failed."""
     for at in frame.function.module.ancestors(frame.node):
         if isinstance(at, ast.ExceptHandler):
             return True
@@ -272,7 +272,7 @@ def meeting(first: Path, second: Path) -> tuple[Frame, Frame, int] | None:
 
 
 def runs_before(first: Path, second: Path) -> bool:
-    """Whether the node of one path stands before that of another one, in the function in which the paths part."""
+    """True if the node of one path stands before that of another one, in the function in which the paths part."""
     found = meeting(first, second)
     if found is None:
         return False
@@ -283,7 +283,7 @@ def runs_before(first: Path, second: Path) -> bool:
 
 
 def _holds(outer: ast.AST, inner: ast.AST) -> bool:
-    """Whether an expression is computed for another one first: `Model()` of `Trainer(Model()).fit()`."""
+    """True if an expression is computed for another one first: `Model()` of `Trainer(Model()).fit()`."""
     return isinstance(outer, ast.expr) and _start(outer) <= _start(inner) and _end(inner) <= _end(outer)
 
 

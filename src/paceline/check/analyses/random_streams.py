@@ -132,7 +132,7 @@ _SOURCES = ("time.", "os.getpid", "os.urandom", "secrets.", "random.", "numpy.ra
 
 
 def _random(script: Script, node: ast.expr) -> bool:
-    """Whether a seed comes from the clock, the process or a generator."""
+    """True if a seed comes from the clock, the process or a generator."""
     return any(name.startswith(_SOURCES) for each in terms_of(script, node) for name in _names(script, each))
 
 
@@ -167,7 +167,7 @@ def equality(script: Script, library: str) -> Equality:
 
 
 def never_equal(script: Script, library: str) -> bool:
-    """Whether no call gives the global generator of a library the same state on all ranks, at any time."""
+    """True if no call gives the global generator of a library the same state on all ranks, at any time."""
     found = [each for each in seedings(script) if library in each.libraries]
     if any(_seeds_unseen(script)):
         return False
@@ -267,7 +267,7 @@ _GENERATORS = ("numpy.random.default_rng", "numpy.random.RandomState", "random.R
 
 
 def has_generator(script: Script, call: ast.Call | Object) -> bool:
-    """Whether a call is given a generator other than None, or may be."""
+    """True if a call is given a generator other than None, or may be."""
     if not script.argument(call, "generator").certain:
         return True
     given = _generators_given(script, call)

@@ -1,4 +1,4 @@
-"""Whether what a script reads differs between ranks: shares of data, seeds, and code that all ranks run."""
+"""Tells if the input of ranks differs: shares of data, seeds, and code that all ranks run."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _RANK_CALLS = frozenset(["get_rank", "get_global_rank", "get_local_rank", "split
 
 
 def may_depend(script: Script, nodes: Iterable[ast.AST | None]) -> bool:
-    """Whether the rank may decide what expressions are: also in functions and classes that they use.
+    """True if the rank may decide what expressions are: also in functions and classes that they use.
 
     Errs towards yes: a function that has the rank anywhere in it counts.
     """
@@ -189,7 +189,7 @@ def _terms(script: Script, node: ast.expr) -> Iterator[ast.expr]:
 
 
 def is_run(script: Script, function: Function, depth: int = 8) -> bool:
-    """Whether the script itself runs a function, so that its ranks are known: not a function for other files alone."""
+    """True if the script itself runs a function, so that its ranks are known: not a function for other files alone."""
     if function.parent is None or depth < 0:
         return function.module is script.program.root
     evaluator = script.program.evaluator
@@ -232,7 +232,7 @@ def instantiations(script: Script, cls: Class) -> list[ast.Call]:
 
 
 def has_sampler(script: Script, loader: Loader) -> bool:
-    """Whether a loader has, or may have, a sampler or batch sampler other than None."""
+    """True if a loader has, or may have, a sampler or batch sampler other than None."""
     for _, argument in (script.sampler(loader), script.batch_sampler(loader)):
         if not argument.certain or (argument.given and possible(script, argument) != {Literal(None)}):
             return True
@@ -258,7 +258,7 @@ def _within_batches(script: Script, value: Value) -> set[Value]:
 
 
 def is_sampler(script: Script, value: Value) -> bool:
-    """Whether a value is a sampler of torch, or of a class derived from one."""
+    """True if a value is a sampler of torch, or of a class derived from one."""
     if isinstance(value, Object):
         return value.name.startswith("torch.utils.data.") and value.name.endswith("Sampler")
     return isinstance(value, Instance) and any(
@@ -272,7 +272,7 @@ def distributed_samplers(values: Iterable[Value]) -> list[Object]:
 
 
 def data_may_differ(script: Script, loader: Loader) -> bool:
-    """Whether the data set of a loader depends on the rank, or may do so where reading does not show it."""
+    """True if the data set of a loader depends on the rank, or may do so where reading does not show it."""
     argument = script.argument(loader.made, "dataset", 0)
     if not argument.certain or not argument.given:
         return True
@@ -284,7 +284,7 @@ def data_may_differ(script: Script, loader: Loader) -> bool:
 
 
 def unknown_origin(script: Script, values: Values) -> bool:
-    """Whether some of the values come from where reading does not lead."""
+    """True if some of the values come from where reading does not lead."""
     if not values:
         return True
     for value in values:
@@ -369,7 +369,7 @@ def trained_on(script: Script, loader: Loader) -> list[TrainingLoop]:
 
 
 def _trains_alone(script: Script, loop: TrainingLoop) -> bool:
-    """Whether a loop trains a model that certainly is not wrapped: training on one device, beside a distributed one."""
+    """True if a loop trains a model that certainly is not wrapped: training on one device, beside a distributed one."""
     called = [each.node.func for each in loop.reached if isinstance(each.node, ast.Call)]
     if any(site.module is script.program.root for site in script.calls(*FSDP)):
         return False  # `fully_shard` changes the model in place
@@ -380,7 +380,7 @@ def _trains_alone(script: Script, loop: TrainingLoop) -> bool:
 
 
 def _divides_batches(script: Script, loop: TrainingLoop) -> bool:
-    """Whether each rank takes its part of a batch that all ranks read: `x.chunk(world_size)[rank]`."""
+    """True if each rank takes its part of a batch that all ranks read: `x.chunk(world_size)[rank]`."""
     nodes = [loop.node, *{each.function.node for each in loop.reached if each.function is not loop.function}]
     return any(
         isinstance(at, ast.Subscript)

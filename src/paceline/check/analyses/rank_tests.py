@@ -69,7 +69,7 @@ class RankTests:
     # Numbers
 
     def kind(self, node: ast.AST, context: Context | None = None) -> RankKind:
-        """Whether an expression is the rank, and which one."""
+        """True if an expression is the rank, and which one."""
         key = (node, context)
         if key not in self._kinds:
             self._kinds[key] = RankKind.NONE  # what a variable adds to itself: `index = index % size`
@@ -129,7 +129,7 @@ class RankTests:
                     yield binding.value
 
     def depends(self, node: ast.AST) -> bool:
-        """Whether an expression has the rank in it, at any depth of names."""
+        """True if an expression has the rank in it, at any depth of names."""
         seen: set[ast.AST] = set()
         stack = [node]
         while stack:
@@ -387,7 +387,7 @@ class RankTests:
         return Ranks.ZERO if any(self._decorates(each) for each in function.decorators) else Ranks.ALL
 
     def _decorates(self, decorator: ast.expr) -> bool:
-        """Whether a decorator lets only rank 0 through: by its name, or by a test of the rank in the script."""
+        """True if a decorator lets only rank 0 through: by its name, or by a test of the rank in the script."""
         if _lets_one_through(decorator):
             return True
         for value in self._program.values(decorator.func if isinstance(decorator, ast.Call) else decorator):

@@ -1,4 +1,4 @@
-"""Whether two expressions name the same file: both are written out with the values of names and arguments."""
+"""Compares the files that two expressions name: both are written out with the values of names and arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What rules ask of a script: its process group, wrapped models, loaders, optimizers, loops and tests of the rank."""
+"""Answers for rules about one script: process group, wrapped models, loaders, optimizers, loops, tests of the rank."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Script:
         return self.program.method_calls(*methods)
 
     def values(self, node: ast.AST | None, context: Context | None = None) -> Values:
-        """What an expression can be."""
+        """Values that an expression can have."""
         return self.program.values(node, context)
 
     def argument(self, call: ast.Call | Object, name: str, position: int | None = None) -> Argument:
@@ -140,12 +140,12 @@ class Script:
 
     @cached_property
     def starts_group(self) -> bool:
-        """Whether it starts a process group itself."""
+        """True if it starts a process group itself."""
         return any(True for _ in self.calls(*names.START))
 
     @cached_property
     def distributed(self) -> bool:
-        """Whether it is written for several processes."""
+        """True if it is written for several processes."""
         if self.starts_group or self.engines:
             return True
         root = self.program.root
@@ -157,12 +157,12 @@ class Script:
 
     @cached_property
     def plain(self) -> bool:
-        """Whether it distributes itself, without a framework that takes over loaders and models."""
+        """True if it distributes itself, without a framework that takes over loaders and models."""
         return self.distributed and not self.engines & {"accelerate", "fabric", "lightning", "trainer", "other"}
 
     @cached_property
     def uses_gpu(self) -> bool:
-        """Whether it runs on GPUs, as far as reading shows: it names CUDA or NCCL anywhere."""
+        """True if it runs on GPUs, as far as reading shows: it names CUDA or NCCL anywhere."""
         return any(
             "cuda" in module.source.text or "nccl" in module.source.text for module in self.program.imports.modules
         )
@@ -198,7 +198,7 @@ class Script:
         return found
 
     def is_wrapped(self, node: ast.AST | None, context: Context | None = None) -> bool:
-        """Whether an expression may be a model in DDP, also compiled."""
+        """True if an expression may be a model in DDP, also compiled."""
         return any(self._wraps(each) for each in self.values(node, context))
 
     def _wraps(self, value: Value) -> bool:
@@ -206,7 +206,7 @@ class Script:
         return any(isinstance(each, Object) and each.name in names.DDP for each in behind)
 
     def is_inner(self, node: ast.AST | None, context: Context | None = None) -> bool:
-        """Whether an expression certainly is the model within a wrapper: `ddp.module`, or what was wrapped."""
+        """True if an expression certainly is the model within a wrapper: `ddp.module`, or what was wrapped."""
         values = self.values(node, context)
         return bool(values) and all(self._is_inner(each) for each in values)
 
@@ -245,7 +245,7 @@ class Script:
         ]
 
     def iterated(self, loop: ast.For | ast.AsyncFor) -> Values:
-        """What a loop goes over."""
+        """Values that a loop iterates over."""
         return self.program.evaluator.iterated(loop.iter)
 
     def trains_on(self, loader: Loader) -> list[TrainingLoop]:
@@ -306,7 +306,7 @@ class Script:
     # Values
 
     def unknown(self, values: Values) -> bool:
-        """Whether values may be anything."""
+        """True if values may be anything."""
         return not values or UNKNOWN in values
 
     def elements(self, values: Values) -> list[ast.expr]:

@@ -22,7 +22,7 @@ def data_set_classes(script: Script) -> Iterator[Class]:
 
 
 def is_data_set(script: Script, cls: Class) -> bool:
-    """Whether a class is one of data sets."""
+    """True if a class is one of data sets."""
     bases = script.program.evaluator.external_bases(cls)
     if any(base.rpartition(".")[2].endswith(("Dataset", "ImageFolder", "DatasetFolder")) for base in bases):
         return True

@@ -80,7 +80,7 @@ def skipped(script: Script, made: Structure, wrapper: Wrapper) -> Iterator[Skipp
 
 
 def all_used(script: Script, made: Structure) -> bool:
-    """Whether every layer certainly is used in every forward pass."""
+    """True if every layer certainly is used in every forward pass."""
     if not made.known or not made.parameters():
         return False
     for cls in made.classes:
@@ -98,7 +98,7 @@ def all_used(script: Script, made: Structure) -> bool:
 
 
 def _may_skip(node: ast.AST, forward: Function) -> bool:
-    """Whether a node of `forward` may leave out a layer: a branch, a filter, one item of a list of layers."""
+    """True if a node of `forward` may leave out a layer: a branch, a filter, one item of a list of layers."""
     if isinstance(node, ast.If | ast.IfExp | ast.Try | ast.While | ast.Match | ast.Break | ast.Continue):
         return True
     if isinstance(node, ast.comprehension):
@@ -112,7 +112,7 @@ def _readable(script: Script, made: Structure) -> list[Class]:
 
 
 def _is_dynamic(cls: Class) -> bool:
-    """Whether a class reaches its layers by other ways than their names."""
+    """True if a class reaches its layers by other ways than their names."""
     return any(last_name(call.func) in _DYNAMIC for method in cls.methods.values() for call in method.calls) or any(
         isinstance(at, ast.Attribute) and at.attr in ("_modules", "__dict__") for at in walk(cls.node)
     )
@@ -134,7 +134,7 @@ def _in_both_branches(condition: Condition, tests: list[list[Condition]]) -> boo
 
 
 def _varies(script: Script, forward: Function, test: ast.expr, wrapper: Wrapper) -> bool:
-    """Whether a condition changes between batches: it draws, or rests on an argument of `forward`."""
+    """True if a condition changes between batches: it draws, or rests on an argument of `forward`."""
     if isinstance(test, ast.Compare) and any(isinstance(op, ast.Is | ast.IsNot) for op in test.ops):
         return False
     for at in walk(test):
@@ -149,7 +149,7 @@ def _varies(script: Script, forward: Function, test: ast.expr, wrapper: Wrapper)
 
 
 def _is_given_differently(script: Script, forward: Function, name: str, wrapper: Wrapper) -> bool:
-    """Whether calls of the wrapper give a parameter of `forward` that is no constant."""
+    """True if calls of the wrapper give a parameter of `forward` that is no constant."""
     position = forward.positional.index(name) - 1
     for function in script.program.functions:
         for call in function.calls:

@@ -18,7 +18,7 @@ MAX_DEPTH = 4
 
 
 def may_synchronize(name: str) -> bool:
-    """Whether a function of this name likely makes a value equal on all ranks: `reduce_mean`, `gather_for_metrics`."""
+    """True if a function of this name likely makes a value equal on all ranks: `reduce_mean`, `gather_for_metrics`."""
     name = name.lower()
     return name not in _NOT_SYNCHRONIZING and any(part in name for part in _SYNCHRONIZING)
 
@@ -37,7 +37,7 @@ class SynchronizedNames:
         self._functions: dict[Function, bool] = {}
 
     def before(self, node: ast.Name | ast.Attribute) -> bool:
-        """Whether what a name holds passed a collective earlier in its function."""
+        """True if what a name holds passed a collective earlier in its function."""
         function = self._program.evaluator.home(node)
         text = dotted(node)
         for argument in self._arguments_of(function).get(text, ()):
@@ -52,11 +52,11 @@ class SynchronizedNames:
         return False
 
     def member(self, cls: Class, name: str) -> bool:
-        """Whether an attribute of `self` passes a collective in any method."""
+        """True if an attribute of `self` passes a collective in any method."""
         return any(f"self.{name}" in self._arguments_of(method) for method in cls.methods.values())
 
     def function(self, function: Function, depth: int = 0) -> bool:
-        """Whether a function, or one that it calls, runs a collective that carries values."""
+        """True if a function, or one that it calls, runs a collective that carries values."""
         known = self._functions.get(function)
         if known is not None:
             return known

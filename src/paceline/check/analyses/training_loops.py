@@ -63,7 +63,7 @@ class TrainingLoop:
 
     @cached_property
     def iterated(self) -> Values:
-        """What it goes over; no value for `while`."""
+        """Values that it iterates over; none for `while`."""
         if isinstance(self.node, ast.While):
             return frozenset()
         return self._loops.program.evaluator.iterated(self.node.iter)
@@ -113,7 +113,7 @@ class Loops:
         ]
 
     def _inside_has(self, loop: TrainingLoop, wanted: list[Reached]) -> bool:
-        """Whether all of these stand in another loop within it, so that this one is no innermost one."""
+        """True if all of these stand in another loop within it, so that this one is no innermost one."""
         return all(self._inner_loop(loop, each) for each in wanted)
 
     def _inner_loop(self, loop: TrainingLoop, each: Reached) -> bool:
@@ -134,7 +134,7 @@ class Loops:
             yield self.program.evaluator.home(call), call
 
     def stands_in(self, node: ast.AST, outer: ast.AST) -> bool:
-        """Whether a node stands within another one in the source."""
+        """True if a node stands within another one in the source."""
         module = self.program.evaluator.home(node).module
         return any(at is outer for at in module.ancestors(node))
 

@@ -42,7 +42,7 @@ def destination(script: Script, node: ast.AST) -> Destination | None:
 
 
 def may_arrive(script: Script) -> bool:
-    """Whether the script has data sets or lists of modules at all."""
+    """True if the script has data sets or lists of modules at all."""
     if any(True for _ in script.calls(*_MODULES, *_DATA)):
         return True
     return any(
@@ -123,7 +123,7 @@ class _Flow:
         return self._uses(function, name, function.node) if name is not None else None
 
     def _loop(self, loop: ast.For) -> Destination | None:
-        """What the body of a loop builds in the order of its rounds."""
+        """Lists that the body of a loop builds in the order of its rounds."""
         for at in walk(loop):
             if isinstance(at, ast.Call) and isinstance(at.func, ast.Attribute):
                 if at.func.attr == "add_module":
@@ -199,7 +199,7 @@ class _Flow:
 
 
 def _is_read(loop: ast.For, base: ast.expr) -> bool:
-    """Whether a loop reads members of a container as well: it replaces what is there, in the order that it has."""
+    """True if a loop reads members of a container as well: it replaces what is there, in the order that it has."""
     text = ast.unparse(base)
     return any(
         isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load) and ast.unparse(each.value) == text

@@ -48,7 +48,7 @@ def calls_behind(script: Script, node: ast.AST, context: Context | None = None) 
 
 
 def without_gradients(script: Script, node: ast.AST) -> bool:
-    """Whether a node runs under `torch.no_grad()` or `torch.inference_mode()`, as far as its own function shows."""
+    """True if a node runs under `torch.no_grad()` or `torch.inference_mode()`, as far as its own function shows."""
     function = script.function_of(node)
     if any(_stops_gradients(script, each) for each in function.decorators):
         return True
@@ -181,14 +181,14 @@ class _Walk:
                 stack += reversed(self._parts(at, where, rest))
 
     def _parts(self, node: ast.AST, context: Context | None, path: Indices) -> list[Step]:
-        """What an expression that is no call is computed from."""
+        """Expressions from which one that is no call is computed."""
         steps = list(self.one_step(node, context, path))
         if isinstance(node, ast.Name):
             steps += [(each, context, ()) for each in (*self._collected(node), *self._elements(node))]
         return steps or [(each, context, ()) for each in ast.iter_child_nodes(node)]
 
     def _inputs(self, node: ast.Call, context: Context | None, path: Indices) -> Iterator[Step]:
-        """What a call computes with: its object, its arguments, and what a function of the script returns."""
+        """Inputs of a call: its object, its arguments, and what a function of the script returns."""
         for function, inner in self.evaluator.callees(node, context):
             if function.name == "__init__" or function.yields:
                 continue
@@ -204,7 +204,7 @@ class _Walk:
                 yield binding.value
 
     def _collected(self, node: ast.Name) -> Iterator[ast.expr]:
-        """What is put into a list or dictionary under its name: `losses.append(loss)`, `losses["a"] = loss`."""
+        """Expressions that are put into a container under its name: `losses.append(loss)`, `losses["a"] = loss`."""
         function = self.script.function_of(node)
         for method in ("append", "extend", "update", "insert"):
             for call in function.module.calls_by_name.get(method, ()):

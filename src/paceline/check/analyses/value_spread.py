@@ -44,7 +44,7 @@ class Origin:
 
     @property
     def local(self) -> bool:
-        """Whether the value certainly is one of this rank alone."""
+        """True if the value certainly is one of this rank alone."""
         return self.spread is Spread.LOCAL
 
 

@@ -15,7 +15,7 @@ _WORLD_NAMES = frozenset(
 
 
 def is_world_size(script: Script, node: ast.expr, context: Context | None = None) -> bool:
-    """Whether an expression is the number of ranks."""
+    """True if an expression is the number of ranks."""
     if isinstance(node, ast.Name) and any(
         isinstance(each.node, ast.AugAssign) for each, _ in script.program.evaluator.bindings(node)
     ):

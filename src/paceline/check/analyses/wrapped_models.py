@@ -47,7 +47,7 @@ def is_prepared(value: Value) -> bool:
 
 
 def may_be_wrapped(script: Script, node: ast.AST | None, context: Context | None = None) -> bool:
-    """Whether an expression may be a wrapped model."""
+    """True if an expression may be a wrapped model."""
     return script.is_wrapped(node, context) or any(is_prepared(each) for each in script.values(node, context))
 
 
@@ -61,7 +61,7 @@ def inner_values(script: Script) -> frozenset[Value]:
 
 
 def wrappers_are_known(script: Script) -> bool:
-    """Whether reading shows what every wrapper holds."""
+    """True if reading shows what every wrapper holds."""
     return all(
         each.inner and not any(value == UNKNOWN or isinstance(value, Part | Parameter) for value in each.inner)
         for each in script.wrappers
@@ -69,7 +69,7 @@ def wrappers_are_known(script: Script) -> bool:
 
 
 def unwraps(script: Script, node: ast.AST | None, context: Context | None = None) -> bool:
-    """Whether an expression is the model within a wrapper whenever the model is wrapped.
+    """True if an expression is the model within a wrapper whenever the model is wrapped.
 
     `ddp.module`, `ddp.module if distributed else ddp`, `unwrap_model(ddp)`, and names for them.
     """
@@ -133,7 +133,7 @@ def _unwrapping_call(script: Script, node: ast.Call, context: Context | None) ->
 
 
 def _unwrapping_function(function: Function) -> bool:
-    """Whether a function returns `.module` of its first parameter: `return model.module if ... else model`."""
+    """True if a function returns `.module` of its first parameter: `return model.module if ... else model`."""
     if not function.positional:
         return False
     first = (
@@ -187,7 +187,7 @@ def _prepared_from(script: Script, value: Value) -> bool:
 
 
 def wrapped_for_certain(script: Script, node: ast.expr, context: Context | None = None) -> bool:
-    """Whether an expression is a DDP object in every distributed run.
+    """True if an expression is a DDP object in every distributed run.
 
     `model` after `if distributed: model = DDP(model)` is, unless the place itself tests for the wrapper. An attribute
     or a parameter is if the wrapper certainly was made before.
@@ -213,7 +213,7 @@ def _is_parameter(script: Script, node: ast.Name) -> bool:
 
 
 def _made_before(script: Script, wrapper: ast.Call, node: ast.AST) -> bool:
-    """Whether a wrapper is made before a node runs: in the constructor of the same class, or in an earlier line."""
+    """True if a wrapper is made before a node runs: in the constructor of the same class, or in an earlier line."""
     makes, uses = script.function_of(wrapper), script.function_of(node)
     if makes is uses:
         tests = {each.test: each.holds for each in conditions(makes.module, wrapper)}
@@ -226,7 +226,7 @@ def _made_before(script: Script, wrapper: ast.Call, node: ast.AST) -> bool:
 
 
 def tests_the_wrapper(script: Script, node: ast.AST) -> bool:
-    """Whether a place is only reached after a test of what the model is: `hasattr(...)`, `isinstance(...)`."""
+    """True if a place is only reached after a test of what the model is: `hasattr(...)`, `isinstance(...)`."""
     module = script.function_of(node).module
     for condition in conditions(module, node):
         text = ast.unparse(condition.test)
@@ -240,7 +240,7 @@ def tests_the_wrapper(script: Script, node: ast.AST) -> bool:
 
 
 def of_wrapped(script: Script, values: Values, parts: frozenset[ast.Call] = frozenset()) -> bool:
-    """Whether values certainly are a wrapper, the model within one, or a part of it.
+    """True if values certainly are a wrapper, the model within one, or a part of it.
 
     Args:
         script: the script.

@@ -16,7 +16,7 @@ from paceline.syntax.values import Context, Literal, Located, Named, Object, Par
 
 
 class Effect(enum.Enum):
-    """What a call does to its path."""
+    """The effect of a call on its path."""
 
     WRITE = "writes"
     APPEND = "appends to"
@@ -151,7 +151,7 @@ def _by_method(script: Script) -> Iterator[Write]:
 
 
 def _on_path(script: Script, call: ast.Call) -> bool:
-    """Whether a method is one of a `pathlib.Path`."""
+    """True if a method is one of a `pathlib.Path`."""
     return isinstance(call.func, ast.Attribute) and any(
         isinstance(value, Named) and value.name.startswith("pathlib.")
         for each in script.origins.of(call.func.value)
@@ -264,7 +264,7 @@ def _naming_of_call(script: Script, call: ast.Call, context: Context | None) -> 
 
 
 def _only_date(script: Script, call: ast.Call) -> bool:
-    """Whether nothing finer than a day is taken from the clock: `datetime.now().strftime("%Y-%m-%d")`, `today()`."""
+    """True if nothing finer than a day is taken from the clock: `datetime.now().strftime("%Y-%m-%d")`, `today()`."""
     if last_name(call.func) == "today" and "datetime.today" not in ast.unparse(call.func):
         return True
     module = script.function_of(call).module
@@ -285,7 +285,7 @@ def made_up(script: Script, path: ast.expr, context: Context | None) -> ast.expr
 
 
 def expects_failure(script: Script, call: ast.Call) -> bool:
-    """Whether the failure of a call is handled: `except FileExistsError`, `contextlib.suppress`."""
+    """True if the failure of a call is handled: `except FileExistsError`, `contextlib.suppress`."""
     function = script.function_of(call)
     for at in function.module.ancestors(call):
         if isinstance(at, ast.Try) and at.handlers:
@@ -298,7 +298,7 @@ def expects_failure(script: Script, call: ast.Call) -> bool:
 
 
 def _is_of_others(script: Script, call: ast.Call, context: Context | None) -> bool:
-    """Whether a call runs no function of the script."""
+    """True if a call runs no function of the script."""
     return not script.program.evaluator.callees(call, context)
 
 
@@ -319,7 +319,7 @@ def _naming_of_name(script: Script, node: ast.Name, context: Context | None) -> 
 
 
 def _counts(script: Script, iterable: ast.expr | None, path: tuple[int, ...]) -> bool:
-    """Whether a loop variable is the same on all ranks: a counter, or an item of a list that stands in the script."""
+    """True if a loop variable is the same on all ranks: a counter, or an item of a list that stands in the script."""
     if isinstance(iterable, ast.Tuple | ast.List):
         return True
     if not isinstance(iterable, ast.Call):
@@ -339,7 +339,7 @@ def display(path: ast.expr) -> str:
 
 
 def opened_by(script: Script, path: ast.expr, context: Context | None) -> bool:
-    """Whether a path is an open file, so that the call that opened it is the one to report."""
+    """True if a path is an open file, so that the call that opened it is the one to report."""
     return any(isinstance(each, Object) and each.name in _OPENERS for each in script.values(path, context))
 
 
@@ -349,7 +349,7 @@ def function_name(function: Function) -> str:
 
 
 def several_processes(script: Script) -> bool:
-    """Whether every process of the job runs the script as it stands, with its own files to look after."""
+    """True if every process of the job runs the script as it stands, with its own files to look after."""
     if "fabric" in script.engines:
         return not any(script.literals(site.node, "devices", 2) == {1} for site in script.calls(*FABRIC))
     return script.plain or "accelerate" in script.engines

@@ -327,7 +327,7 @@ def _same_batches(script: Script, made: Object) -> tuple[str, ...]:
 
 
 def _shards_in(script: Script, method: Function, made: Object) -> bool:
-    """Whether a method shards by the rank, or the sampler comes from where reading does not lead."""
+    """True if a method shards by the rank, or the sampler comes from where reading does not lead."""
     for name in ("sampler", "batch_sampler"):
         found = script.argument(made, name)
         values = script.program.evaluator.all_of(found.given)
@@ -345,7 +345,7 @@ def _mentions(node: ast.AST, target: ast.expr) -> bool:
 
 
 def _is_stream(script: Script, loader: Loader) -> bool:
-    """Whether the data set is a stream, which DP008 is about."""
+    """True if the data set is a stream, which DP008 is about."""
     for each in script.argument(loader.made, "dataset", 0).given:
         for value in script.values(each.node, each.context):
             if script.program.is_a(value, *ITERABLE_DATASETS) or streamed(script, value):

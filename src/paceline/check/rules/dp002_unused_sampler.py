@@ -114,7 +114,7 @@ def _without_sampler(script: Script, data: Values) -> Loader | None:
 
 
 def _same(first: Values, second: Values) -> bool:
-    """Whether two sets hold the same object, whatever the context that it is looked at in."""
+    """True if two sets hold the same object, whatever the context that it is looked at in."""
 
     def made(values: Values) -> set[object]:
         return {(type(each), getattr(each, "call", None) or each) for each in values if not isinstance(each, Literal)}
@@ -141,7 +141,7 @@ def _used(script: Script, samplers: set[ast.Call]) -> Iterator[ast.Call]:
 
 
 def _stays(script: Script, call: ast.Call) -> bool:
-    """Whether a call hands its arguments to functions of the script, whose own calls are looked at."""
+    """True if a call hands its arguments to functions of the script, whose own calls are looked at."""
     callees = script.values(call.func)
     return bool(callees) and all(isinstance(each, FunctionValue) for each in callees)
 

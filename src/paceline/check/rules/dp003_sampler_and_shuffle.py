@@ -136,13 +136,13 @@ class SamplerAndShuffle(Rule):
 
 
 def _is_given(script: Script, argument: Argument) -> bool:
-    """Whether a sampler certainly is given on some path."""
+    """True if a sampler certainly is given on some path."""
     values = possible(script, argument)
     return argument.certain and not unknown_origin(script, values) and values != {Literal(None)}
 
 
 def _always(script: Script, made: Object, argument: Argument) -> bool:
-    """Whether an argument is given on all paths, also as `options["sampler"] = sampler` outside of any branch."""
+    """True if an argument is given on all paths, also as `options["sampler"] = sampler` outside of any branch."""
     if not argument.may_be_absent:
         return True
     module = script.function_of(made.call).module

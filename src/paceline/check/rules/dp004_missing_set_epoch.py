@@ -202,7 +202,7 @@ class MissingSetEpoch(Rule):
 
 
 def _shuffles(script: Script, sampler: Object) -> bool:
-    """Whether a sampler certainly shuffles."""
+    """True if a sampler certainly shuffles."""
     argument = script.argument(sampler, "shuffle", 3)
     return argument.absent or (
         argument.certain
@@ -212,14 +212,14 @@ def _shuffles(script: Script, sampler: Object) -> bool:
 
 
 def _of_own_class(values: frozenset[object]) -> bool:
-    """Whether the epoch is set through an object of the script that may hold the sampler."""
+    """True if the epoch is set through an object of the script that may hold the sampler."""
     return any(isinstance(each, Instance) and "epoch" in "".join(each.cls.methods) for each in values) and any(
         isinstance(each, Instance) and each.cls.attributes for each in values
     )
 
 
 def _seed_may_change(script: Script, sampler: Object) -> bool:
-    """Whether the sampler is made anew with a seed that may be that of the epoch."""
+    """True if the sampler is made anew with a seed that may be that of the epoch."""
     argument = script.argument(sampler, "seed", 4)
     if not argument.given:
         return not argument.certain

@@ -181,7 +181,7 @@ def _data_behind(script: Script, value: Value) -> Iterator[Value]:
 
 
 def _shares(data: Instance) -> bool:
-    """Whether the class has anything that processes share."""
+    """True if the class has anything that processes share."""
     names = {each.attr for each in walk(data.cls.node) if isinstance(each, ast.Attribute)}
     names |= {each.id for each in walk(data.cls.node) if isinstance(each, ast.Name)}
     return not names.isdisjoint(_SHARED)

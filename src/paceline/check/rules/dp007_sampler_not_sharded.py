@@ -226,7 +226,7 @@ def _is_own(script: Script, sampler: Value) -> bool:
 
 
 def _whole(script: Script, sampler: Value) -> bool:
-    """Whether a sampler gives every rank indices of the whole data set."""
+    """True if a sampler gives every rank indices of the whole data set."""
     if isinstance(sampler, Instance):
         given = [*sampler.call.args, *(each.value for each in sampler.call.keywords)] if sampler.call else []
         if any(is_sampler(script, value) for node in given for value in script.values(node, sampler.context)):
@@ -247,7 +247,7 @@ def _whole(script: Script, sampler: Value) -> bool:
 
 
 def _same_draws(script: Script, sampler: Value) -> bool:
-    """Whether the sampler draws from equal random states on all ranks."""
+    """True if the sampler draws from equal random states on all ranks."""
     if not isinstance(sampler, Object):
         return False
     if has_generator(script, sampler):
@@ -257,7 +257,7 @@ def _same_draws(script: Script, sampler: Value) -> bool:
 
 
 def _share_of_draws(script: Script, sampler: Object) -> bool:
-    """Whether the number of draws is divided, as by the number of ranks."""
+    """True if the number of draws is divided, as by the number of ranks."""
     for each in script.argument(sampler, "num_samples", 1).given:
         if any(isinstance(at, ast.BinOp) and isinstance(at.op, ast.FloorDiv | ast.Div) for at in walk(each.node)):
             return True

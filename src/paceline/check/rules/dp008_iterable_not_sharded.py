@@ -176,11 +176,11 @@ def _iter_of(script: Script, value: Value) -> Function | None:
 
 
 def _may_be_data(script: Script, node: ast.expr) -> bool:
-    """Whether an argument may bring samples that are sharded elsewhere: it is no number or text."""
+    """True if an argument may bring samples that are sharded elsewhere: it is no number or text."""
     return not isinstance(node, ast.Constant | ast.Attribute | ast.JoinedStr | ast.BinOp)
 
 
 def _random(script: Script, method: Function) -> bool:
-    """Whether the samples are drawn from generators that differ between ranks."""
+    """True if the samples are drawn from generators that differ between ranks."""
     calls = (each.node for each in script.loops.reached_calls(method.node, method))
     return any(equality(script, library) is not Equality.EQUAL for _, library in draws(script, calls))

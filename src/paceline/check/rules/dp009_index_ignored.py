@@ -176,7 +176,7 @@ def _uses_index(method: Function) -> bool:
 
 
 def _draws_batches(script: Script, loop: TrainingLoop) -> bool:
-    """Whether a training loop counts steps and takes nothing of a loader or an iterator."""
+    """True if a training loop counts steps and takes nothing of a loader or an iterator."""
     values = script.batches_of(loop)
     if any(not isinstance(each, Object) or each.name != "builtins.range" for each in loop.iterated):
         return False
@@ -190,7 +190,7 @@ def _draws_batches(script: Script, loop: TrainingLoop) -> bool:
 
 
 def _is_position(script: Script, call: ast.Call) -> bool:
-    """Whether what is drawn is used as an index."""
+    """True if what is drawn is used as an index."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", "")
     if name not in _POSITIONS:
         return False

@@ -190,7 +190,7 @@ def _displays(function: Function) -> Iterator[ast.Set | ast.SetComp]:
 
 
 def _are_numbers(node: ast.expr) -> bool:
-    """Whether the members are integers, as far as reading shows it."""
+    """True if the members are integers, as far as reading shows it."""
     match node:
         case ast.Set() | ast.List() | ast.Tuple():
             return all(_is_number(each) for each in node.elts)
@@ -215,7 +215,7 @@ def _is_number(node: ast.expr) -> bool:
 
 
 def _agreed(script: Script, node: ast.expr) -> bool:
-    """Whether a collective makes the variable the same on all ranks."""
+    """True if a collective makes the variable the same on all ranks."""
     module = script.function_of(node).module
     statement = module.statement(node)
     targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -230,7 +230,7 @@ def _agreed(script: Script, node: ast.expr) -> bool:
 
 
 def _is_listed(script: Script, node: ast.expr) -> bool:
-    """Whether a set goes straight into a list or a call, where it can be sorted."""
+    """True if a set goes straight into a list or a call, where it can be sorted."""
     if isinstance(node, ast.Call) and not node.args:
         return False
     parent = script.function_of(node).module.parents.get(node)

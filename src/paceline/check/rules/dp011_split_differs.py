@@ -261,7 +261,7 @@ def _own_generator(script: Script, site: CallSite) -> str:
 
 
 def _is_judged(script: Script, site: CallSite) -> bool:
-    """Whether all ranks run a call once, before they train."""
+    """True if all ranks run a call once, before they train."""
     if script.where(site.node) is not Ranks.ALL or not is_run(script, site.function):
         return False
     function, node = site.function, site.node
@@ -284,7 +284,7 @@ def _in_loop(function: Function, node: ast.AST) -> bool:
 
 
 def _agreed(script: Script, site: CallSite) -> bool:
-    """Whether a collective makes what is drawn the same on all ranks."""
+    """True if a collective makes what is drawn the same on all ranks."""
     drawn = _drawn(site)
     names = (each for each in walk(site.function.node) if isinstance(each, ast.Name) and each.id in drawn)
     return any(script.origins.agreed(each) for each in names)
@@ -307,14 +307,14 @@ def _drawn(site: CallSite) -> set[str]:
 
 
 def _divides(script: Script, site: CallSite) -> bool:
-    """Whether what is drawn is cut in parts, or is an index of features."""
+    """True if what is drawn is cut in parts, or is an index of features."""
     drawn = _drawn(site)
     owner = site.function.cls.node if site.function.cls is not None else site.function.node
     return any(_uses(script, node, drawn) for node in walk(owner))
 
 
 def _uses(script: Script, node: ast.AST, drawn: set[str]) -> bool:
-    """Whether a node cuts what is drawn, takes it as an index, or makes a data set of it."""
+    """True if a node cuts what is drawn, takes it as an index, or makes a data set of it."""
     if isinstance(node, ast.Subscript):
         if isinstance(node.slice, ast.Slice):
             return last_name(node.value) in drawn

@@ -131,13 +131,13 @@ class ShuffleLost(Rule):
 
 
 def _whole(script: Script, loader: Loader) -> bool:
-    """Whether a batch holds all samples: `batch_size=len(data)`."""
+    """True if a batch holds all samples: `batch_size=len(data)`."""
     sizes = script.argument(loader.made, "batch_size", 1).given
     return any(isinstance(each.node, ast.Call) and getattr(each.node.func, "id", "") == "len" for each in sizes)
 
 
 def _collects_alone(loop: ast.For | ast.AsyncFor) -> bool:
-    """Whether a loop appends results, and uses the first part of its batches alone."""
+    """True if a loop appends results, and uses the first part of its batches alone."""
     target = loop.target
     parts = [each.id for each in getattr(target, "elts", [target]) if isinstance(each, ast.Name)]
     read = {each.id for at in loop.body for each in walk(at) if isinstance(each, ast.Name)}

@@ -142,7 +142,7 @@ class WorkerRandomness(Rule):
 
 
 def _has_workers(script: Script, loader: Loader) -> bool:
-    """Whether a loader has workers, and nothing that seeds them."""
+    """True if a loader has workers, and nothing that seeds them."""
     if truth(script, script.argument(loader.made, "num_workers", 5)) is not True:
         return False
     for name, position in (("worker_init_fn", 10), ("generator", 12)):

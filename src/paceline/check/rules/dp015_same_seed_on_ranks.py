@@ -217,7 +217,7 @@ def _is_used(script: Script, cls: Class) -> bool:
 
 
 def _drops(script: Script) -> bool:
-    """Whether a model has dropout that certainly drops something."""
+    """True if a model has dropout that certainly drops something."""
     for site in script.calls(*_DROPOUT):
         chances = script.program.argument_values(site.node, "p", 1 if "functional" in site.name else 0)
         numbers = [each.value for each in chances if isinstance(each, Literal)]

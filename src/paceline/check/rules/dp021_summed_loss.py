@@ -171,7 +171,7 @@ def _is_sum(script: Script, term: Term) -> bool:
 
 
 def _of_means(script: Script, term: Term, tensor: ast.expr) -> bool:
-    """Whether a tensor may hold means already, such as the losses of several tasks."""
+    """True if a tensor may hold means already, such as the losses of several tasks."""
     for each, context in behind(script, tensor, term.context):
         if isinstance(each, ast.Call):
             inner = Term(each, context, (), term.backward)

@@ -177,7 +177,7 @@ def _of_term(script: Script, term: Term) -> Iterator[Violation]:
 
 
 def _masks(script: Script, term: Term, tensor: ast.Subscript) -> bool:
-    """Whether an index selects by the data: a name or a comparison, no slice or number."""
+    """True if an index selects by the data: a name or a comparison, no slice or number."""
     index = tensor.slice
     if isinstance(index, ast.Name | ast.Compare | ast.UnaryOp | ast.BinOp | ast.Attribute):
         return is_local(script, index, term.context) and is_local(script, tensor.value, term.context)

@@ -174,7 +174,7 @@ def _is_factor(term: Term) -> bool:
 
 
 def _gathers(script: Script, term: Term) -> bool:
-    """Whether samples of other ranks are in the loss."""
+    """True if samples of other ranks are in the loss."""
     return any(
         (isinstance(each, ast.Call) and may_synchronize(last_name(each.func)))
         or (isinstance(each, ast.Name) and _filled_by_gather(script, each))

@@ -153,7 +153,7 @@ class AccumulationNotDivided(Rule):
 
 
 def _accelerate_by_hand(script: Script) -> bool:
-    """Whether a script with accelerate accumulates itself, so that accelerate does not divide."""
+    """True if a script with accelerate accumulates itself, so that accelerate does not divide."""
     makers = list(script.calls("accelerate.Accelerator"))
     options = ("gradient_accumulation_steps", "gradient_accumulation_plugin")
     given = any(not script.argument(each.node, name).absent for each in makers for name in options)

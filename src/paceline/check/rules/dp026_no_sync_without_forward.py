@@ -116,7 +116,7 @@ class NoSyncWithoutForward(Rule):
 
 
 def _loss_from_outside(script: Script, block: ast.AST, calls: list[Reached]) -> bool:
-    """Whether the loss of every backward pass in the block is computed in front of it, or handed in."""
+    """True if the loss of every backward pass in the block is computed in front of it, or handed in."""
     backwards = [each for each in calls if script.loops.is_backward(each.node)]
     if any(each.path for each in backwards):
         return False
@@ -133,7 +133,7 @@ def _loss_from_outside(script: Script, block: ast.AST, calls: list[Reached]) -> 
 
 
 def _may_be_forward(script: Script, node: ast.AST) -> bool:
-    """Whether a call is a forward pass, or one of a function that is given a model and cannot be read."""
+    """True if a call is a forward pass, or one of a function that is given a model and cannot be read."""
     assert isinstance(node, ast.Call)
     if script.is_wrapped(node.func) or script.is_inner(node.func):
         return True
@@ -145,7 +145,7 @@ def _may_be_forward(script: Script, node: ast.AST) -> bool:
 
 
 def _forward_before(script: Script, function: Function, block: ast.With | ast.AsyncWith) -> bool:
-    """Whether the wrapped model is called earlier in the same block of statements, or in one around it."""
+    """True if the wrapped model is called earlier in the same block of statements, or in one around it."""
     module = function.module
     return any(
         call.lineno < block.lineno

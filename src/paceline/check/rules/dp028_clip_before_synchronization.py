@@ -165,7 +165,7 @@ def _in_micro_step(script: Script, loop: TrainingLoop, clip: Reached, window: Ac
 
 
 def _before_backward(loop: TrainingLoop, clip: Reached) -> bool:
-    """Whether backward follows the clip in the same block, and none precedes it in the loop."""
+    """True if backward follows the clip in the same block, and none precedes it in the loop."""
     module = clip.function.module
     block = module.parents[module.statement(clip.node)]
     behind = [
@@ -180,13 +180,13 @@ def _before_backward(loop: TrainingLoop, clip: Reached) -> bool:
 
 
 def _steps_between(loop: TrainingLoop, clip: Reached, backward: Reached) -> bool:
-    """Whether the optimizer steps between the two: then the clip is for the gradients of the round before."""
+    """True if the optimizer steps between the two: then the clip is for the gradients of the round before."""
     first, last = getattr(clip.node, "lineno", 0), getattr(backward.node, "lineno", 0)
     return any(first <= getattr(each.node, "lineno", 0) <= last or each.path != clip.path for each in loop.steps)
 
 
 def _scaled(script: Script, loop: TrainingLoop) -> bool:
-    """Whether the loss is scaled by a GradScaler and never unscaled."""
+    """True if the loss is scaled by a GradScaler and never unscaled."""
     if any(True for _ in script.method_calls("unscale_")):
         return False
     scales = any(
@@ -198,5 +198,5 @@ def _scaled(script: Script, loop: TrainingLoop) -> bool:
 
 
 def _of_scaler(script: Script, node: ast.AST) -> bool:
-    """Whether a call is one of a method of a GradScaler."""
+    """True if a call is one of a method of a GradScaler."""
     return isinstance(node, ast.Call) and any("GradScaler" in name for name in script.program.callee_names(node))

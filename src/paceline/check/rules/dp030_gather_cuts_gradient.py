@@ -161,7 +161,7 @@ def _reached_by_losses(script: Script) -> set[ast.expr]:
 
 
 def _may_cut(script: Script, site: CallSite) -> bool:
-    """Whether outputs of the model are gathered, and the rank's own part is not put back."""
+    """True if outputs of the model are gathered, and the rank's own part is not put back."""
     function = site.function
     if len(site.node.args) < 2 or _has_backward(script, function) or _puts_back(function, site.node.args[0]):
         return False
@@ -174,7 +174,7 @@ def _may_cut(script: Script, site: CallSite) -> bool:
 
 
 def _is_model(script: Script, node: ast.expr) -> bool:
-    """Whether an expression is a wrapped model, or a module of which models are built."""
+    """True if an expression is a wrapped model, or a module of which models are built."""
     if script.is_wrapped(node) or script.is_inner(node):
         return True
     values = script.values(node)

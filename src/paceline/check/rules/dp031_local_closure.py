@@ -184,7 +184,7 @@ def _draws(node: ast.expr) -> bool:
 
 
 def _seeds_differ(script: Script) -> bool:
-    """Whether the last seed that the script sets has the rank in it, or it sets none."""
+    """True if the last seed that the script sets has the rank in it, or it sets none."""
     sites = list(script.calls("torch.manual_seed", "torch.random.manual_seed", "lightning.seed_everything"))
     if not sites:
         return not any("seed" in last_name(call.func).lower() for f in script.program.functions for call in f.calls)

@@ -245,7 +245,7 @@ def _loads_same_data(script: Script, made: Object, sharded: list[Loader]) -> boo
 
 
 def _same_batch(script: Script, node: ast.expr, loader: Loader) -> bool:
-    """Whether a divisor is the batch size that the loader is given."""
+    """True if a divisor is the batch size that the loader is given."""
     given = script.argument(loader.made, "batch_size", 1).given
     return any(
         ast.unparse(each.node) == ast.unparse(node)
@@ -255,7 +255,7 @@ def _same_batch(script: Script, node: ast.expr, loader: Loader) -> bool:
 
 
 def _steps_with_batches(script: Script) -> bool:
-    """Whether a scheduler is stepped in the loop over batches."""
+    """True if a scheduler is stepped in the loop over batches."""
     return any(
         isinstance(each.node, ast.Call) and _is_scheduler_step(script, each.node)
         for loop in script.loops.training

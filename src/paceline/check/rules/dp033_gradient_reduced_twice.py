@@ -160,7 +160,7 @@ def _reduces_wrapped(script: Script, call: ast.Call) -> bool:
 
 
 def _averages(script: Script, call: ast.Call) -> bool:
-    """Whether the sum is divided by the number of ranks, so that it is a mean of equal numbers."""
+    """True if the sum is divided by the number of ranks, so that it is a mean of equal numbers."""
     operation = script.argument(call, "op", 1).given
     if any("AVG" in ast.unparse(each.node) for each in operation):
         return True
@@ -187,7 +187,7 @@ def _target(node: ast.AST) -> ast.expr | None:
 
 
 def _of_wrapped(script: Script, gradient: ast.expr | None) -> bool:
-    """Whether a gradient is one of a parameter of a model in DDP: of a loop over `model.parameters()`."""
+    """True if a gradient is one of a parameter of a model in DDP: of a loop over `model.parameters()`."""
     at = gradient
     while isinstance(at, ast.Attribute):
         at = at.value

@@ -258,7 +258,7 @@ def _check_method(script: Script, function: Function) -> Iterator[Violation]:
 
 
 def _touches(call: ast.Call, model: str) -> bool:
-    """Whether a call is one of the model, or is handed the model."""
+    """True if a call is one of the model, or is handed the model."""
     given = [*call.args, *(each.value for each in call.keywords)]
     if last_name(call.func) in _UNWRAPPING:
         return False

@@ -206,7 +206,7 @@ def _splits_data(script: Script) -> bool:
 
 
 def _starts_equal(script: Script) -> bool:
-    """Whether all ranks may start with the same weights: a broadcast, a checkpoint, or a seed without the rank."""
+    """True if all ranks may start with the same weights: a broadcast, a checkpoint, or a seed without the rank."""
     for function in script.program.functions:
         if any(last_name(call.func) in _EQUAL_STARTS for call in function.calls):
             return True
@@ -242,7 +242,7 @@ def _models(script: Script, values: Values) -> Iterator[Object | Instance]:
 
 
 def _is_reached(script: Script, node: ast.AST) -> bool:
-    """Whether the file itself runs a loop: library code has callers that reading does not show."""
+    """True if the file itself runs a loop: library code has callers that reading does not show."""
     function = script.function_of(node)
     evaluator = script.program.evaluator
     return function.parent is None or bool(evaluator.call_sites(function)) or evaluator.escapes(function)

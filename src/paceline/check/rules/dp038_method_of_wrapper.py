@@ -161,7 +161,7 @@ def _reads(module: Module, name: str) -> list[ast.Attribute]:
 
 
 def _has(script: Script, wrapper: Object, name: str) -> bool:
-    """Whether the model within a wrapper has an attribute, for certain."""
+    """True if the model within a wrapper has an attribute, for certain."""
     inner = script.unwrapped(script.program.argument_values(wrapper, "module", 0))
     models = [each for each in inner if not (isinstance(each, Object) and each.call is wrapper.call)]
     return bool(models) and all(
@@ -172,7 +172,7 @@ def _has(script: Script, wrapper: Object, name: str) -> bool:
 
 
 def _is_set_on_wrapper(script: Script, node: ast.Attribute) -> bool:
-    """Whether the script gives the wrapper this attribute: `model.groups = ...`."""
+    """True if the script gives the wrapper this attribute: `model.groups = ...`."""
     return any(
         wrapper_of(script, target.value)
         for module in script.program.imports.modules

@@ -241,7 +241,7 @@ class ParametersOutsideWrapper(Rule):
 
 
 def _held(script: Script, values: Values, wrapped: Structure) -> bool:
-    """Whether an owner of parameters is a wrapper, a wrapped model or a part of one, on some path."""
+    """True if an owner of parameters is a wrapper, a wrapped model or a part of one, on some path."""
     inner = inner_values(script)
     classes = {each.cls for each in inner if isinstance(each, Instance)}
     for value in values:
@@ -255,7 +255,7 @@ def _held(script: Script, values: Values, wrapped: Structure) -> bool:
 
 
 def _is_model_of_other_package(value: Object) -> bool:
-    """Whether parameters come from an object whose class is not shown, by its name no wrapper."""
+    """True if parameters come from an object whose class is not shown, by its name no wrapper."""
     name = value.name.rpartition(".")[2]
     if value.name.startswith(("torch.", "builtins.", "?")) or not name[:1].isupper():
         return False
@@ -263,7 +263,7 @@ def _is_model_of_other_package(value: Object) -> bool:
 
 
 def _communicates(script: Script, parts: Structure) -> bool:
-    """Whether a class of a module uses collectives itself."""
+    """True if a class of a module uses collectives itself."""
     return any(
         name in COLLECTIVES
         for cls in parts.classes

@@ -127,7 +127,7 @@ class LayersChangedAfterOptimizer(Rule):
                             break
 
     def _misses(self, script: Script, site: ast.Call, statement: ast.Assign, owners: set[Value]) -> bool:
-        """Whether an optimizer holds parameters of the owner, and none is made or extended afterwards."""
+        """True if an optimizer holds parameters of the owner, and none is made or extended afterwards."""
         if not runs_again_after(script, statement, site):
             return False
         later = [each.node for each in optimizers(script)] + [
@@ -147,14 +147,14 @@ class LayersChangedAfterOptimizer(Rule):
 
 
 def _is_part(script: Script, owner: Value, part: Value) -> bool:
-    """Whether a module is an attribute of another one."""
+    """True if a module is an attribute of another one."""
     if not isinstance(owner, Instance):
         return False
     return any(part in script.program.evaluator.attribute(owner, name) for name in owner.cls.attributes)
 
 
 def _in_own_constructor(script: Script, target: ast.Attribute) -> bool:
-    """Whether a class sets its own attribute in `__init__`."""
+    """True if a class sets its own attribute in `__init__`."""
     function = script.function_of(target)
     return function.cls is not None and function.name == "__init__" and dotted(target.value) == function.positional[0]
 
@@ -165,7 +165,7 @@ def _makes_layers(script: Script, node: ast.expr) -> bool:
 
 
 def _owner(script: Script, value: Value) -> bool:
-    """Whether a value is a model whose layer can be replaced."""
+    """True if a value is a model whose layer can be replaced."""
     if isinstance(value, Instance):
         return is_module(script, value.cls)
     return isinstance(value, Object) and not is_wrapper(value)

@@ -194,7 +194,7 @@ class TrainableSetChanged(Rule):
             yield _violation(script, each)
 
     def _is_late(self, script: Script, change: _Change, parts: frozenset[ast.Call]) -> bool:
-        """Whether a wrapped model is changed behind its wrapper, which is not made again, and trains afterwards."""
+        """True if a wrapped model is changed behind its wrapper, which is not made again, and trains afterwards."""
         if not any(of_wrapped(script, each, parts) for each in change.owners):
             return False
         function = script.function_of(change.node)
@@ -277,7 +277,7 @@ def _appended(script: Script, call: ast.Call) -> Iterator[_Change]:
 
 
 def _is_list(script: Script, part: Part) -> bool:
-    """Whether `ddp.module.layers` is a list of modules."""
+    """True if `ddp.module.layers` is a list of modules."""
     return any(
         isinstance(each, Object) and each.name in _LISTS
         for inner in inner_values(script)

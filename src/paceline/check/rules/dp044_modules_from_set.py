@@ -141,14 +141,14 @@ def _violation(node: ast.AST, over: ast.expr) -> Violation:
 
 
 def _iterated(node: ast.expr) -> ast.expr | None:
-    """What a comprehension goes over."""
+    """The iterable of a comprehension."""
     if isinstance(node, ast.DictComp | ast.ListComp | ast.GeneratorExp | ast.SetComp):
         return node.generators[0].iter
     return None
 
 
 def _is_set(script: Script, node: ast.expr, context: Context | None, depth: int = 0) -> bool:
-    """Whether a loop goes over a set of strings, directly or as a list."""
+    """True if a loop goes over a set of strings, directly or as a list."""
     found = origins(script, node, context)
     return depth < 6 and bool(found) and all(_makes_set(script, each.node, each.context, depth) for each in found)
 
@@ -183,7 +183,7 @@ def _of_numbers(script: Script, node: ast.expr, context: Context | None) -> bool
 
 
 def _registers(script: Script, function: Function, loop: ast.For) -> bool:
-    """Whether the body of a loop makes layers and registers them."""
+    """True if the body of a loop makes layers and registers them."""
     makes = registers = False
     for call in function.calls:
         if not script.loops.stands_in(call, loop):

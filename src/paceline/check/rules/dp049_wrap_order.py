@@ -161,7 +161,7 @@ def _to_cpu(script: Script, site: CallSite) -> bool:
 
 
 def _moved_before(script: Script, wrappers: list[Object]) -> bool:
-    """Whether the model was moved to a device before it was wrapped, as far as its own name shows."""
+    """True if the model was moved to a device before it was wrapped, as far as its own name shows."""
     for wrapper in wrappers:
         given = wrapper.call.args[0] if wrapper.call.args else None
         if given is None or (isinstance(given, ast.Call) and last_name(given.func) in ("to", "cuda")):
@@ -178,7 +178,7 @@ def _moved_before(script: Script, wrappers: list[Object]) -> bool:
 
 
 def _same_numbers(script: Script) -> bool:
-    """Whether all ranks draw the same numbers: a seed that does not depend on the rank."""
+    """True if all ranks draw the same numbers: a seed that does not depend on the rank."""
     seeds = [*script.calls("torch.manual_seed", "torch.random.manual_seed", "torch.cuda.manual_seed_all")]
     named = any(
         last_name(call.func)
@@ -218,7 +218,7 @@ def _is_inner(script: Script, values: Values) -> bool:
 
 
 def _draws(script: Script, functions: Values) -> bool:
-    """Whether a function that is applied to each layer draws random numbers."""
+    """True if a function that is applied to each layer draws random numbers."""
     return any(isinstance(each, FunctionValue) and _draws_in(each.function) for each in functions)
 
 

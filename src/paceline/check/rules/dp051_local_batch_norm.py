@@ -117,7 +117,7 @@ class LocalBatchNorm(Rule):
 
 
 def _has_large_batches(script: Script) -> bool:
-    """Whether every loader that trains gives each rank a large batch, as far as constants show it."""
+    """True if every loader that trains gives each rank a large batch, as far as constants show it."""
     sizes = [script.literals(each.made, "batch_size", 1) for each in script.loaders if script.trains_on(each)]
     return bool(sizes) and all(
         each is not None and all(isinstance(size, int) and size >= LARGE_BATCH for size in each) for each in sizes
@@ -125,7 +125,7 @@ def _has_large_batches(script: Script) -> bool:
 
 
 def _is_shown(wrapper: Wrapper) -> bool:
-    """Whether reading shows what the wrapper holds, or that another package makes it."""
+    """True if reading shows what the wrapper holds, or that another package makes it."""
     return all(
         isinstance(each, Instance) or (isinstance(each, Object) and "?" not in each.name) for each in wrapper.inner
     )

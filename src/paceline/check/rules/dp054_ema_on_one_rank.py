@@ -147,7 +147,7 @@ class EmaOnOneRank(Rule):
 
 
 def _averages(script: Script, site: CallSite) -> bool:
-    """Whether a call updates an average of weights."""
+    """True if a call updates an average of weights."""
     assert isinstance(site.node.func, ast.Attribute)
     for value in script.values(site.node.func):
         if isinstance(value, FunctionValue):
@@ -156,7 +156,7 @@ def _averages(script: Script, site: CallSite) -> bool:
 
 
 def _interpolates(function: Function) -> bool:
-    """Whether a function moves parameters towards others."""
+    """True if a function moves parameters towards others."""
     text = ast.unparse(function.node)
     moves = any(part in text for part in ("lerp_(", ".mul_(", "decay", "beta", "momentum"))
     return moves and any(part in text for part in ("parameters()", "state_dict()", "shadow"))

@@ -125,7 +125,7 @@ class StateOutsideBuffers(Rule):
 
 
 def _is_module(cls: Class, name: str) -> bool:
-    """Whether an attribute is a layer or a parameter, or is not set in the constructor."""
+    """True if an attribute is a layer or a parameter, or is not set in the constructor."""
     constructor = cls.methods.get("__init__")
     values = [
         each.value for each in cls.attributes.get(name, ()) if constructor and _stands_in(cls, each.node, constructor)

@@ -129,7 +129,7 @@ class PaddedEvaluation(Rule):
 
 
 def _evaluates(script: Script, loop: ast.For | ast.AsyncFor) -> bool:
-    """Whether a loop without backward passes evaluates: without gradients, or with the model in eval mode."""
+    """True if a loop without backward passes evaluates: without gradients, or with the model in eval mode."""
     function = script.function_of(loop)
     if without_gradients(script, loop) or any(part in function.name for part in ("eval", "valid", "test")):
         return True
@@ -152,14 +152,14 @@ def _name(function: Function) -> str:
 
 
 def _pads(script: Script, sampler: Object) -> bool:
-    """Whether a sampler pads: it does not drop the tail, and has more than one rank."""
+    """True if a sampler pads: it does not drop the tail, and has more than one rank."""
     drop = script.argument(sampler, "drop_last", 5)
     dropped = not drop.absent and script.program.evaluator.all_of(drop.given) != {Literal(False)}
     return not dropped and script.literals(sampler, "num_replicas", 1) is None
 
 
 def _trims(script: Script, function: Function, loader: Loader) -> bool:
-    """Whether the function, or one that it calls, cuts or deduplicates what it reduces."""
+    """True if the function, or one that it calls, cuts or deduplicates what it reduces."""
     data = script.program.argument_values(loader.made, "dataset", 0)
     if any(isinstance(each, Object) and each.name == "torch.utils.data.Subset" for each in data):
         return True

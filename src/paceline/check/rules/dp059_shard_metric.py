@@ -219,7 +219,7 @@ class ShardMetric(Rule):
 
 
 def _has_shares(script: Script) -> bool:
-    """Whether the script evaluates shares of data at all: through loaders, or by slices of the rank."""
+    """True if the script evaluates shares of data at all: through loaders, or by slices of the rank."""
     if any(is_share(script, loader) for loader in script.loaders):
         return True
     return any("::" in module.source.text for module in script.program.imports.modules)
@@ -229,7 +229,7 @@ _STEPS = ("validation_step", "test_step", "on_validation_epoch_end", "on_test_ep
 
 
 def _on_several(script: Script, trainer: ast.Call) -> bool:
-    """Whether a Trainer of Lightning certainly runs several processes."""
+    """True if a Trainer of Lightning certainly runs several processes."""
     strategy = script.literals(trainer, "strategy") or set()
     devices = script.literals(trainer, "devices") or set()
     nodes = script.literals(trainer, "num_nodes") or set()
@@ -239,7 +239,7 @@ def _on_several(script: Script, trainer: ast.Call) -> bool:
 
 
 def _synchronizes_itself(script: Script, call: ast.Call) -> bool:
-    """Whether a metric of torchmetrics is logged, or a value that passed a collective."""
+    """True if a metric of torchmetrics is logged, or a value that passed a collective."""
     nodes = [*call.args, *(each.value for each in call.keywords)]
     for each in (at for node in nodes for at in computed_from(script, node)):
         if isinstance(each, ast.Call) and last_name(each.func) in ("all_gather", "all_reduce", "compute"):
@@ -272,7 +272,7 @@ def _share_in(script: Script, local: LocalValues, call: ast.Call) -> tuple[ast.e
 
 
 def _is_gathered(script: Script, node: ast.expr) -> bool:
-    """Whether a value is computed from a variable that a collective fills, such as the list of `dist.gather`."""
+    """True if a value is computed from a variable that a collective fills, such as the list of `dist.gather`."""
     for each in computed_from(script, node):
         if not isinstance(each, ast.Name):
             continue
@@ -300,7 +300,7 @@ def _in_list(script: Script, node: ast.expr) -> Loader | None:
 
 
 def _is_evaluated(script: Script, share: ast.AST) -> bool:
-    """Whether a share of the data is one that the script evaluates, and does not train on."""
+    """True if a share of the data is one that the script evaluates, and does not train on."""
     loaders = [each for each in script.loaders if each.made.call is share]
     if loaders:
         return all(script.evaluates(each) and not script.trains_on(each) for each in loaders)

@@ -143,7 +143,7 @@ def _means(script: Script, node: ast.expr) -> Iterator[ast.expr]:
 
 
 def _updated(script: Script, node: ast.Attribute) -> bool:
-    """Whether a meter is updated in a loop over a share of the evaluation data that is not padded."""
+    """True if a meter is updated in a loop over a share of the evaluation data that is not padded."""
     function = script.function_of(node)
     return any(
         isinstance(call.func, ast.Attribute)
@@ -156,7 +156,7 @@ def _updated(script: Script, node: ast.Attribute) -> bool:
 
 
 def _grows(script: Script, node: ast.Name) -> bool:
-    """Whether a list gets one mean for each batch of a share of the evaluation data."""
+    """True if a list gets one mean for each batch of a share of the evaluation data."""
     return any(
         any("loss" in ast.unparse(each).lower() or "mean" in ast.unparse(each).lower() for each in call.args)
         and loader_around(script, call) is not None

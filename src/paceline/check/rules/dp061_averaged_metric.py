@@ -155,5 +155,5 @@ def _of_library(script: Script, call: ast.Call) -> bool:
 
 
 def _is_combined(local: LocalValues, node: ast.expr) -> bool:
-    """Whether what a metric is computed from passed a collective."""
+    """True if what a metric is computed from passed a collective."""
     return local.origin(node).spread is Spread.REDUCED

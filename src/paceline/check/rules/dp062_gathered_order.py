@@ -150,7 +150,7 @@ class GatheredOrder(Rule):
 
 
 def _of_ranks(script: Script, call: ast.Call) -> bool:
-    """Whether a call joins a list that a collective of the same function filled, and nothing orders it."""
+    """True if a call joins a list that a collective of the same function filled, and nothing orders it."""
     function = script.function_of(call)
     lists = {
         last_name(each)

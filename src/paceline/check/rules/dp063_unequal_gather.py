@@ -139,7 +139,7 @@ class UnequalGather(Rule):
 
 
 def _given(script: Script, site: CallSite, node: ast.expr) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """What a collective is given: in its own function, or by the callers of a helper."""
+    """The argument of a collective: in its own function, or by the callers of a helper."""
     bindings = script.program.evaluator.bindings(node) if isinstance(node, ast.Name) else []
     if not any(binding.kind is Kind.PARAMETER for binding, _ in bindings):
         yield site.node, node
@@ -156,7 +156,7 @@ def _given(script: Script, site: CallSite, node: ast.expr) -> Iterator[tuple[ast
 
 
 def _pads(function: Function) -> bool:
-    """Whether a function pads, or looks at sizes of ranks."""
+    """True if a function pads, or looks at sizes of ranks."""
     for node in walk(function.node):
         name = last_name(node) if isinstance(node, ast.Name | ast.Attribute) else ""
         if "pad" in name.lower() or name in ("new_zeros", "all_gather_object", "max_len", "max_size", "sizes"):
@@ -165,7 +165,7 @@ def _pads(function: Function) -> bool:
 
 
 def _agrees(script: Script) -> bool:
-    """Whether the script asserts that shares are equal."""
+    """True if the script asserts that shares are equal."""
     return any(
         isinstance(node, ast.Assert)
         and any(isinstance(at, ast.BinOp) and isinstance(at.op, ast.Mod) for at in walk(node))
@@ -174,7 +174,7 @@ def _agrees(script: Script) -> bool:
 
 
 def _varies(script: Script, node: ast.expr | None, depth: int) -> ast.expr | None:
-    """What makes the first size of a value differ between ranks; None if nothing shows that it does."""
+    """The reason why the first size of a value differs between ranks; None if nothing shows that it does."""
     if node is None or depth == 0:
         return None
     match node:
@@ -208,7 +208,7 @@ def _of_subscript(script: Script, node: ast.Subscript, depth: int) -> ast.expr |
 
 
 def _is_mask(script: Script, node: ast.expr, depth: int = 3) -> bool:
-    """Whether an index selects by truth values: a comparison of tensors, or a name for one."""
+    """True if an index selects by truth values: a comparison of tensors, or a name for one."""
     match node:
         case ast.Compare():
             return not isinstance(node.ops[0], ast.In | ast.NotIn | ast.Is | ast.IsNot)

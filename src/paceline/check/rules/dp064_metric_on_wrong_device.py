@@ -181,7 +181,7 @@ def _made_on_cpu(script: Script, call: ast.Call, depth: int) -> ast.Call | None:
 
 
 def _is_number(script: Script, node: ast.expr, depth: int = 4) -> bool:
-    """Whether an expression is a Python number, or a list; a tensor would keep its device in `torch.tensor`."""
+    """True if an expression is a Python number, or a list; a tensor would keep its device in `torch.tensor`."""
     match node:
         case ast.List() | ast.Tuple():
             return True

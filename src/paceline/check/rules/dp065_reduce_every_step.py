@@ -126,12 +126,12 @@ def _is_reduction(script: Script, each: Reached) -> bool:
 
 
 def _every_step(script: Script, loop: TrainingLoop, each: Reached) -> bool:
-    """Whether nothing decides that the collective runs but the loop itself."""
+    """True if nothing decides that the collective runs but the loop itself."""
     return not any(True for _ in script.loops.reached_conditions(each, loop.node))
 
 
 def _for_a_log(script: Script, call: ast.Call) -> bool:
-    """Whether a call gets a detached value that nothing in the function tests."""
+    """True if a call gets a detached value that nothing in the function tests."""
     if not call.args:
         return False
     function = script.function_of(call)

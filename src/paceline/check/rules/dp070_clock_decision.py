@@ -143,7 +143,7 @@ def _clock_reads(script: Script) -> Iterator[ast.If]:
 
 
 def _is_polled(branch: ast.If, script: Script) -> bool:
-    """Whether a `while` loop goes round until the branch changes what it tests, so that all ranks come to it."""
+    """True if a `while` loop goes round until the branch changes what it tests, so that all ranks come to it."""
     for at in script.function_of(branch).module.ancestors(branch):
         if isinstance(at, ast.While):
             tested = {each.id for each in walk(at.test) if isinstance(each, ast.Name)}

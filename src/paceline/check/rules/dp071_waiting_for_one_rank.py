@@ -176,7 +176,7 @@ def _long_work(script: Script, node: ast.If, long: frozenset[str], *, short: boo
 
 
 def _waits(script: Script, function: Function, node: ast.If) -> bool:
-    """Whether a collective of all ranks follows in the block of the branch."""
+    """True if a collective of all ranks follows in the block of the branch."""
     parent = function.module.parents[node]
     for block in (getattr(parent, "body", []), getattr(parent, "orelse", [])):
         if isinstance(block, list) and node in block:
@@ -185,7 +185,7 @@ def _waits(script: Script, function: Function, node: ast.If) -> bool:
 
 
 def _before_group(script: Script, function: Function, node: ast.If) -> bool:
-    """Whether the process group starts later in the same function."""
+    """True if the process group starts later in the same function."""
     return any(
         site.function is function and site.node.lineno > node.lineno
         for site in script.calls("torch.distributed.init_process_group")

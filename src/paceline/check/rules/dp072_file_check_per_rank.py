@@ -181,7 +181,7 @@ def _restores(block: list[ast.stmt]) -> bool:
 
 
 def _written_by_script(script: Script, node: ast.If) -> bool:
-    """Whether the script saves to the path that the test looks for."""
+    """True if the script saves to the path that the test looks for."""
     if script.ranks.depends(node.test):
         return False
     looked_for = [each for call in calls_behind_test(script, node.test) for each in _paths_of(call)]
@@ -204,7 +204,7 @@ def _paths_of(call: ast.Call) -> Iterator[ast.expr]:
 
 
 def _writes(script: Script, node: ast.If) -> bool:
-    """Whether the branch writes a file that the test looks for."""
+    """True if the branch writes a file that the test looks for."""
     looked_for = {ast.unparse(each) for at in walk(node.test) if isinstance(at, ast.Call) for each in at.args}
     looked_for |= {
         ast.unparse(at.func.value)

@@ -126,14 +126,14 @@ def _everywhere(script: Script, node: ast.Call) -> bool:
 
 
 def _data_decide(script: Script, path: Path) -> bool:
-    """Whether the batches of a rank alone decide that it comes there: `if loss.isnan():`."""
+    """True if the batches of a rank alone decide that it comes there: `if loss.isnan():`."""
     tests = [each.test for at in path.frames for each in conditions(at.function.module, at.node)]
     origins = [local_origin(script, each) for each in tests if not asks_for_main(each)]
     return bool(origins) and all(each is not None and each.cause is Cause.DATA for each in origins)
 
 
 def _is_asked_for(function: Function, node: ast.AST) -> bool:
-    """Whether a node runs only in a mode that somebody chose: `if args.debug`."""
+    """True if a node runs only in a mode that somebody chose: `if args.debug`."""
     return any(
         any(part in ast.unparse(each.test).lower() for part in _MODES) for each in conditions(function.module, node)
     )

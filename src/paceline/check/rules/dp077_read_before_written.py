@@ -40,7 +40,7 @@ _WAITS = ("barrier", "wait_for_everyone", "monitored_barrier", "synchronize", "a
 
 
 class Waiting(enum.Enum):
-    """What makes ranks wait for each other between a write and a read."""
+    """The ways in which ranks wait for each other between a write and a read."""
 
     NONE = "nothing"
     WRAP = "the constructor of DDP"
@@ -178,7 +178,7 @@ def _violation(write: Write, user: Write, between: Waiting) -> Violation:
 
 
 def _race(script: Script, write: Write, at: Path, user: Write, path: Path) -> Waiting | None:
-    """What makes ranks wait before they use what rank 0 writes earlier; None if nothing goes wrong."""
+    """The way in which ranks wait before they use a file that rank 0 writes earlier; None if nothing goes wrong."""
     if (found := meeting(at, path)) is None or write.site.node is user.site.node:
         return None
     first, second, index = found
@@ -214,7 +214,7 @@ def _tests_existence(function: Function, node: ast.AST) -> bool:
 
 
 def _apart(script: Script, first: ast.AST, second: ast.AST) -> bool:
-    """Whether the two stand in different branches of one test."""
+    """True if the two stand in different branches of one test."""
     module = script.function_of(first).module
     for at in module.ancestors(first):
         if isinstance(at, ast.If):
@@ -226,7 +226,7 @@ def _apart(script: Script, first: ast.AST, second: ast.AST) -> bool:
 
 
 def _waits(script: Script, call: ast.Call) -> Waiting:
-    """Whether a call makes ranks wait for each other: a collective, a backward pass, DDP around a model."""
+    """True if a call makes ranks wait for each other: a collective, a backward pass, DDP around a model."""
     found = Waiting.NONE
     for reached in script.loops.called(call):
         each = reached.node

@@ -207,7 +207,7 @@ def _what(script: Script, call: ast.Call, path: Path) -> str:
 
 
 def _trains_later(script: Script, path: Path) -> bool:
-    """Whether a training loop comes behind the load."""
+    """True if a training loop comes behind the load."""
     return any(
         runs_before(path, other)
         for loop in script.loops.training
@@ -217,7 +217,7 @@ def _trains_later(script: Script, path: Path) -> bool:
 
 
 def _sent_later(script: Script, path: Path) -> bool:
-    """Whether the script sends state to other ranks behind the load."""
+    """True if the script sends state to other ranks behind the load."""
     for frame in path.frames:
         for call in frame.function.calls:
             later = call.lineno >= getattr(frame.node, "lineno", 0) and not _is_number(script, call)
@@ -234,7 +234,7 @@ def _sent_later(script: Script, path: Path) -> bool:
 
 
 def _is_number(script: Script, call: ast.Call) -> bool:
-    """Whether a call sends a number that the script computes, such as a flag, and no state."""
+    """True if a call sends a number that the script computes, such as a flag, and no state."""
     values = script.values(call.args[0]) if call.args else frozenset()
     return bool(values) and all(
         isinstance(each, Object) and each.name in ("torch.tensor", "torch.as_tensor") for each in values

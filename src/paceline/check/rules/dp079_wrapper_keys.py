@@ -195,7 +195,7 @@ def _repair(script: Script, load: ast.Call, save: ast.Call) -> tuple[Edit, ...]:
 
 
 def _handles(text: str) -> bool:
-    """Whether a file does something about the prefix itself; `model.module.state_dict()` is no such thing."""
+    """True if a file does something about the prefix itself; `model.module.state_dict()` is no such thing."""
     return any(f'"{part}' in text or f"'{part}" in text or f"{part}(" in text for part in _HANDLES)
 
 
@@ -208,7 +208,7 @@ def _contexts(script: Script, node: ast.AST) -> list[Context | None]:
 
 
 def _loads_into_wrapper(script: Script) -> bool:
-    """Whether a model in DDP takes its state from somewhere."""
+    """True if a model in DDP takes its state from somewhere."""
     return any(
         isinstance(site.node.func, ast.Attribute) and script.is_wrapped(site.node.func.value)
         for site in script.method_calls("load_state_dict")
@@ -216,7 +216,7 @@ def _loads_into_wrapper(script: Script) -> bool:
 
 
 def _has_key(script: Script, call: ast.Call, context: Context | None, keys: frozenset[str]) -> bool:
-    """Whether a load takes one of these keys of the file, as far as it shows any."""
+    """True if a load takes one of these keys of the file, as far as it shows any."""
     state = given(call, "state_dict", 0)
     taken = {
         each.node.slice.value
@@ -280,7 +280,7 @@ def _loaded(script: Script, call: ast.Call, context: Context | None) -> Iterator
 
 
 def _is_bare(script: Script, call: ast.Call, context: Context | None) -> bool:
-    """Whether the model that loads certainly is in no wrapper at this place."""
+    """True if the model that loads certainly is in no wrapper at this place."""
     assert isinstance(call.func, ast.Attribute)
     values = script.values(call.func.value, context)
     return bool(values) and all(

@@ -100,7 +100,7 @@ class WrapperPickled(Rule):
 
 
 def _holds_wrapper(script: Script, node: ast.expr, context: Context | None) -> bool:
-    """Whether the object certainly is a wrapper, or a dictionary that holds one."""
+    """True if the object certainly is a wrapper, or a dictionary that holds one."""
     if _is_wrapper(script, node, context):
         return True
     return any(

@@ -160,7 +160,7 @@ def _onto_first_gpu(script: Script, site: CallSite, path: Path) -> Iterator[Viol
 
 
 def _is_mapped(script: Script, call: ast.Call) -> bool:
-    """Whether the tensors stay on the CPU in another way: `mmap=True`, or within `torch.device("cpu")`."""
+    """True if the tensors stay on the CPU in another way: `mmap=True`, or within `torch.device("cpu")`."""
     function = script.function_of(call)
     return script.argument(call, "mmap").given != () or any(
         isinstance(at, ast.With) and any("device" in ast.unparse(item.context_expr) for item in at.items)
@@ -187,7 +187,7 @@ def _is_scheduler(script: Script, owner: ast.expr) -> bool:
 
 
 def _is_named_checkpoint(script: Script, site: CallSite, path: Path) -> bool:
-    """Whether the name of the file says that it holds a checkpoint, and no data set reads it."""
+    """True if the name of the file says that it holds a checkpoint, and no data set reads it."""
     cls = site.function.cls
     if cls is not None and any("Dataset" in each for each in script.program.evaluator.external_bases(cls)):
         return False
@@ -199,7 +199,7 @@ def _is_named_checkpoint(script: Script, site: CallSite, path: Path) -> bool:
 
 
 def _saved_without_models(script: Script, site: CallSite, path: Path) -> bool:
-    """Whether the script itself saves the file, with nothing of a model in it."""
+    """True if the script itself saves the file, with nothing of a model in it."""
     name = given(site.node, "f", 0)
     wanted = written_out(script, name, path.context) if name is not None else ""
     states = []

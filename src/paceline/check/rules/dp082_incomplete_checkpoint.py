@@ -201,7 +201,7 @@ def _repeated_batches(script: Script) -> Iterator[Violation]:
 
 
 def _skips(loop: TrainingLoop) -> bool:
-    """Whether the loop may leave batches out, or goes over something other than a loader itself."""
+    """True if the loop may leave batches out, or goes over something other than a loader itself."""
     if not isinstance(loop.node, ast.For):
         return True
     text = ast.unparse(loop.node.iter)

@@ -183,7 +183,7 @@ def _of_data_set(script: Script, call: ast.Call) -> CallSite | None:
 
 
 def _prepares(script: Script, call: ast.Call) -> bool:
-    """Whether a call of the script's own downloads, or writes files that have the same name on all ranks."""
+    """True if a call of the script's own downloads, or writes files that have the same name on all ranks."""
     reached = {id(each.node) for each in script.loops.called(call)}
     if any(id(site.node) in reached for site in script.calls(*_DOWNLOADS)):
         return True

@@ -184,7 +184,7 @@ class RepeatedOutput(Rule):
 
 
 def _by_hand(script: Script, site: CallSite) -> bool:
-    """Whether it is a progress bar that goes over nothing, and is moved by `update()` calls."""
+    """True if it is a progress bar that goes over nothing, and is moved by `update()` calls."""
     if site.name not in _BARS or site.node.args or any(each.arg == "iterable" for each in site.node.keywords):
         return False
     return any(
@@ -195,7 +195,7 @@ def _by_hand(script: Script, site: CallSite) -> bool:
 
 
 def _replaces_print(script: Script) -> bool:
-    """Whether the script silences other ranks in one place: it replaces `builtins.print` or `sys.stdout`."""
+    """True if the script silences other ranks in one place: it replaces `builtins.print` or `sys.stdout`."""
     return any(
         "print" in module.stores_by_attribute
         or "stdout" in module.stores_by_attribute
@@ -220,7 +220,7 @@ def _in_training(path: Path, loops: set[ast.AST]) -> bool:
 
 
 def _tells_ranks_apart(script: Script, site: CallSite) -> bool:
-    """Whether the output shows the rank, goes elsewhere, or is switched off on other ranks."""
+    """True if the output shows the rank, goes elsewhere, or is switched off on other ranks."""
     call = site.node
     if any(each.arg in ("disable", "file", None) for each in call.keywords):
         return True

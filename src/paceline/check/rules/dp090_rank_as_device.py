@@ -106,6 +106,6 @@ class RankAsDevice(Rule):
 
 
 def _counts_within_node(script: Script) -> bool:
-    """Whether the process group numbers its ranks by their index within the node, so that there is only one node."""
+    """True if the process group numbers its ranks by their index within the node, so that there is only one node."""
     ranks = (given(site.node, "rank", 4) for site in script.calls("torch.distributed.init_process_group"))
     return any(rank is not None and script.ranks.kind(rank) is RankKind.LOCAL for rank in ranks)

@@ -133,7 +133,7 @@ class LaunchDefaults(Rule):
 
 
 def _meets_anyway(script: Script, site: CallSite) -> bool:
-    """Whether the processes find a meeting point without a launcher."""
+    """True if the processes find a meeting point without a launcher."""
     if any(True for _ in environment_stores(script, "MASTER_ADDR", "MASTER_PORT")):
         return True
     if any(
@@ -170,7 +170,7 @@ def _is_alone(script: Script, site: CallSite) -> bool:
 
 
 def _is_meant_for_several(script: Script) -> bool:
-    """Whether the script splits data and tests the rank."""
+    """True if the script splits data and tests the rank."""
     samplers = any(True for _ in script.calls(*DISTRIBUTED_SAMPLERS))
     tests = any(True for _ in script.calls("torch.distributed.get_rank"))
     return (

@@ -152,7 +152,7 @@ def _spawns(script: Script, site: CallSite) -> bool:
 
 
 def _is_inner_function(script: Script, node: ast.expr) -> bool:
-    """Whether it certainly is a lambda, or a function within a function."""
+    """True if it certainly is a lambda, or a function within a function."""
     values = script.values(node)
     return bool(values) and all(
         isinstance(each, FunctionValue)
@@ -190,7 +190,7 @@ def _work_at_import(script: Script) -> Iterator[Violation]:
 
 
 def _runs_at_import(script: Script, site: CallSite) -> bool:
-    """Whether a path to the call has no test of `__name__`."""
+    """True if a path to the call has no test of `__name__`."""
     for path in script.paths.to_unstarted(site.node):
         first = path.frames[0]
         tests = [each.test for each in conditions(first.function.module, first.node)]

@@ -128,7 +128,7 @@ def _cpu_tensors(script: Script, always: bool) -> Iterator[Violation]:
 
 
 def _is_on_cpu(script: Script, tensor: ast.expr, context: Context | None, site: CallSite) -> bool:
-    """Whether it is a new tensor that nothing puts on another device."""
+    """True if it is a new tensor that nothing puts on another device."""
     bound = _bound(script, tensor)
     values = {value for each in bound for value in script.values(each, context)}
     if not values or not all(isinstance(each, Object) and each.name in _CREATES for each in values):

@@ -136,7 +136,7 @@ class ForkAfterCuda(Rule):
 
 
 def _changes_start_method(script: Script) -> bool:
-    """Whether workers may be spawned."""
+    """True if workers may be spawned."""
     return any(
         isinstance(value, Literal) and value.value in ("spawn", "forkserver")
         for call in script.calls(*_METHODS)
