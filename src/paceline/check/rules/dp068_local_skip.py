@@ -30,6 +30,7 @@ from paceline.check.analyses.training_loops import TrainingLoop
 from paceline.check.analyses.value_spread import Cause, Origin
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.child_nodes import walk
+from paceline.syntax.conditions import Condition
 from paceline.syntax.module_index import last_name
 
 _ENDS = frozenset({"exit", "_exit", "abort", "kill", "destroy_process_group"})
@@ -43,6 +44,19 @@ class LocalSkip(Rule):
     faults = ("F82",)
     severity = "error"
     valid = {
+        "a loss that is not finite ends the job": """
+            dist.init_process_group("gloo")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+            model = DDP(nn.Linear(2, 1))
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x, y in loader:
+                loss = F.mse_loss(model(x), y)
+                if not torch.isfinite(loss):
+                    raise RuntimeError("the loss is not finite")
+                loss.backward()
+                optimizer.step()
+        """,
         "all ranks agree to skip": """
             def any_rank(flag):
                 flag = flag.to(torch.int32)
@@ -182,9 +196,20 @@ class LocalSkip(Rule):
 def _skipping_tests(script: Script, loop: TrainingLoop) -> Iterator[tuple[ast.expr, Origin]]:
     for each in (*loop.backwards, *loop.steps):
         for condition in script.loops.reached_conditions(each, loop.node):
+            if _ends_the_job(script, condition):
+                continue
             origin = local_origin(script, condition.test) or _of_emptiness(script, condition.test)
             if origin is not None and origin.cause is Cause.DATA:
                 yield condition.test, origin
+
+
+def _ends_the_job(script: Script, condition: Condition) -> bool:
+    """True if the other branch raises or exits: no rank goes on without this one."""
+    branch = script.function_of(condition.test).module.parents.get(condition.test)
+    block = (branch.orelse if condition.holds else branch.body) if isinstance(branch, ast.If) else []
+    last = block[-1] if block else None
+    call = last.value if isinstance(last, ast.Expr) else None
+    return isinstance(last, ast.Raise) or (isinstance(call, ast.Call) and last_name(call.func) in ("exit", "_exit"))
 
 
 def _of_emptiness(script: Script, test: ast.expr) -> Origin | None:
