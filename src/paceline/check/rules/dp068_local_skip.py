@@ -30,7 +30,6 @@ from paceline.check.analyses.training_loops import TrainingLoop
 from paceline.check.analyses.value_spread import Cause, Origin
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.child_nodes import walk
-from paceline.syntax.conditions import Condition
 from paceline.syntax.module_index import last_name
 
 _ENDS = frozenset({"exit", "_exit", "abort", "kill", "destroy_process_group"})
@@ -44,19 +43,6 @@ class LocalSkip(Rule):
     faults = ("F82",)
     severity = "error"
     valid = {
-        "a loss that is not finite ends the job": """
-            dist.init_process_group("gloo")
-            data = Numbers()
-            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
-            model = DDP(nn.Linear(2, 1))
-            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-            for x, y in loader:
-                loss = F.mse_loss(model(x), y)
-                if not torch.isfinite(loss):
-                    raise RuntimeError("the loss is not finite")
-                loss.backward()
-                optimizer.step()
-        """,
         "all ranks agree to skip": """
             def any_rank(flag):
                 flag = flag.to(torch.int32)
@@ -98,6 +84,17 @@ class LocalSkip(Rule):
                 except RuntimeError as error:
                     print("failed", error)
                     raise
+        """,
+        "a loss that ends the job": """
+            dist.init_process_group("gloo")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+            model = DDP(nn.Linear(2, 1))
+            for x, y in loader:
+                loss = F.mse_loss(model(x), y)
+                if torch.isnan(loss):
+                    raise FloatingPointError("the loss is not a number")
+                loss.backward()
         """,
     }
     invalid = {
@@ -153,6 +150,20 @@ class LocalSkip(Rule):
                     torch.cuda.empty_cache()
                     continue
         """,
+        "an exception that the loop survives": """
+            dist.init_process_group("gloo")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+            model = DDP(nn.Linear(2, 1))
+            for x, y in loader:
+                try:
+                    loss = F.mse_loss(model(x), y)
+                    if torch.isnan(loss):  # here
+                        raise FloatingPointError("the loss is not a number")
+                    loss.backward()
+                except FloatingPointError as error:
+                    print("skipped", error)
+        """,
         "an empty batch": """
             dist.init_process_group("gloo")
             data = Numbers()
@@ -196,20 +207,20 @@ class LocalSkip(Rule):
 def _skipping_tests(script: Script, loop: TrainingLoop) -> Iterator[tuple[ast.expr, Origin]]:
     for each in (*loop.backwards, *loop.steps):
         for condition in script.loops.reached_conditions(each, loop.node):
-            if _ends_the_job(script, condition):
+            if _ends_the_process(script, condition.test):
                 continue
             origin = local_origin(script, condition.test) or _of_emptiness(script, condition.test)
             if origin is not None and origin.cause is Cause.DATA:
                 yield condition.test, origin
 
 
-def _ends_the_job(script: Script, condition: Condition) -> bool:
-    """True if the other branch raises or exits: no rank goes on without this one."""
-    branch = script.function_of(condition.test).module.parents.get(condition.test)
-    block = (branch.orelse if condition.holds else branch.body) if isinstance(branch, ast.If) else []
-    last = block[-1] if block else None
-    call = last.value if isinstance(last, ast.Expr) else None
-    return isinstance(last, ast.Raise) or (isinstance(call, ast.Call) and last_name(call.func) in ("exit", "_exit"))
+def _ends_the_process(script: Script, test: ast.expr) -> bool:
+    """`if ...: raise` outside of any `try`: the launcher ends the other ranks as well."""
+    module = script.function_of(test).module
+    branch = module.parents.get(test)
+    if not isinstance(branch, ast.If) or not isinstance(branch.body[-1], ast.Raise):
+        return False
+    return not any(isinstance(at, ast.Try) and at.handlers for at in module.ancestors(branch))
 
 
 def _of_emptiness(script: Script, test: ast.expr) -> Origin | None:
@@ -243,7 +254,7 @@ def _forgiving_handlers(loop: TrainingLoop, script: Script) -> Iterator[ast.Exce
 
 
 def _goes_on(handler: ast.ExceptHandler, *, in_function: bool) -> bool:
-    """True if the loop goes on after a handler; `return` leaves only the function that the loop calls."""
+    """Whether the loop goes on after a handler; `return` leaves only the function that the loop calls."""
     caught = {last_name(each) for each in walk(handler.type) if isinstance(each, ast.expr)} if handler.type else set()
     if caught & _STOPS:
         return False
