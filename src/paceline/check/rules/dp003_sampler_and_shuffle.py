@@ -102,6 +102,14 @@ class SamplerAndShuffle(Rule):
             options["sampler"] = DistributedSampler(data)
             loader = DataLoader(data, **options)  # here
         """,
+        "options that are merged": """
+            dist.init_process_group("gloo")
+            data = Numbers()
+            options = {"batch_size": 8}
+            options.update({"sampler": DistributedSampler(data)})
+            options.update({"pin_memory": True, "shuffle": True})
+            loader = DataLoader(data, **options)  # here
+        """,
         "a batch sampler": """
             dist.init_process_group("gloo")
             data = Numbers()
@@ -136,24 +144,35 @@ class SamplerAndShuffle(Rule):
 
 
 def _is_given(script: Script, argument: Argument) -> bool:
-    """True if a sampler certainly is given on some path."""
+    """Whether a sampler certainly is given on some path."""
     values = possible(script, argument)
     return argument.certain and not unknown_origin(script, values) and values != {Literal(None)}
 
 
 def _always(script: Script, made: Object, argument: Argument) -> bool:
-    """True if an argument is given on all paths, also as `options["sampler"] = sampler` outside of any branch."""
+    """Whether an argument is given on all paths.
+
+    Also as `options["sampler"] = sampler` and `options.update({"sampler": sampler})` outside of any branch.
+    """
     if not argument.may_be_absent:
         return True
     module = script.function_of(made.call).module
     around = {each.test for each in conditions(module, made.call)}
-    statements = (module.parents.get(each.node) for each in argument.given)
     return any(
-        isinstance(statement, ast.Assign)
-        and isinstance(statement.targets[0], ast.Subscript)
-        and {condition.test for condition in conditions(module, statement)} <= around
-        for statement in statements
+        {condition.test for condition in conditions(module, statement)} <= around
+        for each in argument.given
+        if (statement := module.statement(each.node)) is not None and _sets_option(statement)
     )
+
+
+def _sets_option(statement: ast.AST) -> bool:
+    """Whether a statement puts a value into a dictionary of options."""
+    match statement:
+        case ast.Assign(targets=[ast.Subscript()]):
+            return True
+        case ast.Expr(value=ast.Call(func=ast.Attribute(attr="update"))):
+            return True
+    return False
 
 
 def _repair(script: Script, made: Object, given: Argument) -> Iterator[Edit]:
