@@ -24,6 +24,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from paceline.check.analyses.evaluated_shares import appended
 from paceline.check.analyses.rank_tests import RankKind
 from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
@@ -117,6 +118,19 @@ class UnequalGather(Rule):
             dist.init_process_group("gloo")
             labels = torch.randint(0, 5, (100,))
             seen = gather(labels.unique())  # here
+        """,
+        "rows that were kept of each batch": """
+            def gather(part):
+                parts = [torch.zeros_like(part) for _ in range(dist.get_world_size())]
+                dist.all_gather(parts, part)
+                return torch.cat(parts)
+
+            dist.init_process_group("gloo")
+            kept = []
+            for x, _ in DataLoader(Numbers(), batch_size=8):
+                scores = nn.Linear(2, 5)(x)
+                kept.append(scores[scores.max(1).values > 0.5])
+            rows = gather(torch.cat(kept))  # here
         """,
     }
 
@@ -229,6 +243,9 @@ def _is_mask(script: Script, node: ast.expr, depth: int = 3) -> bool:
 
 def _of_call(script: Script, node: ast.Call, depth: int) -> ast.expr | None:
     name = last_name(node.func)
+    if name in ("cat", "concat", "concatenate", "vstack") and node.args and isinstance(node.args[0], ast.Name):
+        kept = (call.args[0] for call in appended(script, node.args[0]) if call.args)
+        return next((found for each in kept if (found := _varies(script, each, depth - 1)) is not None), None)
     if name in _SELECTS or (name == "where" and len(node.args) == 1):
         return node
     if name == "range":
