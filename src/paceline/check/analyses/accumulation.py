@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from paceline.check.analyses.rank_shares import arguments_for
 from paceline.check.analyses.rank_tests import RankKind
 from paceline.check.analyses.script import Script
 from paceline.check.analyses.training_loops import Loop, Reached, TrainingLoop
@@ -117,7 +118,7 @@ def _clears_rarely(script: Script, loop: TrainingLoop, tests: tuple[Condition, .
     for each in loop.reached:
         if isinstance(each.node, ast.Call) and last_name(each.node.func) == "zero_grad":
             found = {condition.test for condition in script.loops.reached_conditions(each, loop.node)}
-            if not found & wanted:
+            if not found & wanted and not any(_modulo(script, each) is not None for each in found):
                 return False
     return True
 
@@ -130,10 +131,14 @@ def _modulo(script: Script, test: ast.expr, depth: int = 0) -> ast.expr | None:
     if depth < 3:
         for at in walk(test):
             if isinstance(at, ast.Name):
-                for binding, _ in script.program.evaluator.bindings(at):
-                    if binding.kind is Kind.VALUE and binding.value is not None and not binding.path:
-                        found = _modulo(script, binding.value, depth + 1)
-                        if found is not None:
+                for binding, function in script.program.evaluator.bindings(at):
+                    given: list[ast.expr] = []
+                    if binding.kind is Kind.PARAMETER:
+                        given = arguments_for(script, function, binding.name, default=False)
+                    elif binding.kind is Kind.VALUE and binding.value is not None and not binding.path:
+                        given = [binding.value]
+                    for each in given:
+                        if (found := _modulo(script, each, depth + 1)) is not None:
                             return found
     return None
 

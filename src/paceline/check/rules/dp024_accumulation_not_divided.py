@@ -101,6 +101,28 @@ class AccumulationNotDivided(Rule):
                     optimizer.step()
                     optimizer.zero_grad()
         """,
+        "a scaler of the script that steps": """
+            class Scaler:
+                def __init__(self):
+                    self.scaler = torch.amp.GradScaler("cuda")
+
+                def __call__(self, loss, optimizer, update=True):
+                    self.scaler.scale(loss).backward()  # here
+                    if update:
+                        self.scaler.step(optimizer)
+                        self.scaler.update()
+
+            dist.init_process_group("nccl")
+            data = Numbers()
+            loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+            model = DDP(nn.Linear(2, 1))
+            optimizer, scaler = torch.optim.SGD(model.parameters(), lr=0.1), Scaler()
+            for i, (x, y) in enumerate(loader):
+                update = (i + 1) % 4 == 0
+                scaler(F.mse_loss(model(x), y), optimizer, update=update)
+                if update:
+                    optimizer.zero_grad()
+        """,
         "micro-steps of an inner loop": """
             class GPT(nn.Module):
                 def __init__(self):
