@@ -30,7 +30,7 @@ from paceline.check.rule import Rule, Violation
 from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
 from paceline.syntax.program import CallSite
-from paceline.syntax.values import Object
+from paceline.syntax.values import Context, Object
 
 _GATHERS = (
     "torch.distributed.all_gather",
@@ -125,56 +125,80 @@ class GatherCutsGradient(Rule):
             dist.init_process_group("gloo")
             Trainer().fit()
         """,
+        "a criterion that gathers": """
+            def gathered(t):
+                parts = [torch.empty_like(t) for _ in range(dist.get_world_size())]
+                dist.all_gather(parts, t)  # here
+                return torch.cat(parts)
+
+            class Contrast(nn.Module):
+                def forward(self, image, text):
+                    images, texts = gathered(image), gathered(text)
+                    logits = images @ texts.t()
+                    return F.cross_entropy(logits, torch.arange(len(logits)))
+
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            criterion = Contrast()
+            for x in torch.randn(10, 2, 4, 2):
+                image, text = model(x)
+                criterion(image, text).backward()
+        """,
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
-        sites = [site for site in script.calls(*_GATHERS) if _may_cut(script, site)]
+        sites = [site for site in script.calls(*_GATHERS) if _keeps_nothing(script, site)]
         if not sites:
             return
         reached = _reached_by_losses(script)
         for site in sites:
-            output = site.node.args[0] if site.node.args else None
-            if isinstance(output, ast.Name):
-                bindings = {
-                    each.value for each, _ in script.program.evaluator.bindings(output) if each.value is not None
-                }
-                if bindings & reached:
-                    yield Violation(
-                        site.node,
-                        f"{output.id} holds outputs of all ranks without a gradient, also this rank's own, and the"
-                        " loss is computed from it",
-                        f"put the own part back with {output.id}[rank] = ..., or use"
-                        " torch.distributed.nn.functional.all_gather",
-                    )
+            output = site.node.args[0]
+            if not isinstance(output, ast.Name):
+                continue
+            bound = [each.value for each, _ in script.program.evaluator.bindings(output) if each.value is not None]
+            contexts = {context for each in bound for context in reached.get(each, ())}
+            if any(_of_outputs(script, site.node.args[1], context) for context in contexts):
+                yield Violation(
+                    site.node,
+                    f"{output.id} holds outputs of all ranks without a gradient, also this rank's own, and the"
+                    " loss is computed from it",
+                    f"put the own part back with {output.id}[rank] = ..., or use"
+                    " torch.distributed.nn.functional.all_gather",
+                )
 
 
-def _reached_by_losses(script: Script) -> set[ast.expr]:
-    """Expressions that losses are computed from."""
-    found: set[ast.expr] = set()
+def _reached_by_losses(script: Script) -> dict[ast.expr, set[Context | None]]:
+    """Expressions that losses are computed from, with the calls that lead to them."""
+    found: dict[ast.expr, set[Context | None]] = {}
     for loop in script.loops.training:
         for each in loop.backwards:
             assert isinstance(each.node, ast.Call)
             loss = loss_of(script, each.node)
             if loss is not None:
-                found |= {node for node, _ in behind(script, loss, models_too=True)}
+                for node, context in behind(script, loss, models_too=True):
+                    found.setdefault(node, set()).add(context)
     return found
 
 
-def _may_cut(script: Script, site: CallSite) -> bool:
-    """True if outputs of the model are gathered, and the rank's own part is not put back."""
-    function = site.function
-    if len(site.node.args) < 2 or _has_backward(script, function) or _puts_back(function, site.node.args[0]):
-        return False
-    given = site.node.args[1]
-    nodes = [node for node, _ in behind(script, given)]
-    calls = [each for each in nodes if isinstance(each, ast.Call)]
+def _keeps_nothing(script: Script, site: CallSite) -> bool:
+    """Whether the rank's own part is not put back into what is gathered."""
+    return (
+        len(site.node.args) >= 2
+        and not _has_backward(script, site.function)
+        and not _puts_back(site.function, site.node.args[0])
+    )
+
+
+def _of_outputs(script: Script, given: ast.expr, context: Context | None) -> bool:
+    """Whether outputs of the model are gathered that carry a gradient."""
+    calls = [node for node, _ in behind(script, given, context) if isinstance(node, ast.Call)]
     if any(last_name(each.func) == "detach" for each in calls):
         return False
     return any(_is_model(script, each.func) and not without_gradients(script, each) for each in calls)
 
 
 def _is_model(script: Script, node: ast.expr) -> bool:
-    """True if an expression is a wrapped model, or a module of which models are built."""
+    """Whether an expression is a wrapped model, or a module of which models are built."""
     if script.is_wrapped(node) or script.is_inner(node):
         return True
     values = script.values(node)
