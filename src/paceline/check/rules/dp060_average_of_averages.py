@@ -31,6 +31,7 @@ from paceline.check.analyses.script import Loader, Script
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
+from paceline.syntax.program import CallSite
 from paceline.syntax.values import Object
 
 _REDUCES = ("torch.distributed.all_reduce", "torch.distributed.reduce")
@@ -52,6 +53,22 @@ class AverageOfAverages(Rule):
             dist.all_reduce(sums)
             print(sums[0] / sums[1])
         """,
+        "counts of shares that are padded to the same size": """
+            def evaluate(model, loader):
+                right, count = 0, 0
+                with torch.no_grad():
+                    for x, y in loader:
+                        right += (model(x).argmax(1) == y).sum().item()
+                        count += len(y)
+                accuracy = torch.tensor(right / count)
+                dist.all_reduce(accuracy)
+                return accuracy / dist.get_world_size()
+
+            dist.init_process_group("gloo")
+            data = Numbers()
+            sampler = DistributedSampler(data, shuffle=False)
+            evaluate(DDP(nn.Linear(2, 1)), DataLoader(data, batch_size=8, sampler=sampler))
+        """,
         "the mean loss of training": """
             dist.init_process_group("gloo")
             data, total = Numbers(), torch.zeros(1)
@@ -65,6 +82,36 @@ class AverageOfAverages(Rule):
         """,
     }
     invalid = {
+        "the count of a share": """
+            def evaluate(model, loader):
+                right, count = 0, 0
+                with torch.no_grad():
+                    for x, y in loader:
+                        right += (model(x).argmax(1) == y).sum().item()
+                        count += len(y)
+                accuracy = torch.tensor(right / count)  # here
+                dist.all_reduce(accuracy)
+                return accuracy / dist.get_world_size()
+
+            dist.init_process_group("gloo")
+            data = Numbers()
+            mine = torch.utils.data.Subset(data, range(dist.get_rank(), len(data), dist.get_world_size()))
+            evaluate(DDP(nn.Linear(2, 1)), DataLoader(mine, batch_size=8))
+        """,
+        "a division behind the reduction": """
+            @torch.no_grad()
+            def evaluate(model, loader):
+                total = torch.zeros(())
+                for x, y in loader:
+                    total += F.mse_loss(model(x), y)
+                dist.all_reduce(total)
+                return total / (len(loader) * dist.get_world_size())  # here
+
+            dist.init_process_group("gloo")
+            data = Numbers()
+            mine = torch.utils.data.Subset(data, range(dist.get_rank(), len(data), dist.get_world_size()))
+            evaluate(DDP(nn.Linear(2, 1)), DataLoader(mine, batch_size=8))
+        """,
         "batches": """
             def evaluate(model, loader):
                 total = 0.0
@@ -117,22 +164,26 @@ class AverageOfAverages(Rule):
             return
         reported: set[ast.AST] = set()
         for site in script.calls(*_REDUCES):
-            for given in script.argument(site.node, "tensor", 0).given:
-                for node in _means(script, given.node):
-                    statement = script.function_of(node).module.statement(node)
-                    if statement not in reported:
-                        reported.add(statement)
-                        yield Violation(
-                            node,
-                            f"a mean over batches or over a share of the data is averaged over ranks in line "
-                            f"{site.node.lineno}: small parts count as much as large ones",
-                            "reduce the sum over samples and the count, and divide once",
-                        )
+            given = script.argument(site.node, "tensor", 0).given
+            for node in (
+                *(mean for each in given for mean in _means(script, each.node)),
+                *_divided_later(script, site),
+            ):
+                statement = script.function_of(node).module.statement(node)
+                if statement not in reported:
+                    reported.add(statement)
+                    yield Violation(
+                        node,
+                        f"a mean over batches or over a share of the data is averaged over ranks in line "
+                        f"{site.node.lineno}: small parts count as much as large ones",
+                        "reduce the sum over samples and the count, and divide once",
+                    )
 
 
 def _means(script: Script, node: ast.expr) -> Iterator[ast.expr]:
     """Means over parts of the evaluation data that a value is computed from."""
     yield from (each for each in _lengths(script, node) if _evaluated(script, each) is not None)
+    yield from _by_own_count(script, node)
     for each in computed_from(script, node):
         if isinstance(each, ast.Attribute) and each.attr in ("avg", "global_avg") and _updated(script, each):
             yield each
@@ -140,6 +191,39 @@ def _means(script: Script, node: ast.expr) -> Iterator[ast.expr]:
             parts = [at for at in walk(each) if isinstance(at, ast.Name)]
             if any(_grows(script, at) for at in parts):
                 yield each
+
+
+def _by_own_count(script: Script, node: ast.expr) -> Iterator[ast.expr]:
+    """Divisions by a count of the samples of this rank, whose shares may differ by one."""
+    for each in computed_from(script, node):
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div) and isinstance(each.right, ast.Name):
+            for binding, _ in script.program.evaluator.bindings(each.right):
+                if _counts_in_share(script, binding.node):
+                    yield each
+                    break
+
+
+def _counts_in_share(script: Script, statement: ast.AST) -> bool:
+    """`count += len(y)` in a loop over a share of the evaluation data that is not padded."""
+    if not isinstance(statement, ast.AugAssign) or not isinstance(statement.op, ast.Add):
+        return False
+    calls = [each for each in walk(statement.value) if isinstance(each, ast.Call)]
+    if not any(last_name(each.func) in ("len", "size", "numel") for each in calls):
+        return False
+    loader = loader_around(script, calls[0])
+    return loader is not None and not distributed_samplers(samplers(script, loader))
+
+
+def _divided_later(script: Script, site: CallSite) -> Iterator[ast.expr]:
+    """`total / (len(loader) * world_size)` behind `dist.all_reduce(total)`."""
+    given = script.argument(site.node, "tensor", 0).given
+    text = ast.unparse(given[0].node) if given and isinstance(given[0].node, ast.Name | ast.Attribute) else None
+    for node in walk(site.function.node) if text is not None else ():
+        if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Div) or node.lineno <= site.node.lineno:
+            continue
+        if any(ast.unparse(at) == text for at in walk(node.left) if isinstance(at, ast.Name | ast.Attribute)):
+            lengths = (each for at in walk(node.right) for each in _length(at))
+            yield from (each for each in lengths if _evaluated(script, each) is not None)
 
 
 def _updated(script: Script, node: ast.Attribute) -> bool:
@@ -175,7 +259,7 @@ def _lengths(script: Script, node: ast.expr) -> Iterator[ast.Call]:
                     yield from _length(binding.node.value)
 
 
-def _length(node: ast.expr) -> Iterator[ast.Call]:
+def _length(node: ast.AST) -> Iterator[ast.Call]:
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "len" and node.args:
         yield node
 
