@@ -154,7 +154,7 @@ class SameSeedOnRanks(Rule):
                     site.node,
                     "the environments of all ranks get the same seed, so ranks collect the same experience",
                     "add the rank to the seed",
-                    faults=("F122",),
+                    faults=("F122", "F64"),
                 )
                 return
 
