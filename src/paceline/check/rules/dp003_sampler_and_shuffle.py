@@ -144,13 +144,13 @@ class SamplerAndShuffle(Rule):
 
 
 def _is_given(script: Script, argument: Argument) -> bool:
-    """Whether a sampler certainly is given on some path."""
+    """True if a sampler certainly is given on some path."""
     values = possible(script, argument)
     return argument.certain and not unknown_origin(script, values) and values != {Literal(None)}
 
 
 def _always(script: Script, made: Object, argument: Argument) -> bool:
-    """Whether an argument is given on all paths.
+    """True if an argument is given on all paths.
 
     Also as `options["sampler"] = sampler` and `options.update({"sampler": sampler})` outside of any branch.
     """
@@ -166,7 +166,7 @@ def _always(script: Script, made: Object, argument: Argument) -> bool:
 
 
 def _sets_option(statement: ast.AST) -> bool:
-    """Whether a statement puts a value into a dictionary of options."""
+    """True if a statement puts a value into a dictionary of options."""
     match statement:
         case ast.Assign(targets=[ast.Subscript()]):
             return True

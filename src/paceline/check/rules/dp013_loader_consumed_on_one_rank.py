@@ -1,7 +1,7 @@
 """One rank takes a batch of a loader that all ranks train on.
 
 What it does:
-    Looks for `next(iter(loader))`, and for loops over a training loader, under a test of the rank.
+    Looks for `next(iter(loader))`, `next(batches)`, and for loops over a training loader, under a test of the rank.
 
 Why is this bad:
     Starting an iterator draws from the global generator of torch. After that rank 0 has another random state than the
@@ -67,6 +67,19 @@ class LoaderConsumedOnOneRank(Rule):
             for x, y in loader:
                 F.mse_loss(model(x), y).backward()
         """,
+        "a batch of an iterator that is started once": """
+            class Stream(IterableDataset):
+                def __iter__(self):
+                    return iter(range(dist.get_rank(), 1000, dist.get_world_size()))
+
+            dist.init_process_group("gloo")
+            batches = iter(DataLoader(Stream(), batch_size=8))
+            if dist.get_rank() == 0:
+                print(next(batches))  # here
+            model = DDP(nn.Linear(2, 1))
+            for step in range(100):
+                model(next(batches).float()).mean().backward()
+        """,
         "in a function": """
             def show(loader):
                 images, _ = next(iter(loader))  # here
@@ -102,7 +115,7 @@ class LoaderConsumedOnOneRank(Rule):
 def _starts(script: Script) -> Iterator[tuple[ast.AST, Values]]:
     """Iterators that are made of loaders, with what they go over."""
     for site in script.calls("builtins.next"):
-        if site.node.args and isinstance(site.node.args[0], ast.Call):
+        if site.node.args:
             yield site.node, script.program.evaluator.iterated(site.node.args[0])
     training: set[Value] = {value for loop in script.loops.training for value in loop.iterated}
     trained = {id(loop.node) for loop in script.loops.training}

@@ -181,7 +181,7 @@ def _reached_by_losses(script: Script) -> dict[ast.expr, set[Context | None]]:
 
 
 def _keeps_nothing(script: Script, site: CallSite) -> bool:
-    """Whether the rank's own part is not put back into what is gathered."""
+    """True if the rank's own part is not put back into what is gathered."""
     return (
         len(site.node.args) >= 2
         and not _has_backward(script, site.function)
@@ -190,7 +190,7 @@ def _keeps_nothing(script: Script, site: CallSite) -> bool:
 
 
 def _of_outputs(script: Script, given: ast.expr, context: Context | None) -> bool:
-    """Whether outputs of the model are gathered that carry a gradient."""
+    """True if outputs of the model are gathered that carry a gradient."""
     calls = [node for node, _ in behind(script, given, context) if isinstance(node, ast.Call)]
     if any(last_name(each.func) == "detach" for each in calls):
         return False
@@ -198,7 +198,7 @@ def _of_outputs(script: Script, given: ast.expr, context: Context | None) -> boo
 
 
 def _is_model(script: Script, node: ast.expr) -> bool:
-    """Whether an expression is a wrapped model, or a module of which models are built."""
+    """True if an expression is a wrapped model, or a module of which models are built."""
     if script.is_wrapped(node) or script.is_inner(node):
         return True
     values = script.values(node)

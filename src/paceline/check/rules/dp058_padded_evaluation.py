@@ -2,7 +2,7 @@
 
 What it does:
     Looks for evaluation loops over a loader with a DistributedSampler whose results are reduced or gathered over ranks,
-    without anything that removes the samples that the sampler adds.
+    without anything that removes the samples that the sampler adds; and for `accelerator.gather` of evaluation batches.
 
 Why is this bad:
     DistributedSampler repeats samples until the length of the data set is a multiple of the number of ranks. With 101
@@ -30,6 +30,7 @@ from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Loader, Script
 from paceline.check.analyses.synchronized_names import SynchronizedNames
 from paceline.check.analyses.value_origins import without_gradients
+from paceline.check.analyses.wrapped_models import is_prepared
 from paceline.check.rule import Rule, Violation
 from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import Function, last_name
@@ -55,6 +56,23 @@ class PaddedEvaluation(Rule):
                 sums += torch.stack([F.mse_loss(model(x), y, reduction="sum"), torch.tensor(len(x))])
             dist.all_reduce(sums)
         """,
+        "accelerate cuts off what it filled up": """
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            model, loader = accelerator.prepare(nn.Linear(2, 1), DataLoader(Numbers(), batch_size=8))
+            for x, y in loader:
+                with torch.no_grad():
+                    output, target = accelerator.gather_for_metrics((model(x), y))
+        """,
+        "gathered batches that are cut": """
+            from accelerate import Accelerator
+            accelerator, outputs = Accelerator(), []
+            model, loader = accelerator.prepare(nn.Linear(2, 1), DataLoader(Numbers(), batch_size=8))
+            for x, y in loader:
+                with torch.no_grad():
+                    outputs.append(accelerator.gather(F.mse_loss(model(x), y, reduction="none")))
+            print(torch.cat(outputs)[:1000].mean())
+        """,
         "cut to the length of the data set": """
             def gather(part, total):
                 parts = [torch.empty_like(part) for _ in range(dist.get_world_size())]
@@ -71,6 +89,17 @@ class PaddedEvaluation(Rule):
         """,
     }
     invalid = {
+        "samples that accelerate filled up": """
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            model, loader = accelerator.prepare(nn.Linear(2, 1), DataLoader(Numbers(), batch_size=8))
+            right = total = 0
+            for x, y in loader:
+                with torch.no_grad():
+                    output, target = accelerator.gather((model(x), y))  # here
+                right += (output.round() == target).sum().item()
+                total += len(target)
+        """,
         "sums over ranks": """
             def evaluate(model, loader):
                 sums = torch.zeros(2)
@@ -101,6 +130,8 @@ class PaddedEvaluation(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
+        if "accelerate" in script.engines:
+            yield from _gathered_with_padding(script)
         if not script.plain:
             return
         synchronized = SynchronizedNames(script)
@@ -126,6 +157,31 @@ class PaddedEvaluation(Rule):
                 "evaluate range(rank, len(dataset), world_size) instead, or cut what is gathered to len(dataset)",
                 severity=None if any(length % 2 for length in lengths) else "info",
             )
+
+
+def _gathered_with_padding(script: Script) -> Iterator[Violation]:
+    """`accelerator.gather` of the samples of an evaluation batch: the last batch is filled up with the first."""
+    for loop in script.all_loops:
+        function = script.function_of(loop)
+        if not any(is_prepared(each) for each in script.iterated(loop)) or _cuts(function):
+            continue
+        reached = [each.node for each in script.loops.reached_calls(loop, function)]
+        if any(script.loops.is_backward(each) for each in reached):
+            continue
+        batch = {at.id for at in walk(loop.target) if isinstance(at, ast.Name)}
+        for call in reached:
+            if not isinstance(call, ast.Call) or script.function_of(call) is not function:
+                continue
+            given = {at.id for each in call.args for at in walk(each) if isinstance(at, ast.Name)}
+            if "accelerate.Accelerator.gather" in script.program.callee_names(call) and given & batch:
+                yield Violation(
+                    call,
+                    "accelerate fills up the last batch with samples of the first one, so that all ranks have as many,"
+                    " and gather() hands them to the metric",
+                    "use accelerator.gather_for_metrics(), which cuts them off",
+                    severity="info",
+                )
+                break
 
 
 def _evaluates(script: Script, loop: ast.For | ast.AsyncFor) -> bool:

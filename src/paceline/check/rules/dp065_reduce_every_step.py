@@ -157,18 +157,18 @@ def _is_reduction(script: Script, each: Reached) -> bool:
 
 
 def _every_step(script: Script, loop: TrainingLoop, each: Reached) -> bool:
-    """Whether nothing decides that the collective runs but the loop itself."""
+    """True if nothing decides that the collective runs but the loop itself."""
     return not any(True for _ in script.loops.reached_conditions(each, loop.node))
 
 
 def _of_the_loss(script: Script, loop: TrainingLoop, call: ast.Call) -> bool:
-    """Whether the loss is computed from the result of a call."""
+    """True if the loss is computed from the result of a call."""
     losses = [loss_of(script, each.node) for each in loop.backwards if isinstance(each.node, ast.Call)]
     return any(at is call for loss in losses if loss is not None for at, _ in behind(script, loss))
 
 
 def _for_a_log(script: Script, call: ast.Call, reduction: Reached) -> bool:
-    """Whether a call gets a detached value, or detaches it, and nothing in the function tests the result."""
+    """True if a call gets a detached value, or detaches it, and nothing in the function tests the result."""
     if not call.args:
         return False
     function = script.function_of(call)

@@ -254,7 +254,7 @@ def _forgiving_handlers(loop: TrainingLoop, script: Script) -> Iterator[ast.Exce
 
 
 def _goes_on(handler: ast.ExceptHandler, *, in_function: bool) -> bool:
-    """Whether the loop goes on after a handler; `return` leaves only the function that the loop calls."""
+    """True if the loop goes on after a handler; `return` leaves only the function that the loop calls."""
     caught = {last_name(each) for each in walk(handler.type) if isinstance(each, ast.expr)} if handler.type else set()
     if caught & _STOPS:
         return False
