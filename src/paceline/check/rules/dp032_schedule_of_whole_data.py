@@ -2,8 +2,8 @@
 
 What it does:
     Looks for schedulers whose number of steps is computed from `len(dataset) // batch_size` although each rank reads a
-    shard of the data set, or from the length of a loader without a sampler that is not the one trained on; and for
-    schedulers that are stepped once for each rank.
+    shard of the data set, from the length of a loader without a sampler that is not the one trained on, or from the
+    length of a loader before `accelerator.prepare` shards it; and for schedulers that are stepped once for each rank.
 
 Why is this bad:
     With N ranks an epoch has N times fewer steps. A schedule for the steps of one device ends training at 1/N of its
@@ -32,7 +32,7 @@ from paceline.check.rule import Rule, Violation
 from paceline.syntax.child_nodes import walk
 from paceline.syntax.module_index import last_name
 from paceline.syntax.program import CallSite
-from paceline.syntax.values import FunctionValue, Object
+from paceline.syntax.values import FunctionValue, Object, Value
 
 _MAKERS = (SCHEDULERS, "transformers.get_", "timm.scheduler.")
 _METHODS = (".step", ".load_state_dict", ".state_dict", ".get_last_lr")
@@ -54,6 +54,30 @@ class ScheduleOfWholeData(Rule):
             scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=3 * len(loader))
             for x, y in loader:
                 F.mse_loss(model(x), y).backward()
+                optimizer.step()
+                scheduler.step()
+        """,
+        "a scheduler that accelerate steps for each rank": """
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            model, loader = nn.Linear(2, 1), DataLoader(Numbers(), batch_size=8, shuffle=True)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=3 * len(loader))
+            model, optimizer, loader, scheduler = accelerator.prepare(model, optimizer, loader, scheduler)
+            for x, y in loader:
+                accelerator.backward(F.mse_loss(model(x), y))
+                optimizer.step()
+                scheduler.step()
+        """,
+        "the length of a loader that accelerate has sharded": """
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            model, loader = nn.Linear(2, 1), DataLoader(Numbers(), batch_size=8, shuffle=True)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=3 * len(loader))
+            for x, y in loader:
+                accelerator.backward(F.mse_loss(model(x), y))
                 optimizer.step()
                 scheduler.step()
         """,
@@ -109,6 +133,18 @@ class ScheduleOfWholeData(Rule):
         """,
     }
     invalid = {
+        "a loader that accelerate shards later": """
+            from accelerate import Accelerator
+            accelerator = Accelerator()
+            model, loader = nn.Linear(2, 1), DataLoader(Numbers(), batch_size=8, shuffle=True)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=3 * len(loader))  # here
+            model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+            for x, y in loader:
+                accelerator.backward(F.mse_loss(model(x), y))
+                optimizer.step()
+                scheduler.step()
+        """,
         "the length of the data set": """
             def main(args):
                 dist.init_process_group("gloo")
@@ -154,6 +190,8 @@ class ScheduleOfWholeData(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
+        if "accelerate" in script.engines:
+            yield from _counted_before_prepare(script)
         if not script.plain:
             return
         yield from _stepped_per_rank(script)
@@ -171,6 +209,35 @@ class ScheduleOfWholeData(Rule):
                     " has N times fewer steps",
                     "compute the number of steps from len() of the loader with the DistributedSampler",
                 )
+
+
+def _counted_before_prepare(script: Script) -> Iterator[Violation]:
+    """Schedules of `len(loader)` before `accelerator.prepare(loader)` that are not prepared themselves."""
+    sites = script.calls("accelerate.Accelerator.prepare", "accelerate.Accelerator.prepare_data_loader")
+    prepared = {value for site in sites for each in site.node.args for value in script.values(each)}
+    options = ("split_batches", "dataloader_config")
+    makers = list(script.calls("accelerate.Accelerator"))
+    if not prepared or any(not script.argument(each.node, name).absent for each in makers for name in options):
+        return
+    for site in _schedulers(script):
+        nodes = [node for each in _arguments(script, site) for node, _ in behind(script, each)]
+        if not _steps_with_batches(script) or script.values(site.node) & prepared:
+            continue
+        if any(_is_world(script, each) or last_name(each) == "num_processes" for each in nodes):
+            continue
+        measured = [_measured(each) for each in nodes]
+        found = [script.values(each) for each in measured if each is not None]
+        if any(values and all(_is_loader(each) and each in prepared for each in values) for values in found):
+            yield Violation(
+                site.node,
+                "the schedule counts the batches before accelerator.prepare() shards the loader: an epoch has N times"
+                " fewer steps",
+                "compute the number of steps behind accelerator.prepare(), or prepare the scheduler as well",
+            )
+
+
+def _is_loader(value: Value) -> bool:
+    return isinstance(value, Object) and value.name in DATA_LOADERS
 
 
 def _schedulers(script: Script) -> Iterator[CallSite]:
