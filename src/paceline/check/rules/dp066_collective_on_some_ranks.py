@@ -3,7 +3,8 @@
 What it does:
     Looks for collectives, barriers, forward passes of a model in DDP that has buffers, `state_dict` of a model in FSDP
     and the like, which a test of the rank lets only some ranks reach, while the other ranks have no counterpart. Calls
-    through functions and decorators are followed. Collectives of a group of their own are left out.
+    through functions and decorators are followed. Collectives of a group of their own are left out. Also looks for a
+    test of the rank whose branches run different collectives.
 
 Why is this bad:
     A collective waits for all ranks. The ranks that run it wait until the timeout, or meet a later collective of the
@@ -16,7 +17,7 @@ Known problems:
     A forward pass through the wrapper on one rank passes as long as the model has no buffers.
 
 References:
-    F78, F87, F60. https://github.com/pytorch/pytorch/issues/54059
+    F78, F87, F60, F130. https://github.com/pytorch/pytorch/issues/54059
 """
 
 from __future__ import annotations
@@ -24,19 +25,36 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from paceline.check.analyses.meeting_points import Alone, alone
+from paceline.check.analyses.framework_names import COLLECTIVES
+from paceline.check.analyses.local_decisions import collective_within
+from paceline.check.analyses.meeting_points import Alone, alone, of_own_group
 from paceline.check.analyses.rank_tests import Ranks
 from paceline.check.analyses.script import Script
 from paceline.check.rule import Rule, Violation
+from paceline.syntax.child_nodes import walk
+from paceline.syntax.module_index import last_name
+
+_COLLECTIVES = frozenset(COLLECTIVES)
 
 
 class CollectiveOnSomeRanks(Rule):
     """Collectives under a test of the rank."""
 
     code, name, topic = "DP066", "collective-on-some-ranks", "control flow"
-    faults = ("F78", "F87", "F60")
+    faults = ("F78", "F87", "F60", "F130")
     severity = "error"
     valid = {
+        "the same collectives with other arguments": """
+            dist.init_process_group("gloo")
+            part, parts = torch.randn(4), None
+            if dist.get_rank() == 0:
+                parts = [torch.empty(4) for _ in range(dist.get_world_size())]
+                dist.gather(part, parts)
+                dist.barrier()
+            else:
+                dist.gather(part)
+                dist.barrier()
+        """,
         "a barrier in both branches": """
             dist.init_process_group("gloo")
             if dist.get_rank() == 0:
@@ -85,6 +103,17 @@ class CollectiveOnSomeRanks(Rule):
         """,
     }
     invalid = {
+        "another collective on the other ranks": """
+            dist.init_process_group("gloo")
+            model = DDP(nn.Linear(2, 1))
+            loss = model(torch.randn(4, 2)).mean()
+            loss.backward()
+            worst = loss.detach()
+            if dist.get_rank() == 0:
+                dist.broadcast(worst, src=0)
+            else:
+                dist.all_reduce(worst)  # here
+        """,
         "a barrier behind a checkpoint": """
             def save(model):
                 torch.save(model.module.state_dict(), "model.pt")
@@ -203,6 +232,7 @@ class CollectiveOnSomeRanks(Rule):
     }
 
     def check(self, script: Script) -> Iterator[Violation]:
+        yield from _mismatched(script)
         reported: set[ast.AST] = set()
         for each in alone(script):
             if each.point.node not in reported:
@@ -210,6 +240,44 @@ class CollectiveOnSomeRanks(Rule):
                 module = script.function_of(each.at).module
                 other = module is not each.point.function.module
                 yield _violation(each, module.path.rpartition("/")[2] if other else "")
+
+
+def _mismatched(script: Script) -> Iterator[Violation]:
+    """Branches of a test of the rank that both run collectives, but others or in another order."""
+    sites = (site for site in script.calls(*COLLECTIVES) if not site.name.endswith("new_group"))
+    branches = {at: None for site in sites for at in site.module.ancestors(site.node) if isinstance(at, ast.If)}
+    for branch in branches:
+        if not branch.orelse or script.ranks.test(branch.test) not in (Ranks.ZERO, Ranks.OTHERS, Ranks.LOCAL_ZERO):
+            continue
+        first, second = _sequence(script, branch.body), _sequence(script, branch.orelse)
+        for one, other in zip(first or (), second or (), strict=False):
+            names = [last_name(each.func) for each in (one, other)]
+            if names[0] != names[1]:
+                yield Violation(
+                    other,
+                    f"the ranks of this branch run dist.{names[1]} while the others run dist.{names[0]} on line"
+                    f" {one.lineno}: the collectives hang, or complete with garbage",
+                    "let all ranks run the same collectives in the same order",
+                    faults=("F130", "F78"),
+                    evidence={"other_line": one.lineno},
+                )
+                break
+
+
+def _sequence(script: Script, block: list[ast.stmt]) -> list[ast.Call] | None:
+    """Collectives that a branch certainly runs, in order; None if calls in it cannot be read."""
+    found: list[ast.Call] = []
+    for statement in block:
+        if not isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.AugAssign):
+            return None
+        calls = [each for each in walk(statement) if isinstance(each, ast.Call)]
+        met = [each for each in calls if not _COLLECTIVES.isdisjoint(script.program.callee_names(each))]
+        if len(met) > 1 or any(of_own_group(script, each) for each in met):
+            return None
+        if any(collective_within(script, each) is not None for each in calls if each not in met):
+            return None
+        found += met
+    return found
 
 
 def _violation(each: Alone, file: str) -> Violation:
