@@ -41,7 +41,7 @@ LIMITS_S = {"without cache": 20.0, "from the cache": 2.0, "--help": 0.3, "one fi
 
 @dataclass(frozen=True)
 class Timing:
-    """Of one command.
+    """Times of one command.
 
     Attributes:
         what: a key of `LIMITS_S`.

@@ -61,7 +61,7 @@ class Found:
 
     @property
     def key(self) -> tuple[str, str, int, str]:
-        """What tells it from others."""
+        """Identifies the finding."""
         return self.package, self.path, self.line, self.code
 
 

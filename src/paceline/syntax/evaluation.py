@@ -12,13 +12,13 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
 from paceline.syntax import call_arguments
 from paceline.syntax.call_graph import CallGraph
 from paceline.syntax.canonical_names import canonical
-from paceline.syntax.child_nodes import walk
 from paceline.syntax.class_members import ClassMembers, is_classmethod, is_static
+from paceline.syntax.iteration import SAME_ITEMS, Iteration
 from paceline.syntax.local_imports import LocalImports
 from paceline.syntax.module_index import Function, Module, dotted
 from paceline.syntax.name_bindings import NameBindings, in_order
@@ -61,13 +61,6 @@ SAME_OBJECT = frozenset(
     )
 )  # fmt: skip
 """Methods of modules and tensors that return the object itself."""
-SAME_ITEMS = frozenset(
-    (
-        "tqdm.tqdm", "tqdm.trange", "builtins.iter", "builtins.reversed", "builtins.list", "builtins.tuple",
-        "builtins.sorted", "itertools.cycle", "itertools.islice", "itertools.chain", "rich.progress.track",
-    )
-)  # fmt: skip
-"""Functions that give the items of their first argument."""
 
 
 class Evaluator:
@@ -86,6 +79,8 @@ class Evaluator:
         self.home, self.bindings = self._names.home, self._names.bindings
         self.lineage, self.external_bases = self._classes.lineage, self._classes.external_bases
         self.call_sites, self.callees, self.escapes = self._graph.call_sites, self._graph.callees, self._graph.escapes
+        self._iteration = Iteration(self, self._names, self._graph)
+        self.iterated = self._iteration.iterated
         self._memo: dict[_Question, Values] = {}
         self._active: dict[_Question, int] = {}
         # What a recursion cuts short is kept while the expression that it lacks is being evaluated: else questions
@@ -236,7 +231,7 @@ class Evaluator:
                     )
                 return self.follow(found, binding.path)
             case Kind.ELEMENT if binding.value is not None:
-                return self._element(binding.value, binding.path, context)
+                return self._iteration.element(binding.value, binding.path, context)
         return ANY
 
     def _imported(self, binding: Binding, module: Module) -> Values:
@@ -303,58 +298,6 @@ class Evaluator:
         if len(literal) == len(keys) and literal:
             return frozenset(value for base in bases for key in literal for value in self.item(base, key))
         return frozenset(UNKNOWN if base == UNKNOWN else Part(base, "[*]") for base in bases)
-
-    def iterated(self, node: ast.expr, context: Context | None = None) -> Values:
-        """Values that a loop iterates over: `loader` of `for i, batch in enumerate(tqdm(loader))`."""
-        return self._iterated(node, context, 8)
-
-    def _iterated(self, node: ast.expr, context: Context | None, depth: int) -> Values:
-        """At most `depth` functions around the loader are looked through."""
-        if isinstance(node, ast.Call) and node.args and depth:
-            callees = {each.name for each in self.values(node.func, context) if isinstance(each, Named)}
-            if "builtins.zip" in callees:
-                return frozenset(found for each in node.args for found in self._iterated(each, context, depth - 1))
-            if any(_goes_over_first(name) for name in callees):
-                return self._iterated(node.args[0], context, depth - 1)
-        if depth and (yielded := self._yielded(node, context, depth)):
-            return yielded
-        found: set[Value] = set()
-        for value in self.values(node, context):
-            if isinstance(value, Object) and _goes_over_first(value.name) and value.call.args and depth:
-                found |= self._iterated(value.call.args[0], value.context, depth - 1)
-            else:
-                found.add(value)
-        return frozenset(found)
-
-    def _yielded(self, node: ast.expr, context: Context | None, depth: int) -> Values:
-        """Iterables that a generator passes on: `loader` of `cycle(loader)` with `for batch in loader: yield batch`."""
-        found: set[Value] = set()
-        if isinstance(node, ast.Name):
-            for binding, function in self.bindings(node):
-                if binding.kind is Kind.VALUE and isinstance(binding.value, ast.Call) and not binding.path:
-                    inner = context if context is not None and context.function is function else None
-                    found |= self._yielded(binding.value, inner, depth - 1) if depth > 1 else NONE
-        elif isinstance(node, ast.Call):
-            for function, inner in self.callees(node, context) if depth > 1 else ():
-                for each in _handed_on(function) if function.yields else ():
-                    found |= self._iterated(each, inner, depth - 1)
-        return frozenset(found)
-
-    def _element(self, iterable: ast.expr, path: tuple[int, ...], context: Context | None) -> Values:
-        if isinstance(iterable, ast.Call):
-            callees = self.values(iterable.func, context)
-            if callees == {Named("builtins.enumerate")} and path and iterable.args:
-                return ANY if path[0] == 0 else self._element(iterable.args[0], path[1:], context)
-            if callees == {Named("builtins.zip")} and path and 0 <= path[0] < len(iterable.args):
-                return self._element(iterable.args[path[0]], path[1:], context)
-        found: set[Value] = set()
-        for base in self.iterated(iterable, context):
-            if isinstance(base, Elements):
-                inner = self._each_of(base.node.elts, base.context)
-            else:
-                inner = frozenset({Part(base, "[*]")}) if base != UNKNOWN else ANY
-            found |= self.follow(inner, path)
-        return frozenset(found)
 
     def attribute(self, base: Value, name: str, node: ast.Attribute | None = None) -> Values:
         """`base.name`.
@@ -547,19 +490,3 @@ def _context_of(function: Function, context: Context | None) -> Context | None:
     while at is not None and at.function is not function:
         at = at.outer
     return at
-
-
-def _handed_on(function: Function) -> Iterator[ast.expr]:
-    """Iterables whose elements a generator yields as they are."""
-    for loop in function.loops:
-        if isinstance(loop, ast.For) and isinstance(loop.target, ast.Name):
-            for at in walk(loop):
-                if isinstance(at, ast.Yield) and isinstance(at.value, ast.Name) and at.value.id == loop.target.id:
-                    yield loop.iter
-        for at in loop.body:
-            if isinstance(at, ast.Expr) and isinstance(at.value, ast.YieldFrom):
-                yield at.value.value
-
-
-def _goes_over_first(name: str) -> bool:
-    return name in SAME_ITEMS or name == "builtins.enumerate" or "tqdm" in name

@@ -16,7 +16,7 @@ from paceline.syntax.values import Context, Literal, Mapping, Object
 
 @dataclass(frozen=True)
 class Save:
-    """What one `torch.save` writes.
+    """The contents that one `torch.save` writes.
 
     Attributes:
         node: the call, or the one of `save_on_master(...)` with `torch.save(*args)` in it.

@@ -18,7 +18,7 @@ def reach(module: Module, package: str) -> str:
 
 
 def _imported(module: Module, package: str) -> Iterator[tuple[str, str, str]]:
-    """What is imported, the name that is bound, and the expression for what is imported."""
+    """An import: the object, the name that it binds, and the expression that refers to the object."""
     for statement in module.source.tree.body:
         if isinstance(statement, ast.Import):
             for alias in statement.names:
